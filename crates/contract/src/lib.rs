@@ -1,1 +1,14 @@
-//! To be written.
+//! The contract between the orchestrator and the images that make volumes.
+//!
+//! Everything that both sides must spell the same way stands here, and nothing else: the names of
+//! labels, annotations and environment variables ([`names`]), the meaning of exit codes
+//! ([`exit`]), the properties of one run ([`request`]), how a parameter's name becomes the name of
+//! an environment variable ([`parameter`]), sizes ([`quantity`]) and the PersistentVolume that an
+//! image creates ([`volume`]). The crate is pure: no clock, no network, no file.
+
+pub mod exit;
+pub mod names;
+pub mod parameter;
+pub mod quantity;
+pub mod request;
+pub mod volume;

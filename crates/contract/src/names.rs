@@ -1,0 +1,131 @@
+//! Every name that stands in the API or in a pod: labels, annotations, finalizers, reasons, paths.
+
+/// The provisioner name of StorageClasses unless the orchestrator runs under another.
+pub const DEFAULT_PROVISIONER: &str = "flex-provisioner.io";
+/// The plugin name of provisioner ConfigMaps unless the orchestrator runs under another.
+pub const DEFAULT_PLUGIN: &str = "kubernetes.io/flex-provisioner";
+/// The instance id unless the orchestrator runs under another.
+pub const DEFAULT_INSTANCE: &str = "default";
+/// The field manager of every write.
+pub const FIELD_MANAGER: &str = "flex-provisioner";
+
+/// On a ConfigMap: marks it as a provisioner config (with the value [`LABEL_TYPE_CONFIG`]).
+pub const LABEL_TYPE: &str = "type";
+/// The value of [`LABEL_TYPE`] that the orchestrator looks for.
+pub const LABEL_TYPE_CONFIG: &str = "provisioner-config";
+/// On a ConfigMap: the class that it serves.
+pub const LABEL_STORAGE_CLASS: &str = "storage-class";
+
+/// On Jobs, pods and volumes: the orchestrator instance that owns them.
+pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
+/// On Jobs and pods: the storage class.
+pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
+/// On Jobs and pods: the operation (`provision`, `delete`).
+pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
+/// On Jobs and pods: the volume id, which is what the image gets as `CLAIM_UUID`.
+pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
+/// On Jobs and pods: the number of the attempt, from 1.
+pub const LABEL_ATTEMPT: &str = "flex-provisioner.io/attempt";
+
+/// On claims and volumes: the UUID of the claim. On a claim it is the claim's own UID; any other
+/// value came along with a copy.
+pub const CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
+/// On claims: when the current attempt began, RFC 3339 with microseconds.
+pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
+/// On claims and volumes: the number of the current attempt, from 1.
+pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
+/// On claims: the recipe of the current attempt, as `namespace/name@hash`.
+pub const CONFIG: &str = "flex-provisioner.io/config";
+/// On claims: the nodes where an attempt may have left something, as a comma-separated list.
+pub const NODES: &str = "flex-provisioner.io/nodes";
+/// On claims and volumes: what the last failed attempt said, as JSON.
+pub const FAILURE: &str = "flex-provisioner.io/last-failure";
+/// On volumes: what every later run gets as `CLAIM_UUID`.
+pub const VOLUME_ID: &str = "flex-provisioner.io/volume-id";
+/// On volumes: how it was made, which is what a delete run needs, as JSON.
+pub const PROVENANCE: &str = "flex-provisioner.io/provenance";
+/// On volumes: why it is not bound, for a volume that does not fit its claim.
+pub const QUARANTINE: &str = "flex-provisioner.io/quarantine";
+/// On volumes and claims: set to [`ABANDON_YES`] by an admin to let go of what cannot be deleted.
+pub const ABANDON: &str = "flex-provisioner.io/abandon";
+/// The value of [`ABANDON`] that lets go.
+pub const ABANDON_YES: &str = "i-have-cleaned-up-by-hand";
+/// On claims: who created it; written by the admission policy alone.
+pub const CREATED_BY: &str = "flex-provisioner.io/created-by";
+/// On claims: the groups of its creator, comma-separated; written by the admission policy alone.
+pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
+/// On ConfigMaps: the verdict of the last check, `ok` or the list of errors.
+pub const VERDICT: &str = "flex-provisioner.io/verdict";
+/// On Jobs: the recipe of the run, as `namespace/name@hash`.
+pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
+/// On Jobs: the namespace and name of the claim, as `namespace/name`.
+pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
+/// Prefix of the numbered pod annotations that carry the properties into files.
+pub const PROPERTY_PREFIX: &str = "flex-provisioner.io/p";
+/// Keeps a claim until nothing of it can be left behind.
+pub const CLAIM_FINALIZER: &str = "flex-provisioner.io/claim";
+/// Keeps a volume until its storage is gone.
+pub const VOLUME_FINALIZER: &str = "flex-provisioner.io/volume";
+
+/// On claims: the node that the scheduler chose.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// On claims: the provisioner that the PV controller asks to serve it.
+pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+/// The older spelling of [`STORAGE_PROVISIONER`].
+pub const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// On claims: binding is complete.
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// On claims and volumes: the binding was made by a controller, not by the user.
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+/// On volumes: who provisioned them. Without it the PV controller hands a released volume to an
+/// in-tree deleter.
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// On StorageClasses: makes it the default.
+pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// On nodes: the name that `local` volumes select by.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Where the properties stand as files.
+pub const PROPERTY_DIR: &str = "/etc/flex";
+/// Where the Secrets of `secret-volume` stand as files, a directory each.
+pub const SECRET_DIR: &str = "/etc/flex-secrets";
+/// Where an image leaves its last words.
+pub const TERMINATION_LOG: &str = "/dev/termination-log";
+/// The user that an image runs as unless the config says otherwise.
+pub const DEFAULT_USER: i64 = 65532;
+
+/// Prefix of the names of volumes; the claim UUID follows.
+pub const PV_PREFIX: &str = "pvc-";
+
+/// The name of the volume of a claim.
+pub fn pv_name(claim_uuid: &str) -> String {
+    format!("{PV_PREFIX}{claim_uuid}")
+}
+
+/// Reasons of events, on claims unless said otherwise. The first three are those of the field.
+pub mod reason {
+    /// An attempt has begun.
+    pub const PROVISIONING: &str = "Provisioning";
+    /// The claim is bound.
+    pub const PROVISIONING_SUCCEEDED: &str = "ProvisioningSucceeded";
+    /// An attempt failed; the message says why and what comes next.
+    pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
+    /// The claim waits for something that somebody else must do.
+    pub const WAITING: &str = "WaitingForProvisioner";
+    /// The node had no room; the scheduler is asked for another.
+    pub const RESCHEDULING: &str = "Rescheduling";
+    /// Explains the PV controller's `storageclass … not found` on claims of a pure class.
+    pub const CLASS_WITHOUT_OBJECT: &str = "ClassWithoutObject";
+    /// A stamp on the claim was not ours and has been replaced.
+    pub const STAMP_REPLACED: &str = "StampReplaced";
+    /// On a volume or claim: a volume does not fit its claim and is not bound.
+    pub const VOLUME_REFUSED: &str = "VolumeRefused";
+    /// On a volume: its delete run has begun.
+    pub const VOLUME_DELETING: &str = "VolumeDeleting";
+    /// On a volume or a claim deleted half-way: a delete run failed.
+    pub const VOLUME_FAILED_DELETE: &str = "VolumeFailedDelete";
+    /// On a ConfigMap: it was checked and is in use.
+    pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
+    /// On a ConfigMap: it has errors and is not in use.
+    pub const CONFIG_REFUSED: &str = "ConfigRefused";
+}

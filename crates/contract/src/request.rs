@@ -1,0 +1,380 @@
+//! One run of an image: what the orchestrator asks for, as properties, and as the image reads them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::parameter;
+
+/// What an image is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Make a volume and create its PersistentVolume.
+    Provision,
+    /// Take the storage of a volume away, or what an unfinished provision run left of it.
+    Delete,
+}
+
+impl Operation {
+    /// As it stands in `OPERATION`, in labels and in the names of Jobs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Provision => "provision",
+            Operation::Delete => "delete",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Operation {
+    type Err = RequestError;
+    fn from_str(text: &str) -> Result<Self, RequestError> {
+        match text {
+            "provision" => Ok(Operation::Provision),
+            "delete" => Ok(Operation::Delete),
+            _ => Err(RequestError::Invalid {
+                variable: "OPERATION",
+                value: text.into(),
+                expected: "provision or delete",
+            }),
+        }
+    }
+}
+
+/// The claim that a run is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimRef {
+    /// Namespace of the PersistentVolumeClaim.
+    pub namespace: String,
+    /// Name of the PersistentVolumeClaim.
+    pub name: String,
+    /// UID of the PersistentVolumeClaim.
+    pub uid: String,
+}
+
+/// The properties of one run. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What to do.
+    pub operation: Operation,
+    /// The id of the volume. All runs for one volume get the same; an image names its storage by it.
+    pub claim_uuid: String,
+    /// When this attempt began, RFC 3339.
+    pub provision_ts: String,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The name that the PersistentVolume must have.
+    pub pv_name: String,
+    /// The claim; empty texts for a volume whose claim is not known any more.
+    pub claim: ClaimRef,
+    /// Name of the storage class.
+    pub storage_class: String,
+    /// The size asked for, in bytes. The volume must be at least as large.
+    pub size_bytes: u64,
+    /// `ReadWriteOnce` and so on.
+    pub access_modes: Vec<String>,
+    /// `Filesystem` or `Block`.
+    pub volume_mode: String,
+    /// Mount options of the class.
+    pub mount_options: Vec<String>,
+    /// `Delete` or `Retain`.
+    pub reclaim_policy: String,
+    /// The file system to make, where the class names one.
+    pub fs_type: String,
+    /// Who created the claim; empty where the admission policy is not installed.
+    pub username: String,
+    /// The groups of the claim's creator.
+    pub user_groups: Vec<String>,
+    /// The ServiceAccount of the run's pod.
+    pub service_account: String,
+    /// Address of the Kubernetes API.
+    pub kube_api: String,
+    /// The node that the scheduler selected, or on which the volume was made; empty where none was.
+    pub node_name: String,
+    /// Topology labels of that node.
+    pub topology: BTreeMap<String, String>,
+    /// The provisioner name, for `pv.kubernetes.io/provisioned-by`.
+    pub provisioner: String,
+    /// The orchestrator's instance id.
+    pub instance: String,
+    /// The volume's source as it stands in its PersistentVolume, as JSON; empty for provision runs.
+    pub volume_source: String,
+    /// Labels and annotations of the claim that the config allows through, by their full keys.
+    pub claim_metadata: BTreeMap<String, String>,
+    /// The parameters of config and class.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// A property: the name that its file bears, and its value. Its environment variable is the name
+/// in upper snake case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Property {
+    /// As it stands under `/etc/flex/`.
+    pub name: String,
+    /// Text that may come from a user: it must never be interpreted.
+    pub value: String,
+}
+
+impl Property {
+    /// The name of its environment variable.
+    pub fn env(&self) -> String {
+        parameter::env_name(&self.name)
+    }
+}
+
+/// The names of the contract's own properties, as their files bear them.
+pub const CONTRACT: &[&str] = &[
+    "operation",
+    "claim-uuid",
+    "provision-ts",
+    "attempt",
+    "pv-name",
+    "pvc-name",
+    "pvc-namespace",
+    "pvc-uid",
+    "storage-class",
+    "size",
+    "size-bytes",
+    "access-modes",
+    "volume-mode",
+    "mount-options",
+    "reclaim-policy",
+    "fs-type",
+    "username",
+    "user-groups",
+    "service-account",
+    "kube-api",
+    "node-name",
+    "topology",
+    "provisioner",
+    "instance",
+    "volume-source",
+    "claim-metadata",
+];
+
+/// Variables that the pod gets otherwise than as a property.
+pub const POD_VARIABLES: &[&str] = &["SERVICE_TOKEN", "POD_NAME", "POD_NAMESPACE", "POD_NODE"];
+
+/// Whether a variable belongs to the contract, so that no parameter may have its name.
+pub fn is_reserved(env: &str) -> bool {
+    POD_VARIABLES.contains(&env) || CONTRACT.iter().any(|name| parameter::env_name(name) == env)
+}
+
+impl Request {
+    /// All properties: the contract's own in the order of [`CONTRACT`], then the parameters.
+    pub fn properties(&self) -> Vec<Property> {
+        let Self {
+            operation,
+            claim_uuid,
+            provision_ts,
+            attempt,
+            pv_name,
+            claim,
+            storage_class,
+            size_bytes,
+            access_modes,
+            volume_mode,
+            mount_options,
+            reclaim_policy,
+            fs_type,
+            username,
+            user_groups,
+            service_account,
+            kube_api,
+            node_name,
+            topology,
+            provisioner,
+            instance,
+            volume_source,
+            claim_metadata,
+            parameters,
+        } = self;
+        let pairs = |map: &BTreeMap<String, String>| {
+            if map.is_empty() { String::new() } else { serde_json::json!(map).to_string() }
+        };
+        let values = [
+            operation.to_string(),
+            claim_uuid.clone(),
+            provision_ts.clone(),
+            attempt.to_string(),
+            pv_name.clone(),
+            claim.name.clone(),
+            claim.namespace.clone(),
+            claim.uid.clone(),
+            storage_class.clone(),
+            crate::quantity::quantity(*size_bytes).0,
+            size_bytes.to_string(),
+            access_modes.join(","),
+            volume_mode.clone(),
+            mount_options.join(","),
+            reclaim_policy.clone(),
+            fs_type.clone(),
+            username.clone(),
+            user_groups.join(","),
+            service_account.clone(),
+            kube_api.clone(),
+            node_name.clone(),
+            pairs(topology),
+            provisioner.clone(),
+            instance.clone(),
+            volume_source.clone(),
+            pairs(claim_metadata),
+        ];
+        let own = CONTRACT.iter().zip(values).map(|(name, value)| Property { name: (*name).into(), value });
+        let parameters =
+            parameters.iter().map(|(name, value)| Property { name: parameter::file_name(name), value: value.clone() });
+        own.chain(parameters).collect()
+    }
+
+    /// Reads a run back from its environment. Parameters are not among it: an image asks for those
+    /// that it knows by their own variables.
+    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, RequestError> {
+        let optional = |name: &str| env(name).unwrap_or_default();
+        let list = |name: &str| -> Vec<String> {
+            optional(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        };
+        let missing: Vec<&str> = ["OPERATION", "CLAIM_UUID", "PV_NAME", "STORAGE_CLASS", "SIZE_BYTES"]
+            .into_iter()
+            .filter(|name| env(name).is_none_or(|value| value.is_empty()))
+            .collect();
+        if !missing.is_empty() {
+            return Err(RequestError::Missing(missing.join(", ")));
+        }
+        let number = |variable: &'static str, value: String| -> Result<u64, RequestError> {
+            value.parse().map_err(|_| RequestError::Invalid { variable, value, expected: "a whole number" })
+        };
+        let pairs = |variable: &'static str| -> Result<BTreeMap<String, String>, RequestError> {
+            let value = optional(variable);
+            if value.is_empty() {
+                return Ok(BTreeMap::new());
+            }
+            serde_json::from_str(&value).map_err(|_| RequestError::Invalid {
+                variable,
+                value,
+                expected: "a JSON object of strings",
+            })
+        };
+        let or = |value: String, default: &str| if value.is_empty() { default.to_owned() } else { value };
+        Ok(Request {
+            operation: optional("OPERATION").parse()?,
+            claim_uuid: optional("CLAIM_UUID"),
+            provision_ts: optional("PROVISION_TS"),
+            attempt: u32::try_from(number("ATTEMPT", or(optional("ATTEMPT"), "1"))?).unwrap_or(u32::MAX),
+            pv_name: optional("PV_NAME"),
+            claim: ClaimRef {
+                namespace: optional("PVC_NAMESPACE"),
+                name: optional("PVC_NAME"),
+                uid: optional("PVC_UID"),
+            },
+            storage_class: optional("STORAGE_CLASS"),
+            size_bytes: number("SIZE_BYTES", optional("SIZE_BYTES"))?,
+            access_modes: list("ACCESS_MODES"),
+            volume_mode: or(optional("VOLUME_MODE"), "Filesystem"),
+            mount_options: list("MOUNT_OPTIONS"),
+            reclaim_policy: or(optional("RECLAIM_POLICY"), "Delete"),
+            fs_type: optional("FS_TYPE"),
+            username: optional("USERNAME"),
+            user_groups: list("USER_GROUPS"),
+            service_account: optional("SERVICE_ACCOUNT"),
+            kube_api: optional("KUBE_API"),
+            node_name: optional("NODE_NAME"),
+            topology: pairs("TOPOLOGY")?,
+            provisioner: or(optional("PROVISIONER"), crate::names::DEFAULT_PROVISIONER),
+            instance: or(optional("INSTANCE"), crate::names::DEFAULT_INSTANCE),
+            volume_source: optional("VOLUME_SOURCE"),
+            claim_metadata: pairs("CLAIM_METADATA")?,
+            parameters: BTreeMap::new(),
+        })
+    }
+}
+
+/// Why an environment is not that of a run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Variables are absent or empty.
+    #[error(
+        "these variables are missing: {0}; they are set in the pods that the flex provisioner starts (to try by hand, set them yourself)"
+    )]
+    Missing(String),
+    /// A variable has a value that cannot be.
+    #[error("{variable}=`{value}` is not {expected}")]
+    Invalid {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn request() -> Request {
+        Request {
+            operation: Operation::Provision,
+            claim_uuid: "c0ffee00-0000-4000-8000-000000000001".into(),
+            provision_ts: "2026-01-01T00:00:00Z".into(),
+            attempt: 3,
+            pv_name: "pvc-c0ffee00-0000-4000-8000-000000000001".into(),
+            claim: ClaimRef {
+                namespace: "team".into(),
+                name: "data".into(),
+                uid: "c0ffee00-0000-4000-8000-000000000001".into(),
+            },
+            storage_class: "silver".into(),
+            size_bytes: 3 << 30,
+            access_modes: vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()],
+            volume_mode: "Filesystem".into(),
+            mount_options: vec!["noatime".into()],
+            reclaim_policy: "Delete".into(),
+            fs_type: "ext4".into(),
+            username: "tom".into(),
+            user_groups: vec!["a".into(), "b".into()],
+            service_account: "foo".into(),
+            kube_api: "https://10.10.2.1:443".into(),
+            node_name: "node-1".into(),
+            topology: [("kubernetes.io/hostname".to_owned(), "node-1".to_owned())].into(),
+            provisioner: crate::names::DEFAULT_PROVISIONER.into(),
+            instance: "default".into(),
+            volume_source: String::new(),
+            claim_metadata: [("team.example/key".to_owned(), "a,b=\"c\"".to_owned())].into(),
+            parameters: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let env: BTreeMap<_, _> = request().properties().into_iter().map(|p| (p.env(), p.value)).collect();
+        assert_eq!(Request::from_env(|name| env.get(name).cloned()), Ok(request()));
+    }
+
+    #[test]
+    fn the_seed_s_properties_have_their_names() {
+        let mut request = request();
+        request.parameters =
+            [("zone".to_owned(), "west".to_owned()), ("use-nfs-server".to_owned(), "10.10.2.4".to_owned())].into();
+        let properties = request.properties();
+        let value = |name: &str| properties.iter().find(|p| p.name == name).map(|p| p.value.as_str());
+        assert_eq!(value("username"), Some("tom"));
+        assert_eq!(value("zone"), Some("west"));
+        assert_eq!(value("use-nfs-server"), Some("10.10.2.4"));
+        assert_eq!(value("service-account"), Some("foo"));
+        assert_eq!(value("size"), Some("3Gi"));
+        assert!(is_reserved("USERNAME") && is_reserved("SERVICE_TOKEN") && !is_reserved("ZONE"));
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named_at_once() {
+        let error = Request::from_env(|name| (name == "OPERATION").then(|| "provision".into())).unwrap_err();
+        assert!(error.to_string().contains("CLAIM_UUID, PV_NAME, STORAGE_CLASS, SIZE_BYTES"), "{error}");
+    }
+}

@@ -1,0 +1,189 @@
+//! The PersistentVolume that an image creates as its last act.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectReference, PersistentVolume, PersistentVolumeSpec,
+    VolumeNodeAffinity,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::names;
+use crate::quantity::quantity;
+use crate::request::Request;
+
+/// What only the image knows about its volume.
+#[derive(Clone, Debug, Default)]
+pub struct Made {
+    /// A spec of which only the volume source is taken (`nfs`, `local`, `csi`, …).
+    pub source: PersistentVolumeSpec,
+    /// The real size in bytes, if larger than what was asked for.
+    pub size_bytes: Option<u64>,
+    /// The labels of the nodes that reach the volume; empty means every node.
+    pub reachable_from: BTreeMap<String, String>,
+    /// Further annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Which source a spec has, by its name in the API; `None` without one, or with more than one.
+pub fn source_kind(spec: &PersistentVolumeSpec) -> Option<&'static str> {
+    let mut kinds = source_kinds(spec);
+    match (kinds.next(), kinds.next()) {
+        (Some(kind), None) => Some(kind),
+        _ => None,
+    }
+}
+
+/// All source kinds that a volume can have, by their names in the API.
+pub const SOURCE_KINDS: &[&str] = &[
+    "hostPath",
+    "local",
+    "nfs",
+    "csi",
+    "iscsi",
+    "fc",
+    "rbd",
+    "cephfs",
+    "cinder",
+    "flexVolume",
+    "glusterfs",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "flocker",
+    "gcePersistentDisk",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+];
+
+fn source_kinds(spec: &PersistentVolumeSpec) -> impl Iterator<Item = &'static str> {
+    let present = [
+        spec.host_path.is_some(),
+        spec.local.is_some(),
+        spec.nfs.is_some(),
+        spec.csi.is_some(),
+        spec.iscsi.is_some(),
+        spec.fc.is_some(),
+        spec.rbd.is_some(),
+        spec.cephfs.is_some(),
+        spec.cinder.is_some(),
+        spec.flex_volume.is_some(),
+        spec.glusterfs.is_some(),
+        spec.aws_elastic_block_store.is_some(),
+        spec.azure_disk.is_some(),
+        spec.azure_file.is_some(),
+        spec.flocker.is_some(),
+        spec.gce_persistent_disk.is_some(),
+        spec.photon_persistent_disk.is_some(),
+        spec.portworx_volume.is_some(),
+        spec.quobyte.is_some(),
+        spec.scale_io.is_some(),
+        spec.storageos.is_some(),
+        spec.vsphere_volume.is_some(),
+    ];
+    SOURCE_KINDS.iter().zip(present).filter(|(_, present)| *present).map(|(kind, _)| *kind)
+}
+
+/// The node affinity that makes a volume reachable only from nodes with these labels.
+pub fn affinity(labels: &BTreeMap<String, String>) -> Option<VolumeNodeAffinity> {
+    if labels.is_empty() {
+        return None;
+    }
+    let expressions = labels
+        .iter()
+        .map(|(key, value)| NodeSelectorRequirement {
+            key: key.clone(),
+            operator: "In".into(),
+            values: Some(vec![value.clone()]),
+        })
+        .collect();
+    let term = NodeSelectorTerm { match_expressions: Some(expressions), match_fields: None };
+    Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![term] }) })
+}
+
+/// The reference with which a volume belongs to one claim and no other.
+pub fn claim_ref(request: &Request) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("PersistentVolumeClaim".into()),
+        namespace: Some(request.claim.namespace.clone()),
+        name: Some(request.claim.name.clone()),
+        uid: Some(request.claim.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// The whole PersistentVolume: reserved for its claim from birth, and kept by its finalizer until
+/// its storage is gone.
+pub fn persistent_volume(request: &Request, made: Made) -> PersistentVolume {
+    let Made { source, size_bytes, reachable_from, annotations } = made;
+    let own = [
+        (names::CLAIM_UUID, request.claim.uid.as_str()),
+        (names::VOLUME_ID, request.claim_uuid.as_str()),
+        (names::PROVISIONED_BY, request.provisioner.as_str()),
+    ];
+    let annotations =
+        annotations.into_iter().chain(own.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect();
+    let finalizers = (request.reclaim_policy == "Delete").then(|| vec![names::VOLUME_FINALIZER.to_owned()]);
+    PersistentVolume {
+        metadata: ObjectMeta {
+            name: Some(request.pv_name.clone()),
+            annotations: Some(annotations),
+            labels: Some([(names::LABEL_INSTANCE.to_owned(), request.instance.clone())].into()),
+            finalizers,
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeSpec {
+            capacity: Some([("storage".to_owned(), quantity(size_bytes.unwrap_or(request.size_bytes)))].into()),
+            access_modes: Some(request.access_modes.clone()),
+            volume_mode: Some(request.volume_mode.clone()),
+            mount_options: (!request.mount_options.is_empty()).then(|| request.mount_options.clone()),
+            persistent_volume_reclaim_policy: Some(request.reclaim_policy.clone()),
+            storage_class_name: Some(request.storage_class.clone()),
+            claim_ref: Some(claim_ref(request)),
+            node_affinity: affinity(&reachable_from).or_else(|| source.node_affinity.clone()),
+            ..source
+        }),
+        status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource};
+
+    #[test]
+    fn a_volume_has_all_that_the_contract_asks_for() {
+        let request = crate::request::tests::request();
+        let source = PersistentVolumeSpec {
+            local: Some(LocalVolumeSource { path: "/data/x".into(), fs_type: None }),
+            ..PersistentVolumeSpec::default()
+        };
+        let reachable_from = [(names::HOSTNAME.to_owned(), "node-1".to_owned())].into();
+        let pv = persistent_volume(&request, Made { source, reachable_from, ..Made::default() });
+        let spec = pv.spec.as_ref().unwrap();
+        assert_eq!(pv.metadata.name.as_deref(), Some(request.pv_name.as_str()));
+        assert_eq!(pv.metadata.annotations.as_ref().unwrap()[names::CLAIM_UUID], request.claim.uid);
+        assert_eq!(spec.claim_ref.as_ref().unwrap().uid.as_deref(), Some(request.claim.uid.as_str()));
+        assert_eq!(spec.capacity.as_ref().unwrap()["storage"].0, "3Gi");
+        assert_eq!(source_kind(spec), Some("local"));
+        assert!(spec.node_affinity.is_some());
+        assert_eq!(pv.metadata.finalizers, Some(vec![names::VOLUME_FINALIZER.to_owned()]));
+    }
+
+    #[test]
+    fn one_source_exactly() {
+        assert_eq!(source_kind(&PersistentVolumeSpec::default()), None);
+        let two = PersistentVolumeSpec {
+            local: Some(LocalVolumeSource::default()),
+            nfs: Some(NFSVolumeSource::default()),
+            ..PersistentVolumeSpec::default()
+        };
+        assert_eq!(source_kind(&two), None);
+    }
+}
