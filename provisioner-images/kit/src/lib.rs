@@ -1,1 +1,14 @@
-//! To be written.
+//! For provisioner images: what an image that is written in Rust shares with the helper `flex-pv`.
+//!
+//! [`run`] reads the request from the environment, runs the image's work and turns its failure into
+//! an exit code and last words; [`cluster`] creates the PersistentVolume; [`affinity`] knows which
+//! node a volume stands on. Nothing here makes storage.
+
+pub mod affinity;
+pub mod cluster;
+mod failure;
+pub mod last_words;
+mod run;
+
+pub use failure::Failure;
+pub use run::{block_on, conclude, request, run};

@@ -1,0 +1,95 @@
+//! The command line, as typed.
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+/// Creates the PersistentVolume of a provisioner image, and says why one was not made.
+///
+/// Name, claim, class, size, modes and the rest come from the environment that the flex provisioner
+/// gives to the pod.
+#[derive(Debug, Parser)]
+#[command(name = "flex-pv", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create the PersistentVolume; the last act of a successful run, and harmless when repeated.
+    Create(Box<Create>),
+    /// Leave a message for the owner of the claim, and exit with the code that says what comes next.
+    Fail {
+        /// What the flex provisioner shall do about it.
+        kind: Kind,
+        /// What happened, where, and what to do about it.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        message: Vec<String>,
+    },
+}
+
+/// What the flex provisioner shall do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Never for this request; the same call can only fail again (exit code 65).
+    Never,
+    /// No room on this node or in this zone; another one may do (exit code 69).
+    NoRoom,
+    /// Try again later (exit code 75).
+    Retry,
+    /// The config cannot work; try again when it has changed (exit code 78).
+    Config,
+}
+
+/// The volume.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("source").required(true).multiple(false))]
+pub struct Create {
+    /// A directory on an NFS server; write an IPv6 address in brackets.
+    #[arg(long, group = "source", value_name = "SERVER:/PATH")]
+    pub nfs: Option<String>,
+    /// A directory on this node, as a hostPath volume.
+    #[arg(long, group = "source", value_name = "PATH")]
+    pub host_path: Option<String>,
+    /// A directory or block device on this node, as a local volume.
+    #[arg(long, group = "source", value_name = "PATH")]
+    pub local: Option<String>,
+    /// An iSCSI LUN.
+    #[arg(long, group = "source", value_name = "PORTAL,IQN,LUN")]
+    pub iscsi: Option<String>,
+    /// A volume of a CSI driver, by its handle.
+    #[arg(long, group = "source", value_name = "DRIVER,HANDLE")]
+    pub csi: Option<String>,
+    /// Any other source: a file with a PersistentVolume or only its spec, of which source, node
+    /// affinity, capacity and annotations are taken; `-` reads standard input.
+    #[arg(long, group = "source", value_name = "FILE")]
+    pub from: Option<String>,
+
+    /// The real size, in bytes or as a quantity such as 10Gi, where it is larger than what was asked for.
+    #[arg(long)]
+    pub size: Option<String>,
+    /// The file system on the volume, for local, iscsi and csi; for the latter two FS_TYPE otherwise.
+    #[arg(long)]
+    pub fs_type: Option<String>,
+    /// The volume can only be read, for nfs, iscsi and csi.
+    #[arg(long)]
+    pub read_only: bool,
+    /// The volume is reachable only from the node where this pod runs; true for local and hostPath
+    /// unless the file of --from says otherwise.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub on_this_node: Option<bool>,
+    /// The volume is reachable only from nodes with this label; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub affinity: Vec<String>,
+    /// An annotation of the PersistentVolume, such as what a later delete needs; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub annotation: Vec<String>,
+
+    /// Print the PersistentVolume as YAML and create nothing; needs no cluster.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How many seconds transient errors of the API are retried.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u64,
+}

@@ -1,0 +1,139 @@
+//! From what was typed to what is true of the volume. All problems are told at once.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use contract::quantity;
+use contract::request::Request;
+use contract::volume::{Made, SOURCE_KINDS, source_kind};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
+use kit::{Failure, affinity};
+
+use crate::args::Create;
+use crate::source;
+
+/// Checks the arguments against each other and the request.
+pub fn made(create: Create, request: &Request, pod_node: Option<&str>) -> Result<Made, Failure> {
+    let Create {
+        nfs,
+        host_path,
+        local,
+        iscsi,
+        csi,
+        from,
+        size,
+        fs_type,
+        read_only,
+        on_this_node,
+        affinity,
+        annotation,
+        dry_run: _,
+        timeout: _,
+    } = create;
+    let mut problems = Vec::new();
+    let typed = [
+        nfs.as_deref().map(source::nfs),
+        host_path.as_deref().map(source::host_path),
+        local.as_deref().map(source::local),
+        iscsi.as_deref().map(source::iscsi),
+        csi.as_deref().map(source::csi),
+    ];
+    let volume = match (typed.into_iter().flatten().next(), from) {
+        (Some(spec), _) => spec
+            .map(|spec| PersistentVolume { spec: Some(spec), ..PersistentVolume::default() })
+            .map_err(Failure::usage)?,
+        (None, Some(file)) => source::yaml(&read(&file)?).map_err(Failure::usage)?,
+        (None, None) => return Err(Failure::usage("no volume source was given")),
+    };
+    let mut spec = volume.spec.unwrap_or_default();
+    let Some(kind) = source_kind(&spec) else {
+        return Err(Failure::usage(format!(
+            "--from: give exactly one volume source, one of {}",
+            SOURCE_KINDS.join(", ")
+        )));
+    };
+    problems.extend(set_fs_type(&mut spec, kind, fs_type, &request.fs_type).err());
+    problems.extend(set_read_only(&mut spec, kind, read_only).err());
+
+    let mut annotations = volume.metadata.annotations.unwrap_or_default();
+    annotations.extend(pairs("--annotation", &annotation, &mut problems));
+    let mut reachable_from = pairs("--affinity", &affinity, &mut problems);
+    let stands_on_a_node = matches!(kind, "local" | "hostPath") && spec.node_affinity.is_none();
+    if on_this_node.unwrap_or(stands_on_a_node) {
+        match affinity::this_node(request, pod_node) {
+            Ok(node) => reachable_from.extend(node),
+            Err(failure) => problems.push(failure.message),
+        }
+    }
+    if spec.node_affinity.is_some() && !reachable_from.is_empty() {
+        problems.push("the file of --from has a nodeAffinity, and the command line another: drop one of them".into());
+    }
+    let in_file = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")).map(|size| size.0.clone());
+    let size_bytes = match size.or(in_file).map(|size| quantity::bytes(&size)) {
+        None => None,
+        Some(Ok(bytes)) if bytes < request.size_bytes => {
+            let (real, asked) = (quantity::quantity(bytes).0, quantity::quantity(request.size_bytes).0);
+            problems.push(format!("the volume has {real}, less than the {asked} that the claim asks for"));
+            None
+        }
+        Some(Ok(bytes)) => Some(bytes),
+        Some(Err(error)) => {
+            problems.push(format!("--size: {error}"));
+            None
+        }
+    };
+    if problems.is_empty() {
+        Ok(Made { source: spec, size_bytes, reachable_from, annotations })
+    } else {
+        Err(Failure::usage(problems.join("\n")))
+    }
+}
+
+fn read(file: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().read_to_string(&mut text).map(|_| ()),
+        path => std::fs::read_to_string(path).map(|content| text = content),
+    };
+    read.map_err(|error| Failure::usage(format!("--from {file}: {error}")))?;
+    Ok(text)
+}
+
+/// The class's file system is for those sources that the kubelet formats; a directory has none.
+fn set_fs_type(spec: &mut PersistentVolumeSpec, kind: &str, typed: Option<String>, asked: &str) -> Result<(), String> {
+    let default = (!asked.is_empty()).then(|| asked.to_owned());
+    match (&mut spec.local, &mut spec.iscsi, &mut spec.csi) {
+        (Some(local), _, _) => local.fs_type = typed.or_else(|| local.fs_type.take()),
+        (_, Some(iscsi), _) => iscsi.fs_type = typed.or_else(|| iscsi.fs_type.take()).or(default),
+        (_, _, Some(csi)) => csi.fs_type = typed.or_else(|| csi.fs_type.take()).or(default),
+        _ if typed.is_some() => return Err(format!("--fs-type has no meaning for {kind}")),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn set_read_only(spec: &mut PersistentVolumeSpec, kind: &str, read_only: bool) -> Result<(), String> {
+    if !read_only {
+        return Ok(());
+    }
+    match (&mut spec.nfs, &mut spec.iscsi, &mut spec.csi) {
+        (Some(nfs), _, _) => nfs.read_only = Some(true),
+        (_, Some(iscsi), _) => iscsi.read_only = Some(true),
+        (_, _, Some(csi)) => csi.read_only = Some(true),
+        _ => return Err(format!("--read-only has no meaning for {kind}")),
+    }
+    Ok(())
+}
+
+fn pairs(flag: &str, texts: &[String], problems: &mut Vec<String>) -> BTreeMap<String, String> {
+    let mut pairs = BTreeMap::new();
+    for text in texts {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => {
+                pairs.insert(key.to_owned(), value.to_owned());
+            }
+            _ => problems.push(format!("{flag} `{text}` is not KEY=VALUE")),
+        }
+    }
+    pairs
+}

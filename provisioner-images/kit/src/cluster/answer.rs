@@ -1,0 +1,131 @@
+//! What an error of the API means for the volume. Pure.
+
+use kube::Error;
+use kube::core::Status;
+
+use crate::Failure;
+
+/// What was asked of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Create,
+    Get,
+}
+
+/// What follows from an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A volume of that name is there: compare.
+    Exists,
+    /// Ask again soon.
+    Transient(String),
+    /// No further asking helps.
+    Failed(Failure),
+}
+
+pub(super) fn answer(error: &Error, verb: Verb, name: &str) -> Answer {
+    let status = match error {
+        Error::Api(status) => status,
+        // Everything on the way to an answer: connections, timeouts, a proxy's page instead of JSON.
+        other => return Answer::Transient(chain(other)),
+    };
+    let what = match verb {
+        Verb::Create => format!("PersistentVolume {name} cannot be created: {}", status.message),
+        Verb::Get => format!("PersistentVolume {name} exists and cannot be read: {}", status.message),
+    };
+    match (status.code, verb) {
+        (409, Verb::Create) if status.reason == "AlreadyExists" => Answer::Exists,
+        (403, _) => Answer::Failed(forbidden(status, what)),
+        (401, _) => Answer::Failed(Failure::permission(format!(
+            "{what}; the token of the pod's ServiceAccount is not accepted: does the account still exist?"
+        ))),
+        (400 | 413 | 422, _) => Answer::Failed(Failure::never(what)),
+        // Deleted between create and get: the next create succeeds. Conflicts and overload pass as well.
+        _ => Answer::Transient(what),
+    }
+}
+
+/// Tells a missing right, which the admin grants with one command, from a refusal by admission.
+fn forbidden(status: &Status, what: String) -> Failure {
+    let account = status
+        .message
+        .split("system:serviceaccount:")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .and_then(|account| account.split_once(':'));
+    match account {
+        Some((namespace, name)) if status.message.contains("cannot ") => Failure::permission(format!(
+            "{what}. The right is missing; grant it with: kubectl create clusterrolebinding \
+             flex-provisioner-image-{namespace}-{name} --clusterrole=flex-provisioner-image \
+             --serviceaccount={namespace}:{name}"
+        )),
+        _ => Failure::permission(what),
+    }
+}
+
+/// An error with its causes: the outermost alone often says no more than "client error (Connect)".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn api(code: u16, reason: &str, message: &str) -> Error {
+        Error::Api(Box::new(Status { code, reason: reason.into(), message: message.into(), ..Status::default() }))
+    }
+
+    #[test]
+    fn every_code_has_its_answer() {
+        for (code, reason, verb, expected) in [
+            (409, "AlreadyExists", Verb::Create, "exists"),
+            (409, "Conflict", Verb::Create, "transient"),
+            (404, "NotFound", Verb::Get, "transient"),
+            (429, "TooManyRequests", Verb::Create, "transient"),
+            (500, "InternalError", Verb::Create, "transient"),
+            (503, "ServiceUnavailable", Verb::Get, "transient"),
+            (401, "Unauthorized", Verb::Create, "77"),
+            (403, "Forbidden", Verb::Create, "77"),
+            (422, "Invalid", Verb::Create, "65"),
+            (400, "BadRequest", Verb::Create, "65"),
+        ] {
+            let found = match answer(&api(code, reason, "why"), verb, "pvc-1") {
+                Answer::Exists => "exists".to_owned(),
+                Answer::Transient(_) => "transient".to_owned(),
+                Answer::Failed(failure) => failure.code.to_string(),
+            };
+            assert_eq!(found, expected, "{code} {reason}");
+        }
+    }
+
+    #[test]
+    fn a_missing_right_comes_with_the_command_that_grants_it() {
+        let message = "persistentvolumes is forbidden: User \"system:serviceaccount:team:maker\" cannot create \
+                       resource \"persistentvolumes\" in API group \"\" at the cluster scope";
+        let Answer::Failed(failure) = answer(&api(403, "Forbidden", message), Verb::Create, "pvc-1") else {
+            panic!("not final")
+        };
+        assert!(failure.message.contains("--serviceaccount=team:maker"), "{failure}");
+        assert!(failure.message.contains("cannot create"), "{failure}");
+    }
+
+    #[test]
+    fn a_refusal_by_admission_blames_no_right() {
+        let message = "persistentvolumes \"pvc-1\" is forbidden: ValidatingAdmissionPolicy 'sizes' denied request";
+        let Answer::Failed(failure) = answer(&api(403, "Forbidden", message), Verb::Create, "pvc-1") else {
+            panic!("not final")
+        };
+        assert!(!failure.message.contains("clusterrolebinding"), "{failure}");
+        assert!(failure.message.contains("denied request"), "{failure}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Creating the PersistentVolume: one POST, and an answer to whatever comes back.
+
+mod answer;
+mod same;
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use contract::names::FIELD_MANAGER;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::{Api, PostParams};
+use kube::{Client, Config};
+
+use crate::Failure;
+use answer::{Answer, Verb, answer};
+
+/// How long transient errors of the API are retried unless said otherwise. Longer outages are the
+/// orchestrator's to wait for: a pod that waits holds a place on its node.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client with the pod's ServiceAccount; outside of a cluster, with the user's kubeconfig.
+pub async fn connect() -> Result<Client, Failure> {
+    let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let mut config = if in_cluster {
+        Config::incluster().map_err(|error| {
+            Failure::config(format!(
+                "the pod has no ServiceAccount token to speak to the Kubernetes API with ({error}); do not set \
+                 automountServiceAccountToken: false on the pod or on its ServiceAccount"
+            ))
+        })?
+    } else {
+        Config::infer().await.map_err(|error| {
+            Failure::usage(format!(
+                "neither in a pod nor with a kubeconfig: {error}; use --dry-run to only see the volume"
+            ))
+        })?
+    };
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config.read_timeout = Some(Duration::from_secs(10));
+    // Retries stand in `create`, where all of them share one time limit.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| Failure::config(format!("cannot speak to the Kubernetes API: {error}")))
+}
+
+/// Creates the volume, or finds that an earlier run has created the very same.
+pub async fn create(client: Client, volume: &PersistentVolume, patience: Duration) -> Result<(), Failure> {
+    let volumes: Api<PersistentVolume> = Api::all(client);
+    let last = RefCell::new(String::new());
+    let attempt = || attempt(&volumes, volume);
+    let patient = attempt
+        .retry(
+            ExponentialBuilder::default()
+                .with_min_delay(Duration::from_millis(50))
+                .with_max_delay(Duration::from_secs(3))
+                .without_max_times()
+                .with_jitter(),
+        )
+        .when(|problem: &Problem| matches!(problem, Problem::Transient(_)))
+        .notify(|problem, _| *last.borrow_mut() = problem.to_string());
+    match tokio::time::timeout(patience, patient).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Problem::Final(failure))) => Err(failure),
+        Ok(Err(Problem::Transient(message))) => Err(gave_up(patience, &message)),
+        Err(_) => Err(gave_up(patience, &last.borrow())),
+    }
+}
+
+fn gave_up(patience: Duration, message: &str) -> Failure {
+    let message = if message.is_empty() { "no answer" } else { message };
+    Failure::retry(format!(
+        "the Kubernetes API did not take the PersistentVolume within {} s: {message}",
+        patience.as_secs()
+    ))
+}
+
+enum Problem {
+    Transient(String),
+    Final(Failure),
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Problem::Transient(message) => f.write_str(message),
+            Problem::Final(failure) => failure.fmt(f),
+        }
+    }
+}
+
+async fn attempt(volumes: &Api<PersistentVolume>, volume: &PersistentVolume) -> Result<(), Problem> {
+    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    let Err(error) = volumes.create(&parameters, volume).await else { return Ok(()) };
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    match answer(&error, Verb::Create, name) {
+        Answer::Failed(failure) => return Err(Problem::Final(failure)),
+        Answer::Transient(message) => return Err(Problem::Transient(message)),
+        Answer::Exists => {}
+    }
+    let found = volumes.get(name).await.map_err(|error| match answer(&error, Verb::Get, name) {
+        Answer::Failed(failure) => Problem::Final(failure),
+        Answer::Transient(message) => Problem::Transient(message),
+        Answer::Exists => Problem::Transient(error.to_string()),
+    })?;
+    same::check(volume, &found).map_err(Problem::Final)
+}

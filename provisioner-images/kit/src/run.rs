@@ -1,0 +1,45 @@
+//! The frame around an image's work: request in, exit code and last words out.
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use contract::request::Request;
+
+use crate::{Failure, last_words};
+
+/// Runs an image: reads the request, does the work, and tells how it ended.
+pub fn run<F>(work: impl FnOnce(Request) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    conclude(request().and_then(|request| block_on(work(request))))
+}
+
+/// The request that stands in this process's environment.
+pub fn request() -> Result<Request, Failure> {
+    Request::from_env(|name| std::env::var(name).ok()).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Runs a future on this thread alone: an image makes a handful of calls, and threads cost start-up
+/// time, of which every claim pays.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    // Before anything speaks TLS. It fails only where a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::retry(format!("cannot start: {error}")))?;
+    let outcome = runtime.block_on(work);
+    // A name lookup that hangs on a thread of its own must not delay the answer.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Leaves the last words of a failure and turns it into the exit code.
+pub fn conclude(outcome: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    if let Err(error) = last_words::leave(&failure.message) {
+        eprintln!("the message above could not be left as the termination message: {error}");
+    }
+    ExitCode::from(u8::try_from(failure.code).unwrap_or(1))
+}

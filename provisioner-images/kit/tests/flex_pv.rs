@@ -1,0 +1,12 @@
+//! The binary `flex-pv` from outside: what it prints, creates, says and exits with.
+
+#[path = "flex_pv/api.rs"]
+mod api;
+#[path = "flex_pv/create.rs"]
+mod create;
+#[path = "flex_pv/dry_run.rs"]
+mod dry_run;
+#[path = "flex_pv/last_words.rs"]
+mod last_words;
+#[path = "flex_pv/tool.rs"]
+mod tool;

@@ -1,0 +1,86 @@
+//! The volume that each form of arguments makes, and arguments that make none.
+
+use super::tool::{flex_pv, golden};
+
+#[test]
+fn every_form_has_its_volume() {
+    let iscsi = "10.0.0.5:3260,iqn.2026-01.example:disk,7";
+    let cases: &[(&str, &[&str], &str)] = &[
+        ("nfs", &["--nfs", "nas.example:/exports/a", "--read-only"], ""),
+        ("nfs-ipv6", &["--nfs", "[fd00::1]:/exports/a"], ""),
+        ("host-path", &["--host-path", "/data/a"], ""),
+        ("host-path-anywhere", &["--host-path", "/data/a", "--on-this-node=false"], ""),
+        ("local", &["--local", "/data/a", "--annotation", "team.example/disk=a=b"], ""),
+        (
+            "local-zone",
+            &["--local", "/dev/x", "--fs-type", "xfs", "--affinity", "topology.kubernetes.io/zone=west"],
+            "",
+        ),
+        ("iscsi", &["--iscsi", iscsi, "--size", "4Gi", "--on-this-node"], ""),
+        ("csi", &["--csi", "csi.example.com,vol-1", "--size", "3221225473", "--read-only"], ""),
+        ("from-spec", &["--from", "-"], "fc: {targetWWNs: ['5005'], lun: 3}\ncapacity: {storage: 5Gi}\n"),
+        (
+            "from-volume",
+            &["--from", "-"],
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata:\n  name: ignored\n  annotations: {a: 'on'}\nspec:\n  \
+             storageClassName: ignored\n  local: {path: /data}\n  nodeAffinity:\n    required:\n      \
+             nodeSelectorTerms: [{matchExpressions: [{key: rack, operator: Exists}]}]\n",
+        ),
+    ];
+    for (name, args, stdin) in cases {
+        let ended = flex_pv(&[&["create", "--dry-run"], *args].concat(), &[], stdin);
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{name}");
+        golden(&format!("{name}.yaml"), &ended.out);
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_the_reason() {
+    let local = ["--local", "/a"];
+    for (args, stdin, says) in [
+        (&[][..], "", "--nfs"),
+        (&["--local", "/a", "--nfs", "a:/b"], "", "cannot be used with"),
+        (&["--nfs", "nas"], "", "SERVER:/PATH"),
+        (&["--local", "a"], "", "not an absolute path"),
+        (&["--local", "/a/../b"], "", "contains `..`"),
+        (&[local[0], local[1], "--size", "1Gi"], "", "less than the 3Gi"),
+        (&[local[0], local[1], "--size", "big"], "", "is not a size"),
+        (&[local[0], local[1], "--read-only"], "", "no meaning for local"),
+        (&["--nfs", "a:/b", "--fs-type", "xfs"], "", "no meaning for nfs"),
+        (&[local[0], local[1], "--annotation", "x"], "", "KEY=VALUE"),
+        (&[local[0], local[1], "--affinity", "=x"], "", "KEY=VALUE"),
+        (&["--from", "/no/such/file"], "", "/no/such/file"),
+        (&["--from", "-"], "capacity: {storage: 9Gi}", "exactly one volume source"),
+        (&["--from", "-"], "local: {path: /a}\nnfs: {server: a, path: /b}", "exactly one volume source"),
+        (&["--from", "-"], "kind: Pod", "--from"),
+        (&["--from", "-"], "nfs: {server: a, path: /b}\ncapacity: {storage: 1}", "less than"),
+    ] {
+        let ended = flex_pv(&[&["create", "--dry-run"], args].concat(), &[], stdin);
+        assert_eq!((ended.code, ended.out.as_str()), (64, ""), "{args:?}");
+        assert!(ended.last_words.contains(says), "{args:?}: {}", ended.last_words);
+        assert!(ended.err.contains(says), "{args:?}: {}", ended.err);
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let args = ["create", "--dry-run", "--host-path", "/a", "--fs-type", "xfs", "--read-only", "--size", "1"];
+    let ended = flex_pv(&args, &[("NODE_NAME", ""), ("POD_NODE", "")], "");
+    assert_eq!(ended.code, 64);
+    for says in ["--fs-type", "--read-only", "less than", "POD_NODE"] {
+        assert!(ended.last_words.contains(says), "{says}: {}", ended.last_words);
+    }
+}
+
+#[test]
+fn an_environment_that_is_none_is_named() {
+    let ended = flex_pv(&["create", "--dry-run", "--nfs", "a:/b"], &[("CLAIM_UUID", ""), ("PV_NAME", "")], "");
+    assert_eq!(ended.code, 64);
+    assert!(ended.last_words.contains("CLAIM_UUID, PV_NAME"), "{}", ended.last_words);
+}
+
+#[test]
+fn retained_volumes_have_no_finalizer() {
+    let ended = flex_pv(&["create", "--dry-run", "--nfs", "a:/b"], &[("RECLAIM_POLICY", "Retain")], "");
+    assert!(!ended.out.contains("finalizers"), "{}", ended.out);
+}
