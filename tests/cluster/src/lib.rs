@@ -1,1 +1,28 @@
-//! To be written.
+//! The real Kubernetes for tests and demo, on this machine: etcd, the API server and, where pods are needed, a node.
+//!
+//! - [`Cluster::control_plane`]: etcd and an API server of one test's own, gone with the test. About 4 s.
+//! - [`Cluster::shared`]: a whole cluster by name, started if it is not up, left running for the next test binary.
+//! - [`Cluster::attach`]: a whole cluster that `flex-cluster up` started.
+//!
+//! `setup.sh` beside this crate brings what is missing; every start runs it.
+
+mod authority;
+mod cgroup;
+mod cluster;
+mod component;
+mod components;
+mod control_plane;
+mod kubeconfig;
+mod network;
+mod node;
+mod process;
+mod readiness;
+mod setup;
+mod state;
+mod teardown;
+mod whole;
+
+pub use cluster::Cluster;
+pub use component::{ClientLimits, Component};
+pub use control_plane::ControlPlane;
+pub use whole::{Health, Whole, down, health};

@@ -1,0 +1,217 @@
+//! A running cluster, as a test sees it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use nix::sys::signal::Signal;
+use tokio::task::spawn_blocking;
+
+use crate::component::Component;
+use crate::control_plane::{ControlPlane, Refuge};
+use crate::node;
+use crate::process::Identity;
+use crate::readiness;
+use crate::state::State;
+use crate::whole::{self, Whole};
+
+/// A running cluster: a control plane of one's own, or a whole cluster shared by name.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Where its state file is. Read anew for each use: another process may have restarted a component.
+    run: PathBuf,
+    facts: State,
+    /// Only a control plane of our own ends with this value.
+    refuge: Mutex<Option<Refuge>>,
+}
+
+impl Cluster {
+    /// A control plane without nodes, of the caller's own: etcd and the API server on ports of their own in a
+    /// temporary directory, killed when the value is dropped and also when this process dies.
+    ///
+    /// ```no_run
+    /// # async fn test() -> anyhow::Result<()> {
+    /// use cluster::{ClientLimits, Cluster};
+    ///
+    /// let plain = Cluster::control_plane().await?;
+    /// let more = Cluster::control_plane()
+    ///     .api_server_flag("--feature-gates=CrossNamespaceVolumeDataSource=true")
+    ///     .with_controller_manager(ClientLimits::Default)
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn control_plane() -> ControlPlane {
+        ControlPlane::default()
+    }
+
+    /// A whole cluster by this name; see [`Whole`] for what can be chosen and how to start it.
+    pub fn whole(name: impl Into<String>) -> Whole {
+        Whole::new(name)
+    }
+
+    /// The whole cluster of this name, which must be up.
+    pub async fn attach(name: &str) -> Result<Self> {
+        let cluster = Self::at(&whole::run_dir(name))
+            .with_context(|| format!("there is no cluster {name}; start it by: flex-cluster up --name {name}"))?;
+        readiness::fail_if_dead(&cluster.facts)?;
+        readiness::api_server(&cluster.facts).await?;
+        Ok(cluster)
+    }
+
+    /// The whole cluster of this name, started if it is not up. It stays up until `flex-cluster down --name NAME`, so
+    /// that several test binaries can use it one after another or at once.
+    pub async fn shared(name: &str) -> Result<Self> {
+        Whole::new(name).up().await
+    }
+
+    pub(crate) fn at(run: &Path) -> Result<Self> {
+        Ok(Self { run: run.into(), facts: State::load(run)?, refuge: Mutex::new(None) })
+    }
+
+    pub(crate) fn owning(facts: State, refuge: Refuge) -> Self {
+        Self { run: facts.run.clone(), facts, refuge: Mutex::new(Some(refuge)) }
+    }
+
+    /// The kubeconfig of the administrator.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.facts.kubeconfig()
+    }
+
+    /// A client with the administrator's rights.
+    pub async fn client(&self) -> Result<Client> {
+        readiness::admin_client(&self.facts).await
+    }
+
+    /// A client that acts as this user in these groups, by impersonation: the API server decides and audits as if the
+    /// user had come by itself.
+    pub async fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        let mut config = readiness::admin_config(&self.facts).await?;
+        let who = [("impersonate-user", user)].into_iter();
+        for (name, value) in who.chain(groups.iter().map(|group| ("impersonate-group", *group))) {
+            let value = value.parse().with_context(|| format!("{value:?} cannot stand in a header"))?;
+            config.headers.push((name.parse().context("a header's name")?, value));
+        }
+        Ok(Client::try_from(config)?)
+    }
+
+    /// Where the logs of the components are, `NAME.log` each.
+    pub fn log_dir(&self) -> PathBuf {
+        self.facts.logs()
+    }
+
+    /// The API server's audit log: a JSON object a line, at level Metadata.
+    pub fn audit_log(&self) -> PathBuf {
+        self.facts.logs().join("audit.log")
+    }
+
+    /// The name of the node; an error if the cluster has none.
+    pub fn node_name(&self) -> Result<&str> {
+        self.facts.node.as_deref().with_context(|| format!("cluster {} has no node", self.facts.name))
+    }
+
+    /// An address of this machine that pods reach, for a server that a test runs outside of the cluster.
+    pub fn host_address(&self) -> Result<std::net::Ipv4Addr> {
+        let network = self.facts.network.as_ref();
+        Ok(network.with_context(|| format!("cluster {} has no network of its own", self.facts.name))?.host())
+    }
+
+    /// Makes the images of an archive (docker or OCI format) available to pods. Use `imagePullPolicy: Never` or
+    /// `IfNotPresent`: there is no registry.
+    pub async fn import_image(&self, archive: &Path) -> Result<()> {
+        self.node_name()?;
+        let (state, archive) = (self.facts.clone(), archive.to_owned());
+        spawn_blocking(move || node::import_image(&state, &archive)).await?
+    }
+
+    /// The process of a component, for a test that measures or disturbs it.
+    pub fn pid(&self, component: Component) -> Result<i32> {
+        Ok(self.identity(component)?.pid())
+    }
+
+    /// Stops a component in its tracks (SIGSTOP): its connections stay open and nothing answers.
+    pub fn pause(&self, component: Component) -> Result<()> {
+        self.identity(component)?.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets a paused component go on.
+    pub fn resume(&self, component: Component) -> Result<()> {
+        self.identity(component)?.signal(Signal::SIGCONT)
+    }
+
+    /// Kills a component (SIGKILL) and waits until it is gone. It stays away until [`Cluster::restart`].
+    pub async fn kill(&self, component: Component) -> Result<()> {
+        let identity = self.identity(component)?;
+        spawn_blocking(move || identity.kill()).await?
+    }
+
+    /// Starts a component again, with the same arguments; kills it first if it still runs. Returns when it is ready.
+    pub async fn restart(&self, component: Component) -> Result<()> {
+        self.kill(component).await?;
+        let mut state = State::load(&self.run)?;
+        let invocation = self.invocation(&state, component)?;
+        state.start(component, &invocation.program, invocation.args)?;
+        match component {
+            Component::Etcd | Component::ApiServer => readiness::api_server(&state).await,
+            Component::ControllerManager => readiness::controller_manager(&state).await,
+            Component::Containerd => readiness::socket(&state, "containerd", &state.containerd_socket()).await,
+            Component::Kubelet => readiness::node(&state, self.node_name()?).await,
+            Component::Scheduler | Component::Proxy => {
+                // They have no address that is reachable from here; a wrong start shows within a moment.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                readiness::fail_if_dead(&state)
+            }
+        }
+    }
+
+    /// Ends a control plane of one's own now; dropping it does the same but cannot tell of an error. A shared cluster
+    /// is left running.
+    pub async fn stop(self) -> Result<()> {
+        spawn_blocking(move || self.end()).await?
+    }
+
+    fn end(&self) -> Result<()> {
+        let refuge = self.refuge.lock().ok().and_then(|mut refuge| refuge.take());
+        let Some(mut refuge) = refuge else { return Ok(()) };
+        // A start that failed early has no state file, and then no process either.
+        let state = State::load(&self.run).ok();
+        let killed: Result<()> =
+            state.iter().flat_map(|state| state.processes.values()).try_for_each(|process| process.identity.kill());
+        let removed = refuge.remove();
+        killed.and(removed)
+    }
+
+    /// kubectl, with this cluster's kubeconfig.
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(&self.facts.kubernetes);
+        command.arg("kubectl").env("KUBECONFIG", self.kubeconfig());
+        command
+    }
+
+    pub(crate) fn state(&self) -> Result<State> {
+        State::load(&self.run)
+    }
+
+    fn identity(&self, component: Component) -> Result<Identity> {
+        let state = State::load(&self.run)?;
+        match state.processes.get(&component) {
+            Some(process) => Ok(process.identity),
+            None => bail!("cluster {} has no {component}", state.name),
+        }
+    }
+
+    fn invocation(&self, state: &State, component: Component) -> Result<crate::process::Invocation> {
+        let process = state.processes.get(&component);
+        Ok(process.with_context(|| format!("cluster {} has no {component}", state.name))?.invocation.clone())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("cluster {}: {error:#}", self.facts.name);
+        }
+    }
+}

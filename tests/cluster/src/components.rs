@@ -1,0 +1,130 @@
+//! The flags of the control plane's components, and the files these need.
+//!
+//! Every flag that differs from a usual installation is here for a reason, which `README.md` beside this crate lists.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::authority::{Authority, write};
+use crate::component::{ClientLimits, Component};
+use crate::kubeconfig::write_kubeconfig;
+use crate::state::State;
+
+/// Writes keys, certificates and kubeconfigs of the control plane.
+pub(crate) fn write_credentials(state: &State) -> Result<Authority> {
+    let authority = Authority::create(&state.pki())?;
+    authority.token_key_files()?;
+    authority.server_files(
+        "kube-apiserver",
+        &["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
+        &state.api_addresses(),
+    )?;
+    authority.client_files("apiserver-to-kubelet", "kube-apiserver", "system:masters")?;
+    let server = format!("https://{}", state.api);
+    let write_for = |path: &Path, user: &str, group: &str| -> Result<()> {
+        write_kubeconfig(path, &state.name, &server, &authority, &authority.client(user, group)?)
+    };
+    write_for(&state.kubeconfig(), "flex-cluster-admin", "system:masters")?;
+    for (component, user) in [
+        (Component::ControllerManager, "system:kube-controller-manager"),
+        (Component::Scheduler, "system:kube-scheduler"),
+        (Component::Proxy, "system:kube-proxy"),
+    ] {
+        write_for(&state.kubeconfig_of(component), user, "")?;
+    }
+    if let Some(node) = &state.node {
+        write_for(&state.kubeconfig_of(Component::Kubelet), &format!("system:node:{node}"), "system:nodes")?;
+    }
+    Ok(authority)
+}
+
+/// Starts etcd.
+pub(crate) fn start_etcd(state: &mut State) -> Result<()> {
+    let data = state.etcd_data.clone();
+    fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
+    let (url, peer) = (state.etcd_url(), state.etcd_peer_url());
+    let args = vec![
+        format!("--data-dir={}", data.display()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--log-level=warn".into(),
+        "--logger=zap".into(),
+    ];
+    state.start(Component::Etcd, Path::new("etcd"), args)
+}
+
+/// Starts the API server. `extra` flags come last and so win over the ones here.
+pub(crate) fn start_api_server(state: &mut State, extra: &[String]) -> Result<()> {
+    let policy = state.root.join("audit-policy.yaml");
+    // Metadata: who asked for what and when, without bodies. The stage RequestReceived would only double the lines.
+    write(
+        &policy,
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n",
+    )?;
+    let pki = state.pki();
+    let pki = pki.display();
+    let address = state.api.ip();
+    let mut args = vec![
+        format!("--etcd-servers={}", state.etcd_url()),
+        format!("--bind-address={address}"),
+        format!("--advertise-address={address}"),
+        format!("--secure-port={}", state.api.port()),
+        format!("--service-cluster-ip-range={}", state.service_range()),
+        format!("--tls-cert-file={pki}/kube-apiserver.crt"),
+        format!("--tls-private-key-file={pki}/kube-apiserver.key"),
+        format!("--client-ca-file={pki}/ca.crt"),
+        format!("--kubelet-certificate-authority={pki}/ca.crt"),
+        format!("--kubelet-client-certificate={pki}/apiserver-to-kubelet.crt"),
+        format!("--kubelet-client-key={pki}/apiserver-to-kubelet.key"),
+        "--kubelet-preferred-address-types=InternalIP".into(),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={pki}/service-accounts.pub"),
+        format!("--service-account-signing-key-file={pki}/service-accounts.key"),
+        "--authorization-mode=Node,RBAC".into(),
+        "--enable-admission-plugins=NodeRestriction".into(),
+        "--allow-privileged=true".into(),
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}/audit.log", state.logs().display()),
+    ];
+    if address.is_loopback() {
+        // The service `kubernetes` must not point to a loopback address; without nodes nobody would follow it.
+        args.push("--endpoint-reconciler-type=none".into());
+    }
+    args.extend_from_slice(extra);
+    state.start_kubernetes(Component::ApiServer, args)
+}
+
+/// Starts the controller manager.
+pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) -> Result<()> {
+    let pki = state.pki();
+    let pki = pki.display();
+    let mut args = vec![
+        format!("--kubeconfig={}", state.kubeconfig_of(Component::ControllerManager).display()),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={}", state.controller_manager_port()),
+        format!("--root-ca-file={pki}/ca.crt"),
+        format!("--cluster-signing-cert-file={pki}/ca.crt"),
+        format!("--cluster-signing-key-file={pki}/ca.key"),
+        format!("--service-account-private-key-file={pki}/service-accounts.key"),
+        "--use-service-account-credentials=true".into(),
+        "--leader-elect=false".into(),
+    ];
+    args.extend(limits.flags());
+    state.start_kubernetes(Component::ControllerManager, args)
+}
+
+/// Starts the scheduler.
+pub(crate) fn start_scheduler(state: &mut State, limits: ClientLimits) -> Result<()> {
+    let mut args = vec![
+        format!("--kubeconfig={}", state.kubeconfig_of(Component::Scheduler).display()),
+        "--bind-address=127.0.0.1".into(),
+        "--leader-elect=false".into(),
+    ];
+    args.extend(limits.flags());
+    state.start_kubernetes(Component::Scheduler, args)
+}

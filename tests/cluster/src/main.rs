@@ -1,0 +1,123 @@
+//! `flex-cluster`: the real Kubernetes on this machine, for demo and tests.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use cluster::{ClientLimits, Cluster, Health, down, health};
+
+/// The real Kubernetes on this machine, for demo and tests.
+#[derive(Parser)]
+#[command(name = "flex-cluster", version)]
+struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+    /// Which cluster, if there is more than one.
+    #[arg(long, global = true, default_value = "demo")]
+    name: String,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Start the cluster and wait until it is ready; the last line printed is the path of its kubeconfig.
+    Up {
+        /// Only the control plane: no pod is ever run.
+        #[arg(long)]
+        nodes_less: bool,
+        /// 1,000 requests a second for controller manager, scheduler and kubelet, instead of their defaults.
+        #[arg(long)]
+        raised_limits: bool,
+        /// Where keys, data and logs are kept; removed by `down`. [default: /var/lib/flex-cluster/NAME]
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+    /// Stop the cluster and remove everything it left.
+    Down,
+    /// Tell what runs.
+    Status,
+    /// Bring image archives to the node.
+    Import {
+        /// Archives in docker or OCI format.
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
+    },
+    /// Run kubectl as the cluster's administrator.
+    Kubectl {
+        /// What kubectl is to do.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match act(Arguments::parse()).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("flex-cluster: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn act(Arguments { action, name }: Arguments) -> Result<ExitCode> {
+    match action {
+        Action::Up { nodes_less, raised_limits, dir } => up(&name, nodes_less, raised_limits, dir).await?,
+        Action::Down => {
+            let was_there = down(&name).await?;
+            eprintln!("cluster {name} is {}", if was_there { "down" } else { "not up" });
+        }
+        Action::Status => return status(&name).await,
+        Action::Import { archives } => {
+            let cluster = Cluster::attach(&name).await?;
+            for archive in archives {
+                cluster.import_image(&archive).await?;
+            }
+        }
+        Action::Kubectl { arguments } => {
+            let cluster = Cluster::attach(&name).await?;
+            let mut kubectl: Command = cluster.kubectl();
+            return Err(kubectl.args(arguments).exec()).context("run kubectl");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn up(name: &str, nodes_less: bool, raised_limits: bool, dir: Option<PathBuf>) -> Result<()> {
+    let was_up = matches!(health(name).await, Health::Up(_));
+    let mut whole = Cluster::whole(name);
+    if nodes_less {
+        whole = whole.without_nodes();
+    }
+    if raised_limits {
+        whole = whole.limits(ClientLimits::Raised);
+    }
+    if let Some(dir) = dir {
+        whole = whole.dir(dir);
+    }
+    let cluster = whole.up().await?;
+    eprintln!("cluster {name} is {}; its kubeconfig:", if was_up { "already up" } else { "up" });
+    println!("{}", cluster.kubeconfig().display());
+    Ok(())
+}
+
+/// Succeeds only if the cluster is up, so that scripts can ask.
+async fn status(name: &str) -> Result<ExitCode> {
+    match health(name).await {
+        Health::Up(cluster) => {
+            print!("cluster {name} is up\n{}", cluster.describe()?);
+            println!("logs: {}\nkubeconfig: {}", cluster.log_dir().display(), cluster.kubeconfig().display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Health::Down => {
+            println!("cluster {name} is not up");
+            Ok(ExitCode::FAILURE)
+        }
+        Health::Broken(error) => {
+            println!("cluster {name} is broken: {error:#}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

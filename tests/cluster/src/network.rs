@@ -1,0 +1,121 @@
+//! The network of a whole cluster: a namespace of its own, joined to the machine by one pair of interfaces.
+//!
+//! In a namespace every port and every nftables rule of the cluster is apart from the machine's, whatever network that
+//! has, and all of it goes away with the namespace.
+//!
+//! ```text
+//! machine  10.X.255.1 --- 10.X.255.2  node: API server, kubelet, nftables of kube-proxy
+//!                         10.X.0.0/17   pods, behind a bridge
+//!                         10.X.128.0/18 services
+//! ```
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::mount::{MntFlags, umount2};
+use serde::{Deserialize, Serialize};
+
+use crate::process::run;
+
+/// The network of one whole cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Network {
+    /// The file that holds the namespace.
+    pub(crate) namespace: PathBuf,
+    /// The X in 10.X.0.0/16.
+    block: u8,
+}
+
+impl Network {
+    /// Chooses a range of addresses that the machine does not use yet.
+    pub(crate) fn choose(namespace: PathBuf) -> Result<Self> {
+        let used = run("ip", ["-4", "-o", "route", "show", "table", "all"])?;
+        let block = (200..250)
+            .find(|block| !used.split_whitespace().any(|word| word.starts_with(&format!("10.{block}."))))
+            .context("the machine has routes to all of 10.200.0.0 to 10.249.0.0; a cluster needs one such /16 free")?;
+        Ok(Self { namespace, block })
+    }
+
+    /// The machine's address, as seen from the cluster.
+    pub(crate) fn host(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.block, 255, 1)
+    }
+
+    /// The node's address, where the API server and the kubelet listen.
+    pub(crate) fn node(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.block, 255, 2)
+    }
+
+    /// The address of the service `kubernetes`.
+    pub(crate) fn kubernetes_service(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.block, 128, 1)
+    }
+
+    /// The range of service addresses.
+    pub(crate) fn services(&self) -> String {
+        format!("10.{}.128.0/18", self.block)
+    }
+
+    /// The range of pod addresses.
+    pub(crate) fn pods(&self) -> String {
+        format!("10.{}.0.0/17", self.block)
+    }
+
+    /// The interface on the machine's side.
+    fn interface(&self) -> String {
+        format!("flex{}", self.block)
+    }
+
+    /// Makes the namespace and joins it to the machine.
+    pub(crate) fn create(&self) -> Result<()> {
+        let namespace = self.namespace.to_str().context("the run directory is not text")?;
+        let (interface, host, node) = (self.interface(), self.host(), self.node());
+        fs::write(namespace, "").with_context(|| format!("create {namespace}"))?;
+        run("unshare", [&format!("--net={namespace}"), "true"])?;
+        ip(&format!("link add {interface} type veth peer name eth0 netns {namespace}"))?;
+        ip(&format!("addr add {host}/30 dev {interface}"))?;
+        ip(&format!("link set {interface} up"))?;
+        self.inside("ip link set lo up")?;
+        self.inside(&format!("ip addr add {node}/30 dev eth0"))?;
+        self.inside("ip link set eth0 up")?;
+        self.inside(&format!("ip route add default via {host}"))?;
+        self.inside("sh -c echo${IFS}1>/proc/sys/net/ipv4/ip_forward")?;
+        ip(&format!("route add 10.{}.0.0/16 via {node}", self.block))?;
+        Ok(())
+    }
+
+    /// Removes the namespace and with it interfaces, bridge and rules. What is already gone is no error.
+    pub(crate) fn remove(&self) {
+        let _ = ip(&format!("link del {}", self.interface()));
+        let _ = umount2(&self.namespace, MntFlags::MNT_DETACH);
+        let _ = fs::remove_file(&self.namespace);
+    }
+
+    /// Runs a command in the namespace.
+    fn inside(&self, command: &str) -> Result<String> {
+        let namespace = format!("--net={}", self.namespace.display());
+        run("nsenter", [namespace.as_str(), "--"].into_iter().chain(command.split(' ')))
+    }
+
+    /// Writes the configuration of the container network into `dir`.
+    pub(crate) fn write_cni(&self, dir: &Path, data: &Path, name: &str) -> Result<()> {
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        let bridge = serde_json::json!({
+            "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
+            "ipam": {
+                "type": "host-local", "dataDir": data, "ranges": [[{"subnet": self.pods()}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        });
+        let portmap = serde_json::json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        let list = serde_json::json!({"cniVersion": "0.4.0", "name": name, "plugins": [bridge, portmap]});
+        let file = dir.join("10-flex.conflist");
+        fs::write(&file, serde_json::to_vec_pretty(&list)?).with_context(|| format!("write {}", file.display()))
+    }
+}
+
+fn ip(arguments: &str) -> Result<String> {
+    run("ip", arguments.split(' '))
+}

@@ -1,0 +1,186 @@
+//! The node of a whole cluster: containerd, the kubelet and kube-proxy.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
+
+use crate::authority::{Authority, write};
+use crate::cgroup::Cgroup;
+use crate::component::{ClientLimits, Component};
+use crate::network::Network;
+use crate::process::run;
+use crate::setup::PAUSE_IMAGE;
+use crate::state::State;
+
+/// Where packages put the CNI plugins; Debian's way first.
+const CNI_DIRS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+
+/// Starts containerd.
+pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<()> {
+    let root = state.root.join("containerd");
+    let registry = state.root.join("registry");
+    let cni = state.root.join("cni");
+    network.write_cni(&cni, &state.root.join("cni-addresses"), &cni_name(&state.name))?;
+    // Pulls fail at once instead of waiting for name servers that no test may depend on.
+    fs::create_dir_all(registry.join("_default"))?;
+    write(
+        &registry.join("_default/hosts.toml"),
+        "server = \"http://127.0.0.1:1\"\n[host.\"http://127.0.0.1:1\"]\ncapabilities = [\"pull\", \"resolve\"]\n",
+    )?;
+    fs::create_dir_all(&root)?;
+    // Overlays cannot be stacked: in a container the slower way is the one that works.
+    let stacked = statfs(&root).is_ok_and(|found| found.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
+    let snapshotter = if stacked { "native" } else { "overlayfs" };
+    let plugins = CNI_DIRS.into_iter().find(|dir| Path::new(dir).join("bridge").exists()).unwrap_or(CNI_DIRS[0]);
+    let config = state.root.join("containerd.toml");
+    write(
+        &config,
+        &format!(
+            r#"version = 2
+root = "{root}"
+state = "{run}/containerd"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing"]
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{root}/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  tolerate_missing_hugetlb_controller = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "{plugins}"
+  conf_dir = "{cni}"
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = "{registry}"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "{snapshotter}"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+  Root = "{run}/runc"
+"#,
+            root = root.display(),
+            run = state.run.display(),
+            socket = state.containerd_socket().display(),
+            cni = cni.display(),
+            registry = registry.display(),
+        ),
+    )?;
+    state.start(Component::Containerd, Path::new("containerd"), vec![format!("--config={}", config.display())])
+}
+
+/// The name of the container network, by which the plugins' leftovers are found.
+pub(crate) fn cni_name(cluster: &str) -> String {
+    format!("flex-cluster-{cluster}")
+}
+
+/// Brings the images of an archive to the node.
+pub(crate) fn import_image(state: &State, archive: &Path) -> Result<()> {
+    fs::metadata(archive).with_context(|| format!("read the image archive {}", archive.display()))?;
+    let (socket, archive) = (state.containerd_socket(), archive.display().to_string());
+    let arguments =
+        ["-a", &socket.display().to_string(), "-n", "k8s.io", "images", "import", &archive].map(String::from);
+    run("ctr", arguments).with_context(|| format!("import {archive}"))?;
+    Ok(())
+}
+
+/// Starts the kubelet.
+pub(crate) fn start_kubelet(
+    state: &mut State,
+    network: &Network,
+    authority: &Authority,
+    cgroup: &Cgroup,
+    limits: ClientLimits,
+) -> Result<()> {
+    let node = state.node.clone().context("a cluster without a node has no kubelet")?;
+    let address = network.node();
+    authority.server_files("kubelet", &[&node], &[address.into()])?;
+    let root = state.root.join("kubelet");
+    share_mounts(&root)?;
+    let config = state.root.join("kubelet.yaml");
+    let client_limits = match limits {
+        ClientLimits::Default => "",
+        ClientLimits::Raised => "kubeAPIQPS: 1000\nkubeAPIBurst: 1000\n",
+    };
+    write(
+        &config,
+        &format!(
+            r#"apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: {address}
+healthzBindAddress: 127.0.0.1
+authentication:
+  anonymous: {{enabled: false}}
+  webhook: {{enabled: true}}
+  x509: {{clientCAFile: "{pki}/ca.crt"}}
+authorization: {{mode: Webhook}}
+tlsCertFile: "{pki}/kubelet.crt"
+tlsPrivateKeyFile: "{pki}/kubelet.key"
+containerRuntimeEndpoint: "unix://{socket}"
+cgroupDriver: cgroupfs
+cgroupRoot: "{cgroup}"
+failCgroupV1: false
+failSwapOn: false
+localStorageCapacityIsolation: false
+evictionHard:
+  memory.available: 50Mi
+  nodefs.available: 1%
+  nodefs.inodesFree: 1%
+  imagefs.available: 1%
+imageGCHighThresholdPercent: 100
+maxPods: 250
+registryPullQPS: 0
+podLogsDir: "{state_root}/pod-logs"
+volumePluginDir: "{state_root}/volume-plugins"
+{client_limits}"#,
+            pki = state.pki().display(),
+            socket = state.containerd_socket().display(),
+            cgroup = cgroup.path(),
+            state_root = state.root.display(),
+        ),
+    )?;
+    let args = vec![
+        format!("--config={}", config.display()),
+        format!("--kubeconfig={}", state.kubeconfig_of(Component::Kubelet).display()),
+        format!("--hostname-override={node}"),
+        format!("--node-ip={address}"),
+        format!("--root-dir={}", root.display()),
+        format!("--cert-dir={}/kubelet-pki", state.root.display()),
+    ];
+    state.start_kubernetes(Component::Kubelet, args)
+}
+
+/// Makes mounts below a directory visible to pods and back, as `mountPropagation: Bidirectional` needs: a machine
+/// without systemd has private mounts throughout.
+fn share_mounts(dir: &Path) -> Result<()> {
+    use nix::mount::{MsFlags, mount};
+    const NONE: Option<&str> = None;
+    fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    mount(Some(dir), dir, NONE, MsFlags::MS_BIND, NONE)
+        .and_then(|()| mount(NONE, dir, NONE, MsFlags::MS_SHARED | MsFlags::MS_REC, NONE))
+        .with_context(|| format!("make {} a shared mount", dir.display()))
+}
+
+/// Starts kube-proxy.
+pub(crate) fn start_proxy(state: &mut State, network: &Network) -> Result<()> {
+    let node = state.node.clone().context("a cluster without a node has no kube-proxy")?;
+    let args = vec![
+        format!("--kubeconfig={}", state.kubeconfig_of(Component::Proxy).display()),
+        format!("--hostname-override={node}"),
+        format!("--cluster-cidr={}", network.pods()),
+        "--proxy-mode=nftables".into(),
+        // Answers between pods on the one bridge do not pass the node's rules, unless the machine filters bridges.
+        "--masquerade-all=true".into(),
+        // Settings of the whole machine, which a namespace may not change.
+        "--conntrack-max-per-core=0".into(),
+        "--conntrack-tcp-timeout-established=0s".into(),
+        "--conntrack-tcp-timeout-close-wait=0s".into(),
+        "--healthz-bind-address=127.0.0.1:10256".into(),
+    ];
+    state.start_kubernetes(Component::Proxy, args)
+}

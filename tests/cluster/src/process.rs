@@ -1,0 +1,222 @@
+//! Processes that outlive a function: started so that they end as meant, and signalled only while they are ours.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A process and the time it started, which together never name another one, whatever becomes of the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pid: i32,
+    /// In clock ticks since boot: field 22 of `/proc/PID/stat`.
+    start_time: u64,
+}
+
+/// What ends a process of ours if nobody stops it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Lifetime {
+    /// The kernel kills it when this process ends, however that happens.
+    Tied,
+    /// It runs in a session of its own until someone stops it.
+    Detached,
+}
+
+/// A program with its arguments, complete enough to be started again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Invocation {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    /// Appended to; standard output and standard error.
+    pub(crate) log: PathBuf,
+    /// The network namespace to run in, by its file.
+    pub(crate) network: Option<PathBuf>,
+}
+
+impl Invocation {
+    /// Starts the program and returns once it has a process.
+    ///
+    /// Each child has a thread that starts it and waits for it: the kernel sends the death signal when the *thread*
+    /// that started a child ends, and a test's thread ends long before its process does.
+    pub(crate) fn start(&self, lifetime: Lifetime) -> Result<Identity> {
+        let mut command = self.command(lifetime)?;
+        let (sender, receiver) = mpsc::channel();
+        thread::Builder::new()
+            .name("child".into())
+            .spawn(move || match command.spawn() {
+                Ok(mut child) => {
+                    // The receiver waits for exactly this message; a failed send means it is gone with its process.
+                    let _ = sender.send(Ok(child.id()));
+                    let _ = child.wait();
+                }
+                Err(error) => {
+                    let _ = sender.send(Err(error));
+                }
+            })
+            .context("start a thread for a child process")?;
+        let program = self.program.display();
+        let pid = receiver
+            .recv()
+            .context("the thread of a child process ended")?
+            .with_context(|| format!("start {program}"))?;
+        let pid = i32::try_from(pid).context("a process number beyond i32")?;
+        Identity::of(pid).with_context(|| format!("{program} ended at once; see {}", self.log.display()))
+    }
+
+    fn command(&self, lifetime: Lifetime) -> Result<Command> {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("open the log {}", self.log.display()))?;
+        let mut words: Vec<&OsStr> = match lifetime {
+            Lifetime::Tied => ["setpriv", "--pdeathsig", "KILL", "--"].map(OsStr::new).to_vec(),
+            Lifetime::Detached => vec![OsStr::new("setsid")],
+        };
+        let namespace = self.network.as_ref().map(|file| format!("--net={}", file.display()));
+        if let Some(namespace) = &namespace {
+            words.extend([OsStr::new("nsenter"), OsStr::new(namespace), OsStr::new("--")]);
+        }
+        words.push(self.program.as_os_str());
+        words.extend(self.args.iter().map(OsStr::new));
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share a log between two streams")?)
+            .stderr(log);
+        if lifetime == Lifetime::Tied {
+            // Out of the terminal's process group, so that an interrupt reaches the test first. setsid needs the
+            // opposite: called by the leader of a group it would fork, and the process number would be lost.
+            command.process_group(0);
+        }
+        Ok(command)
+    }
+}
+
+impl Identity {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: i32) -> Result<Self> {
+        let Some((_, start_time)) = stat(pid) else {
+            bail!("there is no process {pid}");
+        };
+        Ok(Self { pid, start_time })
+    }
+
+    pub(crate) fn pid(self) -> i32 {
+        self.pid
+    }
+
+    /// Whether the process still runs; a dead one that nobody has waited for does not.
+    pub(crate) fn is_alive(self) -> bool {
+        stat(self.pid).is_some_and(|(state, start_time)| start_time == self.start_time && !matches!(state, 'Z' | 'X'))
+    }
+
+    /// Sends a signal, unless the process is gone.
+    pub(crate) fn signal(self, signal: Signal) -> Result<()> {
+        if !self.is_alive() {
+            return Ok(());
+        }
+        match kill(Pid::from_raw(self.pid), signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("send {signal} to process {}", self.pid)),
+        }
+    }
+
+    /// Kills the process and waits until it is gone.
+    pub(crate) fn kill(self) -> Result<()> {
+        self.signal(Signal::SIGKILL)?;
+        self.wait(Duration::from_secs(20))
+    }
+
+    fn wait(self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while self.is_alive() {
+            if Instant::now() > deadline {
+                bail!("process {} still runs after {} s", self.pid, limit.as_secs());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+/// State and start time of a process, from the fields after its name: the name may itself hold spaces and brackets.
+fn stat(pid: i32) -> Option<(char, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // Field 22 of the file; the state is field 3.
+    let start_time = fields.nth(18)?.parse().ok()?;
+    Some((state, start_time))
+}
+
+/// The last lines of a log, for an error message.
+pub(crate) fn tail(log: &Path, lines: usize) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Runs a short command to its end; its error output becomes part of the error.
+pub(crate) fn run<I, S>(program: &str, args: I) -> Result<String>
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    let output = command.output().with_context(|| format!("run {program}"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper(log: &Path) -> Invocation {
+        Invocation { program: "sleep".into(), args: vec!["60".into()], log: log.into(), network: None }
+    }
+
+    #[test]
+    fn a_killed_process_is_not_alive() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = sleeper(&dir.path().join("log")).start(Lifetime::Tied).unwrap();
+        assert!(process.is_alive());
+        process.kill().unwrap();
+        assert!(!process.is_alive());
+    }
+
+    #[test]
+    fn a_reused_number_is_a_stranger() {
+        let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let stranger = Identity { start_time: own.start_time + 1, ..own };
+        assert!(own.is_alive());
+        assert!(!stranger.is_alive());
+        stranger.signal(Signal::SIGKILL).unwrap();
+    }
+
+    #[test]
+    fn the_tail_of_a_log_is_its_last_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        fs::write(&log, "a\nb\nc\n").unwrap();
+        assert_eq!(tail(&log, 2), "b\nc");
+        assert_eq!(tail(&log, 9), "a\nb\nc");
+    }
+}

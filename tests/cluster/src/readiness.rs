@@ -1,0 +1,133 @@
+//! Waiting until a cluster is ready, and saying what is wrong when it will not be.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use crate::process::tail;
+use crate::state::State;
+
+const LIMIT: Duration = Duration::from_secs(90);
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A client with the administrator's rights.
+pub(crate) async fn admin_client(state: &State) -> Result<Client> {
+    Ok(Client::try_from(admin_config(state).await?)?)
+}
+
+/// The configuration behind [`admin_client`].
+pub(crate) async fn admin_config(state: &State) -> Result<Config> {
+    // The first one wins; with several providers in the program, rustls would panic without a choice.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let file = state.kubeconfig();
+    let kubeconfig = Kubeconfig::read_from(&file).with_context(|| format!("read {}", file.display()))?;
+    let options = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(|| format!("use {}", file.display()))
+}
+
+/// The API server answers and has made what every cluster has.
+pub(crate) async fn api_server(state: &State) -> Result<()> {
+    let client = admin_client(state).await?;
+    wait(state, "the API server", || api_server_answers(client.clone())).await
+}
+
+async fn api_server_answers(client: Client) -> Result<()> {
+    let request = http::Request::get("/readyz").body(Vec::new())?;
+    client.request_text(request).await?;
+    Api::<Namespace>::all(client).get("default").await?;
+    Ok(())
+}
+
+/// The controller manager works: pods of a namespace need the service account that it makes.
+pub(crate) async fn controller_manager(state: &State) -> Result<()> {
+    let client = admin_client(state).await?;
+    // From a restarted one the account is left: its port tells that it runs, where that can be reached.
+    let port = state.network.is_none().then(|| state.controller_manager_port());
+    wait(state, "the controller manager", || controller_manager_works(client.clone(), port)).await
+}
+
+async fn controller_manager_works(client: Client, port: Option<u16>) -> Result<()> {
+    if let Some(port) = port {
+        TcpStream::connect(("127.0.0.1", port)).await?;
+    }
+    Api::<ServiceAccount>::namespaced(client, "default").get("default").await?;
+    Ok(())
+}
+
+/// The node takes pods.
+pub(crate) async fn node(state: &State, name: &str) -> Result<()> {
+    let nodes = Api::<Node>::all(admin_client(state).await?);
+    wait(state, "the node", || node_takes_pods(nodes.clone(), name)).await
+}
+
+async fn node_takes_pods(nodes: Api<Node>, name: &str) -> Result<()> {
+    let node = nodes.get(name).await?;
+    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready").context("no condition yet")?;
+    if ready.status != "True" {
+        bail!("{}", ready.message.as_deref().unwrap_or("not ready"));
+    }
+    if node.spec.and_then(|spec| spec.taints).is_some_and(|taints| !taints.is_empty()) {
+        bail!("the node is still tainted");
+    }
+    Ok(())
+}
+
+/// Something listens.
+pub(crate) async fn port(state: &State, what: &str, address: SocketAddr) -> Result<()> {
+    wait(state, what, || async move { TcpStream::connect(address).await.map(drop).map_err(Into::into) }).await
+}
+
+/// Something connects to a socket file.
+pub(crate) async fn socket(state: &State, what: &str, path: &Path) -> Result<()> {
+    wait(state, what, || async move { UnixStream::connect(path).await.map(drop).map_err(Into::into) }).await
+}
+
+/// Repeats `check` until it succeeds, a component dies, or the time is over.
+async fn wait<F>(state: &State, what: &str, check: impl Fn() -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
+    let started = Instant::now();
+    loop {
+        // A component that starts may take a request and not answer it.
+        let error = match timeout(Duration::from_secs(3), check()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => anyhow::anyhow!("no answer within 3 s"),
+        };
+        fail_if_dead(state)?;
+        if started.elapsed() > LIMIT {
+            return Err(error.context(format!(
+                "{what} was not ready after {} s; logs are in {}",
+                LIMIT.as_secs(),
+                state.logs().display()
+            )));
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+/// An error that names the first component which is gone, with the end of its log.
+pub(crate) fn fail_if_dead(state: &State) -> Result<()> {
+    for (component, process) in &state.processes {
+        if !process.identity.is_alive() {
+            let log = &process.invocation.log;
+            bail!(
+                "{component} of cluster {} died. The end of its log {}:\n{}\nTo try again: flex-cluster down --name {0}, \
+                 then start it again; a port or a file that is taken shows in the log above",
+                state.name,
+                log.display(),
+                tail(log, 20)
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! What is known of a running cluster, kept in a file so that another process can attach to it or take it down.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::component::{ClientLimits, Component};
+use crate::network::Network;
+use crate::process::{Identity, Invocation, Lifetime};
+
+/// Everything that has to be known to use a cluster and to take it down.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) name: String,
+    /// Keys, configuration, data and logs.
+    pub(crate) root: PathBuf,
+    /// Sockets and this file. Short, because the path of a socket is limited to 107 bytes.
+    pub(crate) run: PathBuf,
+    /// The Kubernetes binary.
+    pub(crate) kubernetes: PathBuf,
+    /// Where the API server listens.
+    pub(crate) api: SocketAddr,
+    /// Only a whole cluster has a network of its own.
+    pub(crate) network: Option<Network>,
+    /// The node's name, of a cluster that has one.
+    pub(crate) node: Option<String>,
+    pub(crate) lifetime: Lifetime,
+    /// What it was started with.
+    pub(crate) limits: ClientLimits,
+    /// On a file system in memory where there is one.
+    pub(crate) etcd_data: PathBuf,
+    /// In the order of their start.
+    pub(crate) processes: BTreeMap<Component, Process>,
+}
+
+/// A component that was started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) identity: Identity,
+    pub(crate) invocation: Invocation,
+}
+
+impl State {
+    pub(crate) fn load(run: &Path) -> Result<Self> {
+        let file = run.join("state.json");
+        let text = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
+    }
+
+    /// Written beside its place and renamed, so that a reader never sees half of it.
+    pub(crate) fn save(&self) -> Result<()> {
+        let file = self.run.join("state.json");
+        let partial = self.run.join("state.json.partial");
+        fs::write(&partial, serde_json::to_vec_pretty(self)?)
+            .and_then(|()| fs::rename(&partial, &file))
+            .with_context(|| format!("write {}", file.display()))
+    }
+
+    /// Starts a component and records it at once: whatever fails later, it can be taken down.
+    pub(crate) fn start(&mut self, component: Component, program: &Path, args: Vec<String>) -> Result<()> {
+        let invocation = Invocation {
+            program: program.into(),
+            args,
+            log: self.log(component),
+            network: self.network.as_ref().map(|network| network.namespace.clone()),
+        };
+        let identity = invocation.start(self.lifetime).with_context(|| format!("start {component}"))?;
+        self.processes.insert(component, Process { identity, invocation });
+        self.save()
+    }
+
+    /// Starts a program of Kubernetes; all of them are the one binary.
+    pub(crate) fn start_kubernetes(&mut self, component: Component, mut args: Vec<String>) -> Result<()> {
+        args.insert(0, component.name().into());
+        let kubernetes = self.kubernetes.clone();
+        self.start(component, &kubernetes, args)
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    pub(crate) fn log(&self, component: Component) -> PathBuf {
+        self.logs().join(format!("{component}.log"))
+    }
+
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.root.join("pki")
+    }
+
+    /// The kubeconfig of the administrator.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.root.join("kubeconfig")
+    }
+
+    /// The kubeconfig that a component uses.
+    pub(crate) fn kubeconfig_of(&self, component: Component) -> PathBuf {
+        self.root.join(format!("{component}.kubeconfig"))
+    }
+
+    pub(crate) fn containerd_socket(&self) -> PathBuf {
+        self.run.join("containerd.sock")
+    }
+
+    /// Addresses under which the API server is called, all of which its certificate names.
+    pub(crate) fn api_addresses(&self) -> Vec<IpAddr> {
+        vec![self.api.ip(), IpAddr::from([127, 0, 0, 1]), self.service_address()]
+    }
+
+    /// The range of service addresses.
+    pub(crate) fn service_range(&self) -> String {
+        match &self.network {
+            Some(network) => network.services(),
+            None => "10.0.0.0/24".into(),
+        }
+    }
+
+    /// The address of the service `kubernetes`: the first of its range.
+    pub(crate) fn service_address(&self) -> IpAddr {
+        match &self.network {
+            Some(network) => network.kubernetes_service().into(),
+            None => IpAddr::from([10, 0, 0, 1]),
+        }
+    }
+
+    pub(crate) fn etcd_url(&self) -> String {
+        // In a network namespace of its own the well-known port is free; elsewhere the two ports beside the API
+        // server's are.
+        let port = if self.network.is_some() { 2379 } else { self.api.port() + 1 };
+        format!("http://127.0.0.1:{port}")
+    }
+
+    pub(crate) fn etcd_peer_url(&self) -> String {
+        let port = if self.network.is_some() { 2380 } else { self.api.port() + 2 };
+        format!("http://127.0.0.1:{port}")
+    }
+
+    pub(crate) fn controller_manager_port(&self) -> u16 {
+        if self.network.is_some() { 10257 } else { self.api.port() + 3 }
+    }
+}

@@ -1,0 +1,168 @@
+//! Takes a whole cluster down, from its state file or from what is left of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::mount::{MntFlags, umount2};
+
+use crate::cgroup::Cgroup;
+use crate::component::Component;
+use crate::node::cni_name;
+use crate::process::Identity;
+use crate::state::State;
+use crate::whole::run_dir;
+
+/// The file that tells a directory of ours.
+pub(crate) const MARK: &str = ".flex-cluster";
+
+/// Stops everything and removes everything. With `keep_logs` the log directory stays, for a start that failed.
+pub(crate) fn take_down(name: &str, keep_logs: bool) -> Result<()> {
+    let run = run_dir(name);
+    if !run.exists() {
+        return Ok(());
+    }
+    // Without a state file nothing was started: it is written first.
+    if let Ok(state) = State::load(&run) {
+        stop_processes(&state)?;
+        if state.node.is_some() {
+            Cgroup::of_cluster(name)?.remove()?;
+            stop_shims(&state)?;
+            remove_runtime_leftovers(&state);
+        }
+        unmount_below(&state.root)?;
+        if let Some(network) = &state.network {
+            network.remove();
+        }
+        remove_all(&state.etcd_data)?;
+        remove_root(&state.root, keep_logs)?;
+    }
+    unmount_below(&run)?;
+    remove_all(&run)
+}
+
+/// The kubelet first: it would start again what is ended below.
+fn stop_processes(state: &State) -> Result<()> {
+    if let Some(kubelet) = state.processes.get(&Component::Kubelet) {
+        kubelet.identity.kill()?;
+    }
+    for process in state.processes.values() {
+        process.identity.kill()?;
+    }
+    Ok(())
+}
+
+/// Ends the processes that watch over containers. They are containerd's children, not ours, and known by the socket
+/// of this cluster in their command line.
+fn stop_shims(state: &State) -> Result<()> {
+    let socket = state.containerd_socket();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let shims = shims_of(&socket);
+        if shims.is_empty() {
+            return Ok(());
+        }
+        for shim in shims {
+            shim.kill()?;
+        }
+        if Instant::now() > deadline {
+            bail!("containerd shims of cluster {} still run after 20 s", state.name);
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn shims_of(socket: &Path) -> Vec<Identity> {
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    numbers
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| {
+            // Identity first: if the number changes hands after this, the kill finds the wrong start time.
+            let identity = Identity::of(pid).ok()?;
+            let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
+            let shim = words.first()?.ends_with(b"containerd-shim-runc-v2");
+            let ours =
+                words.windows(2).any(|pair| pair[0] == b"-address" && pair[1] == socket.as_os_str().as_encoded_bytes());
+            (shim && ours && identity.is_alive()).then_some(identity)
+        })
+        .collect()
+}
+
+/// What containerd, the plugins and the kubelet keep outside of our directories.
+fn remove_runtime_leftovers(state: &State) {
+    // Sockets of shims: each bundle names its own.
+    let bundles = state.run.join("containerd/io.containerd.runtime.v2.task/k8s.io");
+    for bundle in entries(&bundles) {
+        let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
+        if let Some(socket) = address.strip_prefix("unix://") {
+            let _ = fs::remove_file(socket.trim());
+        }
+    }
+    let network = format!("{}-", cni_name(&state.name));
+    for result in entries(Path::new("/var/lib/cni/results")) {
+        if result.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&network)) {
+            let _ = fs::remove_file(result);
+        }
+    }
+    for link in entries(Path::new("/var/log/containers")) {
+        if fs::read_link(&link).is_ok_and(|target| target.starts_with(&state.root)) {
+            let _ = fs::remove_file(link);
+        }
+    }
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// Unmounts everything below a directory, and makes sure of it: removing files through a mount that is left would
+/// remove what a volume holds.
+fn unmount_below(dir: &Path) -> Result<()> {
+    for _ in 0..100 {
+        let mounts = mounts_below(dir)?;
+        if mounts.is_empty() {
+            return Ok(());
+        }
+        for mount in mounts.iter().rev() {
+            // Detached even if in use: the users are dead or dying.
+            let _ = umount2(mount, MntFlags::MNT_DETACH);
+        }
+        sleep(Duration::from_millis(10));
+    }
+    bail!("mounts below {} cannot be unmounted: {:?}", dir.display(), mounts_below(dir)?)
+}
+
+/// Mount points at or below a directory, in the order they were made.
+fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
+    let text = fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
+    let points = text.lines().filter_map(|line| line.split(' ').nth(4));
+    Ok(points.map(|point| PathBuf::from(point.replace("\\040", " "))).filter(|point| point.starts_with(dir)).collect())
+}
+
+fn remove_root(root: &Path, keep_logs: bool) -> Result<()> {
+    if !root.join(MARK).exists() {
+        return Ok(());
+    }
+    if !keep_logs {
+        return remove_all(root);
+    }
+    for entry in entries(root) {
+        let name = entry.file_name().unwrap_or_default();
+        if name == MARK || name == "logs" {
+            continue;
+        }
+        if entry.is_dir() { remove_all(&entry)? } else { fs::remove_file(&entry)? }
+    }
+    Ok(())
+}
+
+fn remove_all(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("remove {}", dir.display())),
+    }
+}

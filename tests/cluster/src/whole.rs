@@ -1,0 +1,247 @@
+//! Whole clusters by name: up, down, and how they are.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::unistd::geteuid;
+use tokio::task::spawn_blocking;
+
+use crate::cgroup::Cgroup;
+use crate::cluster::Cluster;
+use crate::component::{ClientLimits, Component};
+use crate::control_plane::fast_dir;
+use crate::network::Network;
+use crate::process::Lifetime;
+use crate::setup::{Cache, Scope};
+use crate::state::State;
+use crate::{components, node, readiness, teardown};
+
+/// How a whole cluster is to be.
+#[derive(Clone, Debug)]
+pub struct Whole {
+    name: String,
+    dir: Option<PathBuf>,
+    limits: ClientLimits,
+    nodes: bool,
+}
+
+/// How a whole cluster is.
+#[derive(Debug)]
+pub enum Health {
+    /// There is none of this name.
+    Down,
+    /// All of its components run and the API server answers.
+    Up(Cluster),
+    /// It was started, and does not work: why.
+    Broken(anyhow::Error),
+}
+
+impl Whole {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), dir: None, limits: ClientLimits::Default, nodes: true }
+    }
+
+    /// Where keys, data and logs are kept instead of `/var/lib/flex-cluster/NAME`. It is removed with the cluster.
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// The client limits of controller manager, scheduler and kubelet.
+    pub fn limits(mut self, limits: ClientLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Without containerd, kubelet and kube-proxy: pods are never run.
+    pub fn without_nodes(mut self) -> Self {
+        self.nodes = false;
+        self
+    }
+
+    /// Starts it unless it is up, and waits until it is ready. One that is broken is taken down first.
+    pub async fn up(self) -> Result<Cluster> {
+        check_name(&self.name)?;
+        require_root()?;
+        let scope = if self.nodes { Scope::Whole } else { Scope::ControlPlane };
+        let cache = spawn_blocking(move || Cache::ensure(scope)).await??;
+        let _lock = lock().await?;
+        match health(&self.name).await {
+            Health::Up(cluster) => return self.compare(cluster),
+            Health::Broken(_) => teardown::take_down(&self.name, false)?,
+            Health::Down => {}
+        }
+        match self.start(&cache).await {
+            Ok(cluster) => Ok(cluster),
+            Err(error) => {
+                teardown::take_down(&self.name, true).context(format!("{error:#}"))?;
+                Err(error)
+            }
+        }
+    }
+
+    /// One that is up is of use only if it is what was asked for.
+    fn compare(&self, cluster: Cluster) -> Result<Cluster> {
+        let state = State::load(&run_dir(&self.name))?;
+        if self.nodes && state.node.is_none() {
+            bail!("cluster {0} is up without a node; take it down first: flex-cluster down --name {0}", self.name);
+        }
+        if self.limits != state.limits {
+            bail!(
+                "cluster {0} is up with other client limits; take it down first: flex-cluster down --name {0}",
+                self.name
+            );
+        }
+        Ok(cluster)
+    }
+
+    async fn start(&self, cache: &Cache) -> Result<Cluster> {
+        let mut state = self.prepare(cache)?;
+        let network = state.network.clone().context("a whole cluster has a network")?;
+        network.create()?;
+        let authority = components::write_credentials(&state)?;
+        components::start_etcd(&mut state)?;
+        components::start_api_server(&mut state, &[])?;
+        if self.nodes {
+            node::start_containerd(&mut state, &network)?;
+            readiness::socket(&state, "containerd", &state.containerd_socket()).await?;
+            node::import_image(&state, &cache.pause_image())?;
+        }
+        readiness::api_server(&state).await?;
+        if self.nodes {
+            let cgroup = Cgroup::of_cluster(&self.name)?;
+            cgroup.create()?;
+            node::start_kubelet(&mut state, &network, &authority, &cgroup, self.limits)?;
+        }
+        components::start_controller_manager(&mut state, self.limits)?;
+        components::start_scheduler(&mut state, self.limits)?;
+        if self.nodes {
+            node::start_proxy(&mut state, &network)?;
+        }
+        readiness::controller_manager(&state).await?;
+        if let Some(node) = &state.node {
+            readiness::node(&state, node).await?;
+            let service = (state.service_address(), 443).into();
+            readiness::port(&state, "the service address of the API server", service).await?;
+        }
+        Cluster::at(&state.run)
+    }
+
+    /// Makes the directories and writes down what is to be started, before anything is.
+    fn prepare(&self, cache: &Cache) -> Result<State> {
+        let run = run_dir(&self.name);
+        fs::create_dir_all(&run).with_context(|| format!("create {}", run.display()))?;
+        let root = match &self.dir {
+            Some(dir) => std::path::absolute(dir)?,
+            None => Path::new("/var/lib/flex-cluster").join(&self.name),
+        };
+        // `down` removes this directory with everything in it: it must have been ours from the beginning.
+        let taken = fs::read_dir(&root).is_ok_and(|mut entries| entries.next().is_some());
+        if taken && !root.join(teardown::MARK).exists() {
+            bail!("{} holds something else; give an empty or new directory with --dir", root.display());
+        }
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("logs")).with_context(|| format!("create {}", root.display()))?;
+        fs::write(root.join(teardown::MARK), "A cluster of flex-cluster; removed by flex-cluster down.\n")?;
+        let network = Network::choose(run.join("netns"))?;
+        let state = State {
+            name: self.name.clone(),
+            root,
+            kubernetes: cache.kubernetes(),
+            api: (network.node(), 6443).into(),
+            etcd_data: fast_dir().join(format!("flex-cluster-{}-etcd", self.name)),
+            network: Some(network),
+            node: self.nodes.then(|| format!("{}-node", self.name)),
+            limits: self.limits,
+            lifetime: Lifetime::Detached,
+            processes: Default::default(),
+            run,
+        };
+        state.save()?;
+        Ok(state)
+    }
+}
+
+/// How the whole cluster of this name is.
+pub async fn health(name: &str) -> Health {
+    let run = run_dir(name);
+    if !run.join("state.json").exists() {
+        return Health::Down;
+    }
+    let look = async {
+        let state = State::load(&run)?;
+        readiness::fail_if_dead(&state)?;
+        if state.processes.is_empty() {
+            bail!("its start was interrupted");
+        }
+        readiness::api_server(&state).await?;
+        if let Some(node) = &state.node {
+            readiness::node(&state, node).await?;
+        }
+        Cluster::at(&run)
+    };
+    match look.await {
+        Ok(cluster) => Health::Up(cluster),
+        Err(error) => Health::Broken(error),
+    }
+}
+
+/// Stops a whole cluster and removes everything it left: pods, mounts, network, directories. One that is not there is
+/// no error. Says whether there was one.
+pub async fn down(name: &str) -> Result<bool> {
+    check_name(name)?;
+    require_root()?;
+    let _lock = lock().await?;
+    let there = run_dir(name).exists();
+    let name = name.to_owned();
+    spawn_blocking(move || teardown::take_down(&name, false)).await??;
+    Ok(there)
+}
+
+/// Where sockets and the state file of a whole cluster are.
+pub(crate) fn run_dir(name: &str) -> PathBuf {
+    Path::new("/run/flex-cluster").join(name)
+}
+
+/// The name becomes part of paths, of the node's name and of a control group.
+fn check_name(name: &str) -> Result<()> {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 20 || !name.chars().all(good) || name.starts_with('-') || name.ends_with('-') {
+        bail!("{name:?} cannot name a cluster: 1 to 20 of a-z, 0-9 and -, not - at the ends");
+    }
+    Ok(())
+}
+
+fn require_root() -> Result<()> {
+    if !geteuid().is_root() {
+        bail!("a whole cluster makes mounts, control groups and network namespaces: run this as root");
+    }
+    Ok(())
+}
+
+/// One start or stop at a time on this machine: addresses are chosen by what is free. Released when dropped.
+async fn lock() -> Result<File> {
+    let path = "/run/lock/flex-cluster.lock";
+    spawn_blocking(move || {
+        fs::create_dir_all("/run/lock")?;
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        file.lock()?;
+        Ok(file)
+    })
+    .await?
+    .map_err(|error: std::io::Error| anyhow::Error::new(error).context(format!("lock {path}")))
+}
+
+/// What runs, for a person to read.
+impl Cluster {
+    /// A line for each component: its name, process number and whether it runs.
+    pub fn describe(&self) -> Result<String> {
+        let state = self.state()?;
+        let line = |(component, process): (&Component, &crate::state::Process)| {
+            let state = if process.identity.is_alive() { "runs" } else { "is dead" };
+            format!("{component:<24} {:>8} {state}\n", process.identity.pid())
+        };
+        Ok(state.processes.iter().map(line).collect())
+    }
+}

@@ -1,0 +1,146 @@
+//! Control planes of tests: they come, answer, and leave nothing behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::{ClientLimits, Cluster, Component};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+
+/// Set for a copy of this test binary that is to be killed.
+const VICTIM: &str = "FLEX_CLUSTER_TEST_VICTIM";
+
+fn config_map(name: &str) -> ConfigMap {
+    ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() }
+}
+
+async fn namespaces(client: Client) -> usize {
+    Api::<Namespace>::all(client).list(&Default::default()).await.unwrap().items.len()
+}
+
+/// Processes whose command line holds this text.
+fn processes_with(text: &str) -> Vec<String> {
+    let own = std::process::id().to_string();
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_name() != own.as_str())
+        .filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
+        .filter(|command| command.contains(text))
+        .collect()
+}
+
+fn dir_of(cluster: &Cluster) -> PathBuf {
+    cluster.kubeconfig().parent().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_control_plane_answers_and_leaves_nothing() {
+    let started = Instant::now();
+    let cluster = Cluster::control_plane().await.unwrap();
+    println!("ready after {:?}", started.elapsed());
+    let dir = dir_of(&cluster);
+    assert!(namespaces(cluster.client().await.unwrap()).await >= 4);
+    assert!(cluster.node_name().is_err());
+
+    // Someone without rights is refused, and the audit log tells who it was.
+    let nobody = cluster.client_as("jane", &["staff", "visitors"]).await.unwrap();
+    let refused = Api::<ConfigMap>::default_namespaced(nobody).create(&PostParams::default(), &config_map("x")).await;
+    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
+    let audit = fs::read_to_string(cluster.audit_log()).unwrap();
+    assert!(audit.contains(r#""impersonatedUser":{"username":"jane","groups":["staff","visitors","#), "{audit}");
+
+    cluster.stop().await.unwrap();
+    assert!(!dir.exists());
+    assert_eq!(processes_with(dir.to_str().unwrap()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn two_at_once_are_apart() {
+    let (one, two) = tokio::join!(Cluster::control_plane(), Cluster::control_plane());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let first = Api::<ConfigMap>::default_namespaced(one.client().await.unwrap());
+    let second = Api::<ConfigMap>::default_namespaced(two.client().await.unwrap());
+    first.create(&PostParams::default(), &config_map("mine")).await.unwrap();
+    assert!(second.get_opt("mine").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn components_are_paused_killed_and_restarted() {
+    let cluster = Cluster::control_plane()
+        .api_server_flag("--feature-gates=CrossNamespaceVolumeDataSource=true")
+        .with_controller_manager(ClientLimits::Raised)
+        .await
+        .unwrap();
+    let client = cluster.client().await.unwrap();
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+
+    cluster.pause(Component::ApiServer).unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(1), claims.list(&Default::default())).await.is_err());
+    cluster.resume(Component::ApiServer).unwrap();
+    claims.list(&Default::default()).await.unwrap();
+
+    let before = cluster.pid(Component::ApiServer).unwrap();
+    cluster.restart(Component::ApiServer).await.unwrap();
+    assert_ne!(cluster.pid(Component::ApiServer).unwrap(), before);
+    claims.list(&Default::default()).await.unwrap();
+    cluster.restart(Component::ControllerManager).await.unwrap();
+    assert!(cluster.pid(Component::Kubelet).is_err());
+}
+
+#[tokio::test]
+async fn a_start_that_fails_says_why() {
+    let started = Cluster::control_plane().api_server_flag("--no-such-flag").await;
+    let error = format!("{:#}", started.unwrap_err());
+    assert!(error.contains("kube-apiserver of cluster control-plane died"), "{error}");
+    assert!(error.contains("unknown flag: --no-such-flag"), "{error}");
+}
+
+/// Not a test of its own: what the killed copy runs.
+#[tokio::test]
+async fn victim() {
+    if std::env::var_os(VICTIM).is_none() {
+        return;
+    }
+    let cluster = Cluster::control_plane().await.unwrap();
+    println!("dir={}", dir_of(&cluster).display());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    unreachable!("it was to be killed");
+}
+
+#[test]
+fn a_killed_test_leaves_nothing() {
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let mut copy = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "victim", "--nocapture"])
+        .env(VICTIM, "1")
+        .stdout(output.reopen().unwrap())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let dir = within(Duration::from_secs(60), "the copy has started", || {
+        let text = fs::read_to_string(output.path()).unwrap();
+        let line = text.lines().find_map(|line| line.split_once("dir=").map(|(_, dir)| dir.to_owned()));
+        line.filter(|_| text.ends_with('\n'))
+    });
+    assert!(!processes_with(&dir).is_empty());
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    within(Duration::from_secs(5), "nothing is left", || {
+        (processes_with(&dir).is_empty() && !Path::new(&dir).exists()).then_some(())
+    });
+}
+
+fn within<T>(limit: Duration, what: &str, check: impl Fn() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(started.elapsed() < limit, "waited {limit:?} until {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
