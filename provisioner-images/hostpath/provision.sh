@@ -1,0 +1,66 @@
+#!/bin/sh
+# A directory on this node for each volume, as a `local` PersistentVolume. README.md tells how it is
+# configured; the contract with the flex provisioner is in docs/.
+set -eu
+
+# BASE_PATH and MODE are the parameters `base-path` and `mode`. Every text in here may come from
+# somebody else: it is only ever used in quotes.
+base=${BASE_PATH:-/var/lib/flex-hostpath}
+mode=${MODE:-0777}
+id=${CLAIM_UUID:-}
+volume=$base/$id
+rubbish=$base/.deleting-$id
+
+fail() {
+    exec flex-pv fail "$@"
+}
+
+check() {
+    case $id in
+        '' | -* | *[!0-9a-f-]*) fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done" ;;
+    esac
+    case $base/ in
+        */../* | */./*) fail config "base-path is \`$base\`: write it without . and .." ;;
+        /?*) ;;
+        *) fail config "base-path is \`$base\`: it must be an absolute path on the node" ;;
+    esac
+    case $mode in
+        '' | *[!0-7]*) fail config "mode is \`$mode\`: it must be octal, such as 0770" ;;
+    esac
+    # Without the node's directory in the pod, a delete would find nothing and leave the data behind.
+    [ -d "$base" ] || fail config "$base is not in this pod: mount it from the node at the same path," \
+        "with the config's key pod-template (see configmaps/hostpath.yaml)"
+    [ -w "$base" ] || fail config "$base is not writable for user $(id -u):" \
+        "allow root with run-as-user: \"0\" in the config, or give that user the directory"
+    [ ! -L "$volume" ] || fail never "$volume is a symbolic link, which this image never makes: nothing is done"
+}
+
+provision() {
+    [ "${VOLUME_MODE:-Filesystem}" = Filesystem ] ||
+        fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices"
+    if [ ! -d "$volume" ]; then
+        space=$(stat -f -c '%a %S' "$base")
+        free=$((${space% *} * ${space#* }))
+        [ "$free" -ge "$SIZE_BYTES" ] ||
+            fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $SIZE_BYTES asked for"
+        mkdir "$volume" || fail retry "$volume cannot be made on node ${POD_NODE:-?}"
+    fi
+    # After the mkdir and not by it: a run that died in between must not leave another mode behind.
+    chmod "$mode" "$volume" || fail retry "$volume cannot be given the mode $mode on node ${POD_NODE:-?}"
+    exec flex-pv create --local "$volume"
+}
+
+delete() {
+    # Renamed first, so that a run that dies half-way leaves something that can only be rubbish.
+    if [ -e "$volume" ]; then
+        mv "$volume" "$rubbish" || fail retry "$volume cannot be renamed on node ${POD_NODE:-?}"
+    fi
+    rm -rf "$rubbish" || fail retry "$rubbish cannot be removed on node ${POD_NODE:-?}"
+}
+
+check
+case ${OPERATION:-} in
+    provision) provision ;;
+    delete) delete ;;
+    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision and delete" ;;
+esac

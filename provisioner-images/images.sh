@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Builds all images offline, from static binaries and Dockerfiles FROM scratch, into
+# build/images/NAME.tar (docker archives, as `ctr images import` takes them), and prints their paths.
+# An image whose inputs have not changed is left as it is. Run as root; needs no daemon, no registry.
+#
+#   images.sh [--no-build] [NAME...]     --no-build takes the release binaries as they are
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+version=0.1.0
+prefix=localhost/flex-provisioner
+target=x86_64-unknown-linux-gnu
+release=${CARGO_TARGET_DIR:-$root/target}/$target/release
+out=$root/build/images
+cd "$root"
+
+say() { printf '%s\n' "$*" >&2; }
+
+# Names, and what each is made of: the cargo package, its binary, the Dockerfile.
+# An image whose package does not exist yet is passed over.
+all=(hostpath nfs cinder csi flex-provisioner)
+package() {
+    case $1 in
+        hostpath) echo kit ;;
+        flex-provisioner) echo flex-provisioner ;;
+        *) echo "$1-provisioner" ;;
+    esac
+}
+binary() { if [[ $1 == hostpath ]]; then echo flex-pv; else package "$1"; fi; }
+dockerfile() { if [[ $1 == flex-provisioner ]]; then echo deploy/Dockerfile; else echo "provisioner-images/$1/Dockerfile"; fi; }
+
+need() { # PROGRAM PACKAGE
+    command -v "$1" >/dev/null && return
+    say "installing $2"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$2" >&2 </dev/null
+}
+
+# A program that needs a shared library would not start in an image FROM scratch.
+assert_static() {
+    if readelf --program-headers "$1" | grep -q INTERP; then
+        say "$1 is not static: build it with the flags of .cargo/config.toml"
+        exit 1
+    fi
+}
+
+# busybox with a link for each of its programs, and the names of root and of the default user.
+busybox_root() { # DIRECTORY
+    mkdir -p "$1/bin" "$1/etc" "$1/tmp"
+    chmod 1777 "$1/tmp"
+    cp /bin/busybox "$1/bin/busybox"
+    local name
+    while read -r name; do
+        [[ $name == busybox ]] || ln -sf busybox "$1/bin/$name"
+    done < <(/bin/busybox --list)
+    printf 'root:x:0:0:root:/:/bin/sh\nnonroot:x:65532:65532:nonroot:/:/bin/sh\n' >"$1/etc/passwd"
+    printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
+}
+
+# All that the Dockerfile of an image copies.
+context() { # NAME DIRECTORY
+    assert_static "$release/$(binary "$1")"
+    install -m 0755 "$release/$(binary "$1")" "$2/$(binary "$1")"
+    if [[ $1 == hostpath ]]; then
+        assert_static /bin/busybox
+        busybox_root "$2/root"
+        install -m 0755 provisioner-images/hostpath/provision.sh "$2/provision.sh"
+    fi
+}
+
+# One text for all inputs: names, modes, link targets and contents, not times.
+inputs() { # NAME DIRECTORY
+    cat "$(dockerfile "$1")"
+    (cd "$2" && find . -printf '%p %m %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum)
+    echo "$prefix/$1:$version"
+}
+
+build() { # NAME
+    local name=$1 work hash tar=$out/$1.tar
+    work=$(mktemp -d "$root/build/image.XXXXXX")
+    # shellcheck disable=SC2064  # now, because the variable is gone when the trap runs
+    trap "rm -rf '$work'" RETURN EXIT
+    mkdir "$work/context"
+    context "$name" "$work/context"
+    hash=$(inputs "$name" "$work/context" | sha256sum | cut -d' ' -f1)
+    if [[ -f $tar && -f $tar.inputs && $(<"$tar.inputs") == "$hash" ]]; then
+        say "$name: unchanged"
+    else
+        say "$name: building"
+        # Own storage folders, so that nothing of the machine's other images is touched.
+        local buildah=(buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs)
+        "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 --format docker \
+            --tag "$prefix/$name:$version" --file "$(dockerfile "$name")" "$work/context" >/dev/null
+        rm -f "$tar" "$tar.inputs"
+        "${buildah[@]}" push --quiet "$prefix/$name:$version" "docker-archive:$tar:$prefix/$name:$version" >/dev/null
+        echo "$hash" >"$tar.inputs"
+    fi
+    echo "$tar"
+}
+
+compile=yes
+wanted=()
+for argument in "$@"; do
+    case $argument in
+        --no-build) compile=no ;;
+        -*) say "unknown option $argument; usage: images.sh [--no-build] [NAME...]"; exit 64 ;;
+        *) wanted+=("$argument") ;;
+    esac
+done
+[[ ${#wanted[@]} -gt 0 ]] || wanted=("${all[@]}")
+
+packages=$(cargo metadata --no-deps --format-version 1 --offline 2>/dev/null || cargo metadata --no-deps --format-version 1)
+exists() { [[ $packages == *"\"name\":\"$(package "$1")\",\"version\""* && -f $(dockerfile "$1") ]]; }
+
+chosen=()
+for name in "${wanted[@]}"; do
+    if exists "$name"; then chosen+=("$name"); else say "$name: not there yet, passed over"; fi
+done
+[[ ${#chosen[@]} -gt 0 ]] || exit 0
+if [[ $compile == yes ]]; then
+    arguments=()
+    for name in "${chosen[@]}"; do arguments+=(--package "$(package "$name")"); done
+    cargo build --release "${arguments[@]}" >&2 </dev/null
+fi
+need buildah buildah
+need readelf binutils
+[[ -x /bin/busybox ]] || need busybox busybox-static
+mkdir -p "$out"
+for name in "${chosen[@]}"; do build "$name"; done
