@@ -42,6 +42,7 @@ ip iproute2
 nsenter util-linux
 unshare util-linux
 mount mount
+/bin/busybox busybox-static
 LIST
 }
 

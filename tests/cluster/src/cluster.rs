@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use kube::Client;
@@ -159,9 +158,7 @@ impl Cluster {
             Component::Containerd => readiness::socket(&state, "containerd", &state.containerd_socket()).await,
             Component::Kubelet => readiness::node(&state, self.node_name()?).await,
             Component::Scheduler | Component::Proxy => {
-                // They have no address that is reachable from here; a wrong start shows within a moment.
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                readiness::fail_if_dead(&state)
+                readiness::port(&state, component.name(), state.health_address(component)).await
             }
         }
     }

@@ -105,8 +105,10 @@ pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) 
     let pki = pki.display();
     let mut args = vec![
         format!("--kubeconfig={}", state.kubeconfig_of(Component::ControllerManager).display()),
-        "--bind-address=127.0.0.1".into(),
-        format!("--secure-port={}", state.controller_manager_port()),
+        format!("--bind-address={}", state.api.ip()),
+        format!("--secure-port={}", state.health_address(Component::ControllerManager).port()),
+        // Otherwise it makes the usual one under /usr.
+        format!("--flex-volume-plugin-dir={}/volume-plugins", state.root.display()),
         format!("--root-ca-file={pki}/ca.crt"),
         format!("--cluster-signing-cert-file={pki}/ca.crt"),
         format!("--cluster-signing-key-file={pki}/ca.key"),
@@ -122,7 +124,8 @@ pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) 
 pub(crate) fn start_scheduler(state: &mut State, limits: ClientLimits) -> Result<()> {
     let mut args = vec![
         format!("--kubeconfig={}", state.kubeconfig_of(Component::Scheduler).display()),
-        "--bind-address=127.0.0.1".into(),
+        format!("--bind-address={}", state.api.ip()),
+        format!("--secure-port={}", state.health_address(Component::Scheduler).port()),
         "--leader-elect=false".into(),
     ];
     args.extend(limits.flags());

@@ -86,7 +86,7 @@ async fn act(Arguments { action, name }: Arguments) -> Result<ExitCode> {
 }
 
 async fn up(name: &str, nodes_less: bool, raised_limits: bool, dir: Option<PathBuf>) -> Result<()> {
-    let was_up = matches!(health(name).await, Health::Up(_));
+    let was_up = matches!(health(name).await, Health::Up);
     let mut whole = Cluster::whole(name);
     if nodes_less {
         whole = whole.without_nodes();
@@ -106,7 +106,8 @@ async fn up(name: &str, nodes_less: bool, raised_limits: bool, dir: Option<PathB
 /// Succeeds only if the cluster is up, so that scripts can ask.
 async fn status(name: &str) -> Result<ExitCode> {
     match health(name).await {
-        Health::Up(cluster) => {
+        Health::Up => {
+            let cluster = Cluster::attach(name).await?;
             print!("cluster {name} is up\n{}", cluster.describe()?);
             println!("logs: {}\nkubeconfig: {}", cluster.log_dir().display(), cluster.kubeconfig().display());
             Ok(ExitCode::SUCCESS)

@@ -180,7 +180,7 @@ pub(crate) fn start_proxy(state: &mut State, network: &Network) -> Result<()> {
         "--conntrack-max-per-core=0".into(),
         "--conntrack-tcp-timeout-established=0s".into(),
         "--conntrack-tcp-timeout-close-wait=0s".into(),
-        "--healthz-bind-address=127.0.0.1:10256".into(),
+        format!("--healthz-bind-address={}", state.health_address(Component::Proxy)),
     ];
     state.start_kubernetes(Component::Proxy, args)
 }

@@ -109,10 +109,10 @@ impl Invocation {
 impl Identity {
     /// The process that has this number now.
     pub(crate) fn of(pid: i32) -> Result<Self> {
-        let Some((_, start_time)) = stat(pid) else {
-            bail!("there is no process {pid}");
-        };
-        Ok(Self { pid, start_time })
+        match stat(pid) {
+            Some(found) => Ok(Self { pid, start_time: found.start_time }),
+            None => bail!("there is no process {pid}"),
+        }
     }
 
     pub(crate) fn pid(self) -> i32 {
@@ -121,7 +121,7 @@ impl Identity {
 
     /// Whether the process still runs; a dead one that nobody has waited for does not.
     pub(crate) fn is_alive(self) -> bool {
-        stat(self.pid).is_some_and(|(state, start_time)| start_time == self.start_time && !matches!(state, 'Z' | 'X'))
+        stat(self.pid).is_some_and(|found| found.start_time == self.start_time && !found.is_dead())
     }
 
     /// Sends a signal, unless the process is gone.
@@ -153,14 +153,31 @@ impl Identity {
     }
 }
 
-/// State and start time of a process, from the fields after its name: the name may itself hold spaces and brackets.
-fn stat(pid: i32) -> Option<(char, u64)> {
+/// What `/proc/PID/stat` tells of a process.
+struct Stat {
+    state: char,
+    threads: u32,
+    start_time: u64,
+}
+
+impl Stat {
+    /// The first thread may be dead while others still hold sockets and files: then the process is not.
+    fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X') && self.threads <= 1
+    }
+}
+
+/// Reads the fields after the process's name, which may itself hold spaces and brackets.
+fn stat(pid: i32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // Field 22 of the file; the state is field 3.
-    let start_time = fields.nth(18)?.parse().ok()?;
-    Some((state, start_time))
+    // The state is field 3 of the file.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3);
+    Some(Stat {
+        state: field(3)?.chars().next()?,
+        threads: field(20)?.parse().ok()?,
+        start_time: field(22)?.parse().ok()?,
+    })
 }
 
 /// The last lines of a log, for an error message.

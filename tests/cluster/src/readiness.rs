@@ -11,6 +11,7 @@ use kube::{Api, Client, Config};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
+use crate::component::Component;
 use crate::process::tail;
 use crate::state::State;
 
@@ -48,15 +49,13 @@ async fn api_server_answers(client: Client) -> Result<()> {
 /// The controller manager works: pods of a namespace need the service account that it makes.
 pub(crate) async fn controller_manager(state: &State) -> Result<()> {
     let client = admin_client(state).await?;
-    // From a restarted one the account is left: its port tells that it runs, where that can be reached.
-    let port = state.network.is_none().then(|| state.controller_manager_port());
-    wait(state, "the controller manager", || controller_manager_works(client.clone(), port)).await
+    // The account is there from before when it was restarted; the port tells that this one runs.
+    let address = state.health_address(Component::ControllerManager);
+    wait(state, "the controller manager", || controller_manager_works(client.clone(), address)).await
 }
 
-async fn controller_manager_works(client: Client, port: Option<u16>) -> Result<()> {
-    if let Some(port) = port {
-        TcpStream::connect(("127.0.0.1", port)).await?;
-    }
+async fn controller_manager_works(client: Client, address: SocketAddr) -> Result<()> {
+    TcpStream::connect(address).await?;
     Api::<ServiceAccount>::namespaced(client, "default").get("default").await?;
     Ok(())
 }
@@ -64,10 +63,13 @@ async fn controller_manager_works(client: Client, port: Option<u16>) -> Result<(
 /// The node takes pods.
 pub(crate) async fn node(state: &State, name: &str) -> Result<()> {
     let nodes = Api::<Node>::all(admin_client(state).await?);
-    wait(state, "the node", || node_takes_pods(nodes.clone(), name)).await
+    // The node stays ready for a while after its kubelet died; the port tells that this one runs.
+    let address = state.health_address(Component::Kubelet);
+    wait(state, "the node", || node_takes_pods(nodes.clone(), name, address)).await
 }
 
-async fn node_takes_pods(nodes: Api<Node>, name: &str) -> Result<()> {
+async fn node_takes_pods(nodes: Api<Node>, name: &str, kubelet: SocketAddr) -> Result<()> {
+    TcpStream::connect(kubelet).await?;
     let node = nodes.get(name).await?;
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready").context("no condition yet")?;

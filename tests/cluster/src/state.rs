@@ -139,7 +139,17 @@ impl State {
         format!("http://127.0.0.1:{port}")
     }
 
-    pub(crate) fn controller_manager_port(&self) -> u16 {
-        if self.network.is_some() { 10257 } else { self.api.port() + 3 }
+    /// Where a component that has started listens; etcd is asked through the API server.
+    pub(crate) fn health_address(&self, component: Component) -> SocketAddr {
+        let port = match component {
+            Component::Etcd | Component::ApiServer | Component::Containerd => self.api.port(),
+            // Beside the two of etcd, when the ports are shared with the machine.
+            Component::ControllerManager if self.network.is_none() => self.api.port() + 3,
+            Component::ControllerManager => 10257,
+            Component::Scheduler => 10259,
+            Component::Kubelet => 10250,
+            Component::Proxy => 10256,
+        };
+        SocketAddr::new(self.api.ip(), port)
     }
 }

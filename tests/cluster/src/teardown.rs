@@ -1,6 +1,7 @@
 //! Takes a whole cluster down, from its state file or from what is left of it.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -106,6 +107,14 @@ fn remove_runtime_leftovers(state: &State) {
         if result.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&network)) {
             let _ = fs::remove_file(result);
         }
+    }
+    // The kubelet listens for device plugins at a fixed place; another one's socket answers.
+    let plugins = Path::new("/var/lib/kubelet/device-plugins");
+    if UnixStream::connect(plugins.join("kubelet.sock")).is_err() {
+        let _ = fs::remove_file(plugins.join("kubelet.sock"));
+        // Only if they are empty.
+        let _ = fs::remove_dir(plugins);
+        let _ = fs::remove_dir("/var/lib/kubelet");
     }
     for link in entries(Path::new("/var/log/containers")) {
         if fs::read_link(&link).is_ok_and(|target| target.starts_with(&state.root)) {

@@ -32,7 +32,7 @@ pub enum Health {
     /// There is none of this name.
     Down,
     /// All of its components run and the API server answers.
-    Up(Cluster),
+    Up,
     /// It was started, and does not work: why.
     Broken(anyhow::Error),
 }
@@ -68,7 +68,7 @@ impl Whole {
         let cache = spawn_blocking(move || Cache::ensure(scope)).await??;
         let _lock = lock().await?;
         match health(&self.name).await {
-            Health::Up(cluster) => return self.compare(cluster),
+            Health::Up => return self.attach(),
             Health::Broken(_) => teardown::take_down(&self.name, false)?,
             Health::Down => {}
         }
@@ -82,16 +82,16 @@ impl Whole {
     }
 
     /// One that is up is of use only if it is what was asked for.
-    fn compare(&self, cluster: Cluster) -> Result<Cluster> {
-        let state = State::load(&run_dir(&self.name))?;
-        if self.nodes && state.node.is_none() {
-            bail!("cluster {0} is up without a node; take it down first: flex-cluster down --name {0}", self.name);
+    fn attach(&self) -> Result<Cluster> {
+        let cluster = Cluster::at(&run_dir(&self.name))?;
+        let state = cluster.state()?;
+        let retry = format!("take it down first: flex-cluster down --name {}", self.name);
+        if self.nodes != state.node.is_some() {
+            let has = if self.nodes { "without" } else { "with" };
+            bail!("cluster {} is up {has} a node; {retry}", self.name);
         }
         if self.limits != state.limits {
-            bail!(
-                "cluster {0} is up with other client limits; take it down first: flex-cluster down --name {0}",
-                self.name
-            );
+            bail!("cluster {} is up with other client limits; {retry}", self.name);
         }
         Ok(cluster)
     }
@@ -179,10 +179,10 @@ pub async fn health(name: &str) -> Health {
         if let Some(node) = &state.node {
             readiness::node(&state, node).await?;
         }
-        Cluster::at(&run)
+        Ok(())
     };
     match look.await {
-        Ok(cluster) => Health::Up(cluster),
+        Ok(()) => Health::Up,
         Err(error) => Health::Broken(error),
     }
 }

@@ -1,0 +1,153 @@
+//! A whole cluster: pods run, reach the API, can be looked into; and all of it goes away.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Component, Health};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+const NAME: &str = "cluster-test";
+const IMAGE: &str = "localhost/flex-provisioner/cluster-test:1";
+
+const OBJECTS: &str = r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: job}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: "IMAGE", command: [/bin/sh, -c, "echo done"]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: shell}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: "IMAGE", command: [/bin/sh, -c, "sleep 600"]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: api}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: IMAGE
+    command: [/test, --ignored, --exact, inside_a_pod, --nocapture]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: no-image}
+spec:
+  containers: [{name: main, image: "docker.io/library/no-such-image:1"}]
+"#;
+
+#[tokio::test]
+async fn pods_run_and_nothing_is_left() {
+    let started = Instant::now();
+    let lap = |what: &str| println!("{:>6} ms {what}", started.elapsed().as_millis());
+    cluster::down(NAME).await.unwrap();
+    let cluster = Cluster::shared(NAME).await.unwrap();
+    lap("the cluster is up");
+    let dir = tempfile::tempdir().unwrap();
+    cluster.import_image(&image(dir.path())).await.unwrap();
+    lap("the image is there");
+    let attached = Cluster::attach(NAME).await.unwrap();
+    assert_eq!(attached.node_name().unwrap(), "cluster-test-node");
+
+    kubectl(&cluster, &["apply", "-f", "-"], &OBJECTS.replace("IMAGE", IMAGE));
+    kubectl(&cluster, &["wait", "--for=condition=complete", "job/job", "--timeout=60s"], "");
+    lap("the Job is complete");
+    assert_eq!(kubectl(&cluster, &["logs", "job/job"], ""), "done\n");
+    kubectl(&cluster, &["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/api", "--timeout=60s"], "");
+    let said = kubectl(&cluster, &["logs", "api"], "");
+    assert!(said.contains("I am system:serviceaccount:default:default"), "{said}");
+    lap("a pod has reached the API");
+    kubectl(&cluster, &["wait", "--for=condition=ready", "pod/shell", "--timeout=60s"], "");
+    let answer = kubectl(&cluster, &["exec", "shell", "--", "/bin/sh", "-c", "echo from inside"], "");
+    assert_eq!(answer, "from inside\n");
+    lap("exec works");
+    let waiting = "jsonpath={.status.containerStatuses[0].state.waiting.reason}";
+    let refused = || {
+        let reason = kubectl(&cluster, &["get", "pod", "no-image", "-o", waiting], "");
+        ["ErrImagePull", "ImagePullBackOff"].contains(&reason.as_str())
+    };
+    let asked = Instant::now();
+    while !refused() {
+        assert!(asked.elapsed() < Duration::from_secs(10), "an unknown image is still being looked for");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    lap("an unknown image is refused");
+
+    // The node's agent is replaced while a pod runs, and the pod does not notice.
+    cluster.restart(Component::Kubelet).await.unwrap();
+    lap("the kubelet is back");
+    let restarts = "jsonpath={.status.containerStatuses[0].restartCount}";
+    assert_eq!(kubectl(&cluster, &["get", "pod", "shell", "-o", restarts], ""), "0");
+    cluster.restart(Component::Proxy).await.unwrap();
+    cluster.restart(Component::Scheduler).await.unwrap();
+    lap("proxy and scheduler are back");
+
+    assert!(cluster::down(NAME).await.unwrap());
+    lap("the cluster is down");
+    assert!(matches!(cluster::health(NAME).await, Health::Down));
+    for place in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
+        assert!(!left_in(place), "something is left in {place}");
+    }
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(NAME));
+}
+
+/// What the pod `api` runs, from a copy of this binary: it is static and needs nothing of its surroundings.
+#[tokio::test]
+#[ignore = "runs inside a pod of the test above"]
+async fn inside_a_pod() {
+    rustls::crypto::ring::default_provider().install_default().unwrap();
+    let reviews = Api::<SelfSubjectReview>::all(Client::try_default().await.unwrap());
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
+    println!("I am {}", review.status.unwrap().user_info.unwrap().username.unwrap());
+}
+
+/// An image of a shell and this binary.
+fn image(dir: &Path) -> std::path::PathBuf {
+    let (root, archive) = (dir.join("root"), dir.join("image.tar"));
+    fs::create_dir_all(root.join("bin")).unwrap();
+    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("setup.sh brings busybox-static");
+    for link in ["sh", "sleep"] {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(link)).unwrap();
+    }
+    fs::copy(std::env::current_exe().unwrap(), root.join("test")).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scratch-image.sh");
+    let status = Command::new(script).arg(IMAGE).args([&archive, &root]).arg("/bin/sh").status().unwrap();
+    assert!(status.success());
+    archive
+}
+
+/// Output of kubectl, which must succeed; what is wrong in the cluster is printed if it does not.
+fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
+    let mut child = cluster
+        .kubectl()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if !output.status.success() {
+        let _ = cluster.kubectl().args(["describe", "pods"]).status();
+        panic!("kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn left_in(place: &str) -> bool {
+    let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| name.to_string_lossy().contains(NAME))
+}
