@@ -13,7 +13,7 @@ use crate::component::Component;
 use crate::control_plane::{ControlPlane, Refuge};
 use crate::node;
 use crate::process::Identity;
-use crate::readiness;
+use crate::readiness::{self, LOOK, START};
 use crate::state::State;
 use crate::whole::{self, Whole};
 
@@ -23,6 +23,7 @@ pub struct Cluster {
     /// Where its state file is. Read anew for each use: another process may have restarted a component.
     run: PathBuf,
     facts: State,
+    started_now: bool,
     /// Only a control plane of our own ends with this value.
     refuge: Mutex<Option<Refuge>>,
 }
@@ -53,10 +54,11 @@ impl Cluster {
 
     /// The whole cluster of this name, which must be up.
     pub async fn attach(name: &str) -> Result<Self> {
-        let cluster = Self::at(&whole::run_dir(name))
+        let cluster = Self::at(&whole::run_dir(name), false)
             .with_context(|| format!("there is no cluster {name}; start it by: flex-cluster up --name {name}"))?;
-        readiness::fail_if_dead(&cluster.facts)?;
-        readiness::api_server(&cluster.facts).await?;
+        let retry = || format!("cluster {name} is broken; start it anew by: flex-cluster up --name {name}");
+        readiness::fail_if_dead(&cluster.facts).with_context(retry)?;
+        readiness::api_server(&cluster.facts, LOOK).await.with_context(retry)?;
         Ok(cluster)
     }
 
@@ -66,12 +68,17 @@ impl Cluster {
         Whole::new(name).up().await
     }
 
-    pub(crate) fn at(run: &Path) -> Result<Self> {
-        Ok(Self { run: run.into(), facts: State::load(run)?, refuge: Mutex::new(None) })
+    pub(crate) fn at(run: &Path, started_now: bool) -> Result<Self> {
+        Ok(Self { run: run.into(), facts: State::load(run)?, started_now, refuge: Mutex::new(None) })
     }
 
     pub(crate) fn owning(facts: State, refuge: Refuge) -> Self {
-        Self { run: facts.run.clone(), facts, refuge: Mutex::new(Some(refuge)) }
+        Self { run: facts.run.clone(), facts, started_now: true, refuge: Mutex::new(Some(refuge)) }
+    }
+
+    /// Whether the call that gave this value started it, rather than finding it up.
+    pub fn was_started_now(&self) -> bool {
+        self.started_now
     }
 
     /// The kubeconfig of the administrator.
@@ -153,10 +160,10 @@ impl Cluster {
         let invocation = self.invocation(&state, component)?;
         state.start(component, &invocation.program, invocation.args)?;
         match component {
-            Component::Etcd | Component::ApiServer => readiness::api_server(&state).await,
+            Component::Etcd | Component::ApiServer => readiness::api_server(&state, START).await,
             Component::ControllerManager => readiness::controller_manager(&state).await,
             Component::Containerd => readiness::socket(&state, "containerd", &state.containerd_socket()).await,
-            Component::Kubelet => readiness::node(&state, self.node_name()?).await,
+            Component::Kubelet => readiness::node(&state, self.node_name()?, START).await,
             Component::Scheduler | Component::Proxy => {
                 readiness::port(&state, component.name(), state.health_address(component)).await
             }

@@ -74,7 +74,7 @@ impl ControlPlane {
         components::write_credentials(&state)?;
         components::start_etcd(&mut state)?;
         components::start_api_server(&mut state, &self.api_server_flags)?;
-        readiness::api_server(&state).await?;
+        readiness::api_server(&state, readiness::START).await?;
         if let Some(limits) = self.controller_manager {
             components::start_controller_manager(&mut state, limits)?;
             readiness::controller_manager(&state).await?;

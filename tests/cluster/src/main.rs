@@ -86,7 +86,6 @@ async fn act(Arguments { action, name }: Arguments) -> Result<ExitCode> {
 }
 
 async fn up(name: &str, nodes_less: bool, raised_limits: bool, dir: Option<PathBuf>) -> Result<()> {
-    let was_up = matches!(health(name).await, Health::Up);
     let mut whole = Cluster::whole(name);
     if nodes_less {
         whole = whole.without_nodes();
@@ -98,7 +97,7 @@ async fn up(name: &str, nodes_less: bool, raised_limits: bool, dir: Option<PathB
         whole = whole.dir(dir);
     }
     let cluster = whole.up().await?;
-    eprintln!("cluster {name} is {}; its kubeconfig:", if was_up { "already up" } else { "up" });
+    eprintln!("cluster {name} is {}; its kubeconfig:", if cluster.was_started_now() { "up" } else { "already up" });
     println!("{}", cluster.kubeconfig().display());
     Ok(())
 }

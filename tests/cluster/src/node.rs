@@ -22,7 +22,7 @@ pub(crate) fn start_containerd(state: &mut State, network: &Network) -> Result<(
     let root = state.root.join("containerd");
     let registry = state.root.join("registry");
     let cni = state.root.join("cni");
-    network.write_cni(&cni, &state.root.join("cni-addresses"), &cni_name(&state.name))?;
+    network.write_cni(&cni, &state.root.join("cni-addresses"), &state.name)?;
     // Pulls fail at once instead of waiting for name servers that no test may depend on.
     fs::create_dir_all(registry.join("_default"))?;
     write(
@@ -72,11 +72,6 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         ),
     )?;
     state.start(Component::Containerd, Path::new("containerd"), vec![format!("--config={}", config.display())])
-}
-
-/// The name of the container network, by which the plugins' leftovers are found.
-pub(crate) fn cni_name(cluster: &str) -> String {
-    format!("flex-cluster-{cluster}")
 }
 
 /// Brings the images of an archive to the node.

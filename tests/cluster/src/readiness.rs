@@ -15,7 +15,11 @@ use crate::component::Component;
 use crate::process::tail;
 use crate::state::State;
 
-const LIMIT: Duration = Duration::from_secs(90);
+/// For a start, on a machine that is busy with other things as well.
+pub(crate) const START: Duration = Duration::from_secs(90);
+/// For a look at what should have been ready long ago.
+pub(crate) const LOOK: Duration = Duration::from_secs(5);
+
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// A client with the administrator's rights.
@@ -34,9 +38,9 @@ pub(crate) async fn admin_config(state: &State) -> Result<Config> {
 }
 
 /// The API server answers and has made what every cluster has.
-pub(crate) async fn api_server(state: &State) -> Result<()> {
+pub(crate) async fn api_server(state: &State, limit: Duration) -> Result<()> {
     let client = admin_client(state).await?;
-    wait(state, "the API server", || api_server_answers(client.clone())).await
+    wait(state, "the API server", limit, || api_server_answers(client.clone())).await
 }
 
 async fn api_server_answers(client: Client) -> Result<()> {
@@ -51,7 +55,7 @@ pub(crate) async fn controller_manager(state: &State) -> Result<()> {
     let client = admin_client(state).await?;
     // The account is there from before when it was restarted; the port tells that this one runs.
     let address = state.health_address(Component::ControllerManager);
-    wait(state, "the controller manager", || controller_manager_works(client.clone(), address)).await
+    wait(state, "the controller manager", START, || controller_manager_works(client.clone(), address)).await
 }
 
 async fn controller_manager_works(client: Client, address: SocketAddr) -> Result<()> {
@@ -61,11 +65,11 @@ async fn controller_manager_works(client: Client, address: SocketAddr) -> Result
 }
 
 /// The node takes pods.
-pub(crate) async fn node(state: &State, name: &str) -> Result<()> {
+pub(crate) async fn node(state: &State, name: &str, limit: Duration) -> Result<()> {
     let nodes = Api::<Node>::all(admin_client(state).await?);
     // The node stays ready for a while after its kubelet died; the port tells that this one runs.
     let address = state.health_address(Component::Kubelet);
-    wait(state, "the node", || node_takes_pods(nodes.clone(), name, address)).await
+    wait(state, "the node", limit, || node_takes_pods(nodes.clone(), name, address)).await
 }
 
 async fn node_takes_pods(nodes: Api<Node>, name: &str, kubelet: SocketAddr) -> Result<()> {
@@ -84,16 +88,16 @@ async fn node_takes_pods(nodes: Api<Node>, name: &str, kubelet: SocketAddr) -> R
 
 /// Something listens.
 pub(crate) async fn port(state: &State, what: &str, address: SocketAddr) -> Result<()> {
-    wait(state, what, || async move { TcpStream::connect(address).await.map(drop).map_err(Into::into) }).await
+    wait(state, what, START, || async move { TcpStream::connect(address).await.map(drop).map_err(Into::into) }).await
 }
 
 /// Something connects to a socket file.
 pub(crate) async fn socket(state: &State, what: &str, path: &Path) -> Result<()> {
-    wait(state, what, || async move { UnixStream::connect(path).await.map(drop).map_err(Into::into) }).await
+    wait(state, what, START, || async move { UnixStream::connect(path).await.map(drop).map_err(Into::into) }).await
 }
 
 /// Repeats `check` until it succeeds, a component dies, or the time is over.
-async fn wait<F>(state: &State, what: &str, check: impl Fn() -> F) -> Result<()>
+async fn wait<F>(state: &State, what: &str, limit: Duration, check: impl Fn() -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
@@ -106,10 +110,10 @@ where
             Err(_) => anyhow::anyhow!("no answer within 3 s"),
         };
         fail_if_dead(state)?;
-        if started.elapsed() > LIMIT {
+        if started.elapsed() > limit {
             return Err(error.context(format!(
                 "{what} was not ready after {} s; logs are in {}",
-                LIMIT.as_secs(),
+                limit.as_secs(),
                 state.logs().display()
             )));
         }
@@ -123,8 +127,7 @@ pub(crate) fn fail_if_dead(state: &State) -> Result<()> {
         if !process.identity.is_alive() {
             let log = &process.invocation.log;
             bail!(
-                "{component} of cluster {} died. The end of its log {}:\n{}\nTo try again: flex-cluster down --name {0}, \
-                 then start it again; a port or a file that is taken shows in the log above",
+                "{component} of cluster {} died. The end of its log {}:\n{}",
                 state.name,
                 log.display(),
                 tail(log, 20)

@@ -11,10 +11,9 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::cgroup::Cgroup;
 use crate::component::Component;
-use crate::node::cni_name;
 use crate::process::Identity;
 use crate::state::State;
-use crate::whole::run_dir;
+use crate::whole::{default_root, run_dir};
 
 /// The file that tells a directory of ours.
 pub(crate) const MARK: &str = ".flex-cluster";
@@ -23,7 +22,8 @@ pub(crate) const MARK: &str = ".flex-cluster";
 pub(crate) fn take_down(name: &str, keep_logs: bool) -> Result<()> {
     let run = run_dir(name);
     if !run.exists() {
-        return Ok(());
+        // At most the logs of a start that failed.
+        return remove_root(&default_root(name), keep_logs);
     }
     // Without a state file nothing was started: it is written first.
     if let Ok(state) = State::load(&run) {
@@ -102,9 +102,10 @@ fn remove_runtime_leftovers(state: &State) {
             let _ = fs::remove_file(socket.trim());
         }
     }
-    let network = format!("{}-", cni_name(&state.name));
+    // Results of the network plugins name the namespace they were for, which is below our directory.
+    let namespaces = state.run.display().to_string() + "/";
     for result in entries(Path::new("/var/lib/cni/results")) {
-        if result.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&network)) {
+        if fs::read_to_string(&result).is_ok_and(|text| text.contains(&namespaces)) {
             let _ = fs::remove_file(result);
         }
     }
@@ -112,9 +113,17 @@ fn remove_runtime_leftovers(state: &State) {
     let plugins = Path::new("/var/lib/kubelet/device-plugins");
     if UnixStream::connect(plugins.join("kubelet.sock")).is_err() {
         let _ = fs::remove_file(plugins.join("kubelet.sock"));
-        // Only if they are empty.
-        let _ = fs::remove_dir(plugins);
-        let _ = fs::remove_dir("/var/lib/kubelet");
+    }
+    for shared in [
+        "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet",
+        "/var/lib/cni/results",
+        "/var/lib/cni",
+        "/run/containerd/s",
+        "/run/containerd",
+    ] {
+        // Succeeds only for one that is empty.
+        let _ = fs::remove_dir(shared);
     }
     for link in entries(Path::new("/var/log/containers")) {
         if fs::read_link(&link).is_ok_and(|target| target.starts_with(&state.root)) {

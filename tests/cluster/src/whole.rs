@@ -13,9 +13,10 @@ use crate::component::{ClientLimits, Component};
 use crate::control_plane::fast_dir;
 use crate::network::Network;
 use crate::process::Lifetime;
+use crate::readiness::{self, LOOK, START};
 use crate::setup::{Cache, Scope};
 use crate::state::State;
-use crate::{components, node, readiness, teardown};
+use crate::{components, node, teardown};
 
 /// How a whole cluster is to be.
 #[derive(Clone, Debug)]
@@ -75,15 +76,21 @@ impl Whole {
         match self.start(&cache).await {
             Ok(cluster) => Ok(cluster),
             Err(error) => {
-                teardown::take_down(&self.name, true).context(format!("{error:#}"))?;
-                Err(error)
+                let error = error.context(format!(
+                    "cluster {} did not start; what was started is stopped, its logs stay until the next start",
+                    self.name
+                ));
+                match teardown::take_down(&self.name, true) {
+                    Ok(()) => Err(error),
+                    Err(second) => Err(error.context(format!("and it could not be taken down: {second:#}"))),
+                }
             }
         }
     }
 
     /// One that is up is of use only if it is what was asked for.
     fn attach(&self) -> Result<Cluster> {
-        let cluster = Cluster::at(&run_dir(&self.name))?;
+        let cluster = Cluster::at(&run_dir(&self.name), false)?;
         let state = cluster.state()?;
         let retry = format!("take it down first: flex-cluster down --name {}", self.name);
         if self.nodes != state.node.is_some() {
@@ -108,7 +115,7 @@ impl Whole {
             readiness::socket(&state, "containerd", &state.containerd_socket()).await?;
             node::import_image(&state, &cache.pause_image())?;
         }
-        readiness::api_server(&state).await?;
+        readiness::api_server(&state, START).await?;
         if self.nodes {
             let cgroup = Cgroup::of_cluster(&self.name)?;
             cgroup.create()?;
@@ -121,11 +128,11 @@ impl Whole {
         }
         readiness::controller_manager(&state).await?;
         if let Some(node) = &state.node {
-            readiness::node(&state, node).await?;
+            readiness::node(&state, node, START).await?;
             let service = (state.service_address(), 443).into();
             readiness::port(&state, "the service address of the API server", service).await?;
         }
-        Cluster::at(&state.run)
+        Cluster::at(&state.run, true)
     }
 
     /// Makes the directories and writes down what is to be started, before anything is.
@@ -134,7 +141,7 @@ impl Whole {
         fs::create_dir_all(&run).with_context(|| format!("create {}", run.display()))?;
         let root = match &self.dir {
             Some(dir) => std::path::absolute(dir)?,
-            None => Path::new("/var/lib/flex-cluster").join(&self.name),
+            None => default_root(&self.name),
         };
         // `down` removes this directory with everything in it: it must have been ours from the beginning.
         let taken = fs::read_dir(&root).is_ok_and(|mut entries| entries.next().is_some());
@@ -175,9 +182,9 @@ pub async fn health(name: &str) -> Health {
         if state.processes.is_empty() {
             bail!("its start was interrupted");
         }
-        readiness::api_server(&state).await?;
+        readiness::api_server(&state, LOOK).await?;
         if let Some(node) = &state.node {
-            readiness::node(&state, node).await?;
+            readiness::node(&state, node, LOOK).await?;
         }
         Ok(())
     };
@@ -202,6 +209,11 @@ pub async fn down(name: &str) -> Result<bool> {
 /// Where sockets and the state file of a whole cluster are.
 pub(crate) fn run_dir(name: &str) -> PathBuf {
     Path::new("/run/flex-cluster").join(name)
+}
+
+/// Where everything else of it is, unless another place was asked for.
+pub(crate) fn default_root(name: &str) -> PathBuf {
+    Path::new("/var/lib/flex-cluster").join(name)
 }
 
 /// The name becomes part of paths, of the node's name and of a control group.

@@ -100,6 +100,9 @@ async fn pods_run_and_nothing_is_left() {
     for place in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
         assert!(!left_in(place), "something is left in {place}");
     }
+    for result in fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
+        assert!(!fs::read_to_string(result.path()).unwrap().contains(NAME), "{result:?} is left");
+    }
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(NAME));
 }
 
