@@ -66,6 +66,13 @@ pub async fn create(client: Client, volume: &PersistentVolume, patience: Duratio
     }
 }
 
+/// Prints the volume as YAML instead of creating it, for trying an image without a cluster.
+pub fn print(volume: &PersistentVolume) -> Result<(), Failure> {
+    let yaml = serde_saphyr::to_string(volume).map_err(|error| Failure::never(error.to_string()))?;
+    print!("{yaml}");
+    Ok(())
+}
+
 fn gave_up(patience: Duration, message: &str) -> Failure {
     let message = if message.is_empty() { "no answer" } else { message };
     Failure::retry(format!(

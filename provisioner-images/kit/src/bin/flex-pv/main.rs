@@ -49,9 +49,7 @@ fn run(create: Create) -> Result<(), Failure> {
     let made = made::made(create, &request, pod_node.as_deref())?;
     let volume = persistent_volume(&request, made);
     if dry_run {
-        let yaml = serde_saphyr::to_string(&volume).map_err(|error| Failure::never(error.to_string()))?;
-        print!("{yaml}");
-        return Ok(());
+        return cluster::print(&volume);
     }
     kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await })?;
     println!("created PersistentVolume {}", request.pv_name);

@@ -1,0 +1,67 @@
+//! Taking a volume away, or what an unfinished run left of it.
+
+use contract::request::Request;
+use kit::Failure;
+
+use crate::parameters::{OnDelete, Parameters};
+use crate::server::Server;
+use crate::{pattern, record, tree};
+
+/// Deletes, archives or keeps the directory, by the volume's own record and nothing else.
+///
+/// The order of the steps lets every later run go on where this one may die: the path is free for
+/// others only after the directory is out of the way, and the volume's record goes last.
+pub async fn delete(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
+    let id = &request.claim_uuid;
+    let of_volume = record::of_volume(id);
+    let Some(path) = server.read_record(&of_volume).await? else {
+        return without_record(server, parameters, request).await;
+    };
+    record::check_source(&request.volume_source, parameters, &path)?;
+    let of_path = record::of_path(&path);
+    // A path that another volume owns by now was left by an earlier run of ours.
+    let ours = server.read_record(&of_path).await?.is_some_and(|owner| owner == *id);
+    match parameters.on_delete {
+        // With the records: the path stays taken, and a second delete finds that all is well.
+        OnDelete::Keep => return Ok(()),
+        OnDelete::Archive if ours => {
+            server.rename(&path, &record::archive(&path, id)).await?;
+        }
+        OnDelete::Delete if ours => {
+            let rubbish = record::rubbish(&path, id);
+            // Of a delete before the last provision run: it would be in the way.
+            tree::remove(server, &rubbish).await?;
+            server.rename(&path, &rubbish).await?;
+        }
+        OnDelete::Archive | OnDelete::Delete => {}
+    }
+    if ours {
+        server.remove_record(&of_path).await?;
+    }
+    if parameters.on_delete == OnDelete::Delete {
+        tree::remove(server, &record::rubbish(&path, id)).await?;
+    }
+    server.remove_record(&of_volume).await
+}
+
+/// A volume without a record has been deleted before, or was never begun.
+async fn without_record(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
+    let id = &request.claim_uuid;
+    // A run that died between its two records has claimed a path and made nothing there.
+    if let Ok(path) = pattern::path(&parameters.subdirectory, request) {
+        let of_path = record::of_path(&path);
+        if server.read_record(&of_path).await?.is_some_and(|owner| owner == *id) {
+            server.remove_record(&of_path).await?;
+        }
+    }
+    let Some(path) = record::source_path(&request.volume_source, parameters)? else { return Ok(()) };
+    let of_path = record::of_path(&path);
+    if server.read_record(&of_path).await?.is_none() && server.has_directory(&path).await? {
+        return Err(Failure::never(format!(
+            "the directory {path} exists, but no record in {} says that it belongs to this volume: nothing is deleted; \
+             take it away by hand if nobody needs it",
+            record::FOLDER
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! A provisioner image: a directory on an NFS server for each claim.
+//!
+//! The server is spoken to in user space, so that the pod needs neither a mount nor a privilege.
+//! `nfs-provisioner --dry-run` makes the directory and prints the PersistentVolume instead of
+//! creating it, for trying an export without a cluster.
+
+mod delete;
+mod parameters;
+mod pattern;
+mod provision;
+mod record;
+mod server;
+mod tree;
+mod trouble;
+
+use std::process::ExitCode;
+
+use contract::request::{Operation, Request};
+use kit::Failure;
+
+use parameters::Parameters;
+use server::Server;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let dry_run = match arguments.as_slice() {
+        [] => false,
+        [only] if only == "--dry-run" => true,
+        _ => {
+            return kit::conclude(Err(Failure::usage(
+                "usage: nfs-provisioner [--dry-run]; all else is in the environment",
+            )));
+        }
+    };
+    kit::run(|request| work(request, dry_run))
+}
+
+async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
+    let parameters = Parameters::from_env(|name| std::env::var(name).ok())?;
+    record::check_id(&request.claim_uuid)?;
+    let server = Server::connect(&parameters).await?;
+    let outcome = match request.operation {
+        Operation::Provision => provision::provision(&server, &parameters, &request, dry_run).await,
+        Operation::Delete => delete::delete(&server, &parameters, &request).await,
+    };
+    server.leave().await;
+    outcome
+}

@@ -1,0 +1,216 @@
+//! The parameters of the config: as written → checked, with all problems at once.
+
+use kit::Failure;
+
+/// What happens to a volume's directory when the volume is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDelete {
+    /// It is removed with all that is in it.
+    Delete,
+    /// It is renamed to `archived-…` and never touched again.
+    Archive,
+    /// It stays as it is.
+    Keep,
+}
+
+/// The checked parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Name or address of the server; an IPv6 address without brackets.
+    pub server: String,
+    /// Absolute path of the export, without a slash at its end; empty for the server's root.
+    pub export: String,
+    /// The server's port, where it is not 2049.
+    pub port: Option<u16>,
+    /// The port of the mount service, for version 3 without a portmapper.
+    pub mount_port: Option<u16>,
+    /// Protocol versions in the order of preference.
+    pub versions: &'static [&'static str],
+    /// Whether to call from a port below 1024, which exports with the option `secure` insist on.
+    pub reserved_port: bool,
+    /// Pattern of the directory's path within the export.
+    pub subdirectory: String,
+    /// The directory's owner.
+    pub owner: Option<u32>,
+    /// The directory's group.
+    pub group: Option<u32>,
+    /// The directory's mode.
+    pub mode: u32,
+    /// What a delete does.
+    pub on_delete: OnDelete,
+    /// The user that the server is told we are.
+    pub client_user: u32,
+    /// The group that the server is told we are in.
+    pub client_group: u32,
+}
+
+/// The default of `subdirectory`.
+pub const DEFAULT_PATTERN: &str = "${pvc.namespace}-${pvc.name}-${pv.name}";
+
+impl Parameters {
+    /// Reads and checks the parameters.
+    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let mut problems = Vec::new();
+        let text = |name: &str| env(name).unwrap_or_default();
+        let server = server(&text("SERVER")).map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let export = export(&text("EXPORT")).map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let versions = versions(&text("VERSION")).map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let mode = mode(&text("MODE")).map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let on_delete =
+            on_delete(&text("ON_DELETE")).map_err(|problem| problems.push(problem)).unwrap_or(OnDelete::Keep);
+        let mut number = |parameter: &str, variable: &str, most: u32| match text(variable) {
+            empty if empty.is_empty() => None,
+            value => match value.parse::<u32>() {
+                Ok(number) if number <= most => Some(number),
+                _ => {
+                    problems.push(format!("{parameter} is `{value}`: it must be a number from 0 to {most}"));
+                    None
+                }
+            },
+        };
+        let mut port = |parameter: &str, variable: &str| {
+            number(parameter, variable, u32::from(u16::MAX)).and_then(|port| u16::try_from(port).ok())
+        };
+        let (nfs_port, mount_port) = (port("port", "PORT"), port("mount-port", "MOUNT_PORT"));
+        let (owner, group) = (number("owner", "OWNER", u32::MAX - 1), number("group", "GROUP", u32::MAX - 1));
+        let client_user = number("client-user", "CLIENT_USER", u32::MAX - 1).unwrap_or(0);
+        let client_group = number("client-group", "CLIENT_GROUP", u32::MAX - 1).unwrap_or(0);
+        let reserved_port = match text("RESERVED_PORT").as_str() {
+            "" | "false" => false,
+            "true" => true,
+            other => {
+                problems.push(format!("reserved-port is `{other}`: it must be true or false"));
+                false
+            }
+        };
+        let subdirectory = Some(text("SUBDIRECTORY")).filter(|pattern| !pattern.is_empty());
+        if !problems.is_empty() {
+            return Err(Failure::config(problems.join("\n")));
+        }
+        Ok(Self {
+            server,
+            export,
+            port: nfs_port,
+            mount_port,
+            versions,
+            reserved_port,
+            subdirectory: subdirectory.unwrap_or_else(|| DEFAULT_PATTERN.to_owned()),
+            owner,
+            group,
+            mode,
+            on_delete,
+            client_user,
+            client_group,
+        })
+    }
+}
+
+fn server(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '_');
+    if text.is_empty() {
+        return Err("server is missing: the name or address of the NFS server".into());
+    }
+    // One colon is a port, which has a parameter of its own; several are an IPv6 address.
+    let ipv6 = bare.parse::<std::net::Ipv6Addr>().is_ok();
+    if !bare.chars().all(legal) || (bare.contains(':') && !ipv6) {
+        return Err(format!("server is `{text}`: it must be a name or an address alone; a port goes into `port`"));
+    }
+    Ok(bare.to_owned())
+}
+
+fn export(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("export is missing: the path that the NFS server exports, such as /exports/data".into());
+    }
+    let path = text.trim_end_matches('/');
+    let plain = path.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
+    if !text.starts_with('/') || !plain || text.contains(char::is_control) {
+        return Err(format!("export is `{text}`: it must be an absolute path without `.`, `..` and doubled slashes"));
+    }
+    Ok(path.to_owned())
+}
+
+fn versions(text: &str) -> Result<&'static [&'static str], String> {
+    match text {
+        "" | "4" => Ok(&["4.1", "4.0"]),
+        "4.0" => Ok(&["4.0"]),
+        "4.1" => Ok(&["4.1"]),
+        "3" => Ok(&["3"]),
+        other => Err(format!("version is `{other}`: it must be 3, 4, 4.0 or 4.1")),
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    if text.is_empty() {
+        return Ok(0o777);
+    }
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(format!("mode is `{text}`: it must be octal, such as 0770")),
+    }
+}
+
+fn on_delete(text: &str) -> Result<OnDelete, String> {
+    match text {
+        "" | "delete" => Ok(OnDelete::Delete),
+        "archive" => Ok(OnDelete::Archive),
+        "keep" | "retain" => Ok(OnDelete::Keep),
+        other => Err(format!("on-delete is `{other}`: it must be delete, archive or keep")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Parameters, Failure> {
+        Parameters::from_env(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn two_parameters_are_enough() {
+        let parameters = read(&[("SERVER", "[fd00::1]"), ("EXPORT", "/exports/a/")]).unwrap();
+        assert_eq!(parameters.server, "fd00::1");
+        assert_eq!(parameters.export, "/exports/a");
+        assert_eq!((parameters.mode, parameters.on_delete), (0o777, OnDelete::Delete));
+        assert_eq!(parameters.subdirectory, DEFAULT_PATTERN);
+        assert_eq!(read(&[("SERVER", "nas"), ("EXPORT", "/")]).unwrap().export, "");
+    }
+
+    #[test]
+    fn each_wrong_value_is_a_config_error() {
+        for (name, value, says) in [
+            ("SERVER", "", "server is missing"),
+            ("SERVER", "nas/x", "server is"),
+            ("SERVER", "nas:2049", "goes into `port`"),
+            ("SERVER", "nas?version=3", "server is"),
+            ("EXPORT", "", "export is missing"),
+            ("EXPORT", "a", "absolute"),
+            ("EXPORT", "/a/../b", "export is"),
+            ("EXPORT", "/a//b", "export is"),
+            ("PORT", "70000", "port is"),
+            ("MOUNT_PORT", "x", "mount-port is"),
+            ("OWNER", "-1", "owner is"),
+            ("GROUP", "4294967295", "group is"),
+            ("MODE", "0888", "mode is"),
+            ("MODE", "17777", "mode is"),
+            ("VERSION", "2", "version is"),
+            ("ON_DELETE", "shred", "on-delete is"),
+            ("RESERVED_PORT", "yes", "reserved-port is"),
+            ("CLIENT_USER", "root", "client-user is"),
+        ] {
+            let failure = read(&[(name, value), ("SERVER", "nas"), ("EXPORT", "/a")]).expect_err(name);
+            assert_eq!(failure.code, 78, "{name}={value}");
+            assert!(failure.message.contains(says), "{name}={value}: {failure}");
+        }
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let failure = read(&[("MODE", "9"), ("PORT", "x")]).unwrap_err();
+        for says in ["server is missing", "export is missing", "mode is", "port is"] {
+            assert!(failure.message.contains(says), "{says}: {failure}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Making a volume: claim the path, make the directory, create the PersistentVolume.
+
+use contract::request::Request;
+use contract::volume::{Made, persistent_volume};
+use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
+use kit::{Failure, cluster};
+
+use crate::parameters::Parameters;
+use crate::server::Server;
+use crate::{pattern, record};
+
+/// Makes the volume, or finds it as an earlier run left it at any point.
+pub async fn provision(
+    server: &Server,
+    parameters: &Parameters,
+    request: &Request,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    if request.volume_mode == "Block" {
+        return Err(Failure::never("volumeMode Block is not possible: NFS has directories, not block devices"));
+    }
+    let path = place(server, parameters, request).await?;
+    server.make_directory(&path, parameters.mode).await?;
+    server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
+    let source = NFSVolumeSource {
+        server: parameters.server.clone(),
+        path: format!("{}/{path}", parameters.export),
+        read_only: None,
+    };
+    let source = PersistentVolumeSpec { nfs: Some(source), ..PersistentVolumeSpec::default() };
+    let volume = persistent_volume(request, Made { source, ..Made::default() });
+    if dry_run {
+        return cluster::print(&volume);
+    }
+    cluster::create(cluster::connect().await?, &volume, cluster::PATIENCE).await
+}
+
+/// The volume's own path within the export: the recorded one, or a new one by the pattern.
+async fn place(server: &Server, parameters: &Parameters, request: &Request) -> Result<String, Failure> {
+    let id = &request.claim_uuid;
+    let of_volume = record::of_volume(id);
+    if let Some(path) = server.read_record(&of_volume).await? {
+        // Claimed already, unless a delete run died after it had given the path up.
+        claim(server, &path, id).await?;
+        return Ok(path);
+    }
+    let path = pattern::path(&parameters.subdirectory, request)?;
+    claim(server, &path, id).await?;
+    if server.make_record(&of_volume, &path).await? || server.read_record(&of_volume).await?.as_ref() == Some(&path) {
+        return Ok(path);
+    }
+    server.remove_record(&record::of_path(&path)).await?;
+    Err(Failure::retry(format!("another run for this volume has just recorded another place than {path}")))
+}
+
+/// Makes the path this volume's own, or refuses if it is another's.
+///
+/// Only a path without a directory can be claimed. Whoever finds its own claim may use the
+/// directory there, because an earlier run of the same volume made it after claiming.
+async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
+    let of_path = record::of_path(path);
+    let owner = match server.read_record(&of_path).await? {
+        Some(owner) => owner,
+        None if server.has_directory(path).await? => {
+            return Err(taken(path, "somebody else (it was not made by this image)"));
+        }
+        None if server.make_record(&of_path, id).await? => return Ok(()),
+        // Another run was faster.
+        None => server.read_record(&of_path).await?.unwrap_or_default(),
+    };
+    if owner == id { Ok(()) } else { Err(taken(path, &format!("volume {owner}"))) }
+}
+
+fn taken(path: &str, by: &str) -> Failure {
+    Failure::never(format!(
+        "the directory {path} belongs to {by} already, so this claim cannot have it; give the parameter `subdirectory` \
+         a part that is different for each volume, such as ${{pv.name}}"
+    ))
+}

@@ -1,0 +1,188 @@
+//! The NFS server, as far as this image needs it. Paths are relative to the export.
+
+use std::time::Duration;
+
+use kit::Failure;
+use nfs_rs::{Mount, NfsError};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::parameters::Parameters;
+use crate::trouble::{self, Kind, kind};
+
+/// How long a server may take to answer at first; a pod that waits holds a place on its node.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What stands at a path, by the numbers that both protocol versions use.
+const DIRECTORY: u32 = 2;
+
+/// Everything in a path but its letters, its slashes and what names commonly hold.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
+
+/// A connection to an export.
+pub struct Server {
+    mount: Box<dyn Mount>,
+    at: String,
+}
+
+impl Server {
+    /// Connects, with the protocol versions in the order of preference.
+    pub async fn connect(parameters: &Parameters) -> Result<Self, Failure> {
+        let at = location(parameters);
+        let mut problem = None;
+        for version in parameters.versions {
+            let url = url(parameters, version);
+            match tokio::time::timeout(PATIENCE, nfs_rs::parse_url_and_mount(&url)).await {
+                Ok(Ok(mount)) => return Ok(Self { mount, at }),
+                Ok(Err(error)) => {
+                    let other_version_may_do = trouble::is_of_version(&error);
+                    problem = Some(trouble::unreachable(&at, &error));
+                    if !other_version_may_do {
+                        break;
+                    }
+                }
+                Err(_) => return Err(Failure::retry(format!("{at} gave no answer within {} s", PATIENCE.as_secs()))),
+            }
+        }
+        Err(problem.unwrap_or_else(|| Failure::config(format!("{at}: no protocol version to speak"))))
+    }
+
+    /// Gives the server its session back. Not worth failing for: the work is done.
+    pub async fn leave(self) {
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.mount.umount()).await;
+    }
+
+    /// The connection itself, for the removal of trees.
+    pub fn mount(&self) -> &dyn Mount {
+        self.mount.as_ref()
+    }
+
+    /// A failure of something that was tried here.
+    pub fn failure(&self, what: &str, error: &NfsError) -> Failure {
+        trouble::failure(what, &self.at, error)
+    }
+
+    /// Whether a directory stands at the path; a file or link in its place is an error.
+    pub async fn has_directory(&self, path: &str) -> Result<bool, Failure> {
+        let attributes = match self.mount.getattr_path(path).await {
+            Ok(attributes) => attributes,
+            Err(error) if kind(&error) == Kind::Missing => return Ok(false),
+            Err(error) => return Err(self.failure(&format!("cannot look at {path}"), &error)),
+        };
+        if attributes.type_ == DIRECTORY {
+            return Ok(true);
+        }
+        Err(Failure::never(format!("{}/{path} is not a directory: nothing is done", self.at)))
+    }
+
+    /// Makes a directory and those above it; true if it was not there before.
+    pub async fn make_directory(&self, path: &str, mode: u32) -> Result<bool, Failure> {
+        for (end, _) in path.match_indices('/') {
+            self.make_one(&path[..end], 0o755).await?;
+        }
+        self.make_one(path, mode).await
+    }
+
+    async fn make_one(&self, path: &str, mode: u32) -> Result<bool, Failure> {
+        match self.mount.mkdir_path(path, mode).await {
+            Ok(_) => Ok(true),
+            Err(error) if kind(&error) == Kind::Exists => Ok(false),
+            Err(error) => Err(self.failure(&format!("cannot make the directory {path}"), &error)),
+        }
+    }
+
+    /// Sets mode and owner, whatever the umask and the server's defaults made of them.
+    pub async fn set(&self, path: &str, mode: u32, owner: Option<u32>, group: Option<u32>) -> Result<(), Failure> {
+        let set = self.mount.setattr_path(path, false, Some(mode), owner, group, None, None, None).await;
+        set.map(|_| ()).map_err(|error| self.failure(&format!("cannot set mode and owner of {path}"), &error))
+    }
+
+    /// Makes a record with a text; false if it exists already. Its folder is made when it is missing.
+    pub async fn make_record(&self, path: &str, text: &str) -> Result<bool, Failure> {
+        let mut folder_made = false;
+        loop {
+            match (self.mount.symlink_path(text, path).await, folder_made) {
+                (Ok(_), _) => return Ok(true),
+                (Err(error), _) if kind(&error) == Kind::Exists => return Ok(false),
+                (Err(error), false) if kind(&error) == Kind::Missing => {
+                    self.make_one(crate::record::FOLDER, 0o700).await?;
+                    folder_made = true;
+                }
+                (Err(error), _) => return Err(self.failure(&format!("cannot make the record {path}"), &error)),
+            }
+        }
+    }
+
+    /// The text of a record; `None` if there is none.
+    pub async fn read_record(&self, path: &str) -> Result<Option<String>, Failure> {
+        match self.mount.readlink_path(path).await {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if kind(&error) == Kind::Missing => Ok(None),
+            Err(error) => Err(self.failure(&format!("cannot read the record {path}"), &error)),
+        }
+    }
+
+    /// Removes a record; one that is gone is no error.
+    pub async fn remove_record(&self, path: &str) -> Result<(), Failure> {
+        match self.mount.remove_path(path).await {
+            Err(error) if kind(&error) != Kind::Missing => {
+                Err(self.failure(&format!("cannot remove the record {path}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Renames; false if there was nothing to rename.
+    pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Failure> {
+        match self.mount.rename_path(from, to).await {
+            Ok(()) => Ok(true),
+            Err(error) if kind(&error) == Kind::Missing => Ok(false),
+            Err(error) => Err(self.failure(&format!("cannot rename {from} to {to}"), &error)),
+        }
+    }
+}
+
+/// The export as people write it.
+fn location(parameters: &Parameters) -> String {
+    let Parameters { server, export, port, .. } = parameters;
+    let port = port.map(|port| format!(" (port {port})")).unwrap_or_default();
+    let server = if server.contains(':') { format!("[{server}]") } else { server.clone() };
+    let export = if export.is_empty() { "/" } else { export };
+    format!("{server}:{export}{port}")
+}
+
+/// The export as nfs-rs wants to be told.
+fn url(parameters: &Parameters, version: &str) -> String {
+    let Parameters { server, export, port, mount_port, reserved_port, client_user, client_group, .. } = parameters;
+    let host = if server.contains(':') { format!("[{server}]") } else { server.clone() };
+    let path = if export.is_empty() { "/".into() } else { utf8_percent_encode(export, PATH).to_string() };
+    let mut url = format!(
+        "nfs://{host}{path}?version={version}&noresvport={}&uid={client_user}&gid={client_group}",
+        !reserved_port
+    );
+    for (name, port) in [("nfsport", port), ("mountport", mount_port)] {
+        if let Some(port) = port {
+            url.push_str(&format!("&{name}={port}"));
+        }
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_parameters_is_read_as_an_option() {
+        let parameters = Parameters::from_env(|name| match name {
+            "SERVER" => Some("fd00::1".into()),
+            "EXPORT" => Some("/a b?version=3&x#y%2f".into()),
+            "PORT" => Some("22049".into()),
+            _ => None,
+        })
+        .unwrap();
+        assert_eq!(
+            url(&parameters, "4.1"),
+            "nfs://[fd00::1]/a%20b%3Fversion%3D3%26x%23y%252f?version=4.1&noresvport=true&uid=0&gid=0&nfsport=22049"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! What an error of the server means for the run. Pure.
+
+use kit::Failure;
+use nfs_rs::{Nfs3ErrorCode as V3, Nfs3MountErrorCode as Mount3, Nfs4ErrorCode as V4, NfsError};
+
+/// The errors that the work distinguishes; the rest is passing trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is not there.
+    Missing,
+    /// It is there already.
+    Exists,
+    /// A directory is not empty.
+    NotEmpty,
+    /// The server does not allow it.
+    Denied,
+    /// The server cannot do it, ever.
+    Refused,
+    /// The disk or the quota is full.
+    Full,
+    /// Anything else: the network, a restart, an error inside the server.
+    Passing,
+}
+
+/// Which kind an error is.
+pub fn kind(error: &NfsError) -> Kind {
+    match error {
+        NfsError::Nfs4(code) => match code {
+            V4::NFS4ERR_NOENT => Kind::Missing,
+            V4::NFS4ERR_EXIST => Kind::Exists,
+            V4::NFS4ERR_NOTEMPTY => Kind::NotEmpty,
+            V4::NFS4ERR_ACCESS | V4::NFS4ERR_PERM | V4::NFS4ERR_WRONGSEC => Kind::Denied,
+            V4::NFS4ERR_ROFS | V4::NFS4ERR_NOTDIR | V4::NFS4ERR_SYMLINK | V4::NFS4ERR_NAMETOOLONG => Kind::Refused,
+            V4::NFS4ERR_BADOWNER | V4::NFS4ERR_BADNAME | V4::NFS4ERR_BADCHAR | V4::NFS4ERR_NOTSUPP => Kind::Refused,
+            V4::NFS4ERR_MINOR_VERS_MISMATCH => Kind::Refused,
+            V4::NFS4ERR_NOSPC | V4::NFS4ERR_DQUOT => Kind::Full,
+            _ => Kind::Passing,
+        },
+        NfsError::Nfs3(code) => match code {
+            V3::NFS3ERR_NOENT => Kind::Missing,
+            V3::NFS3ERR_EXIST => Kind::Exists,
+            V3::NFS3ERR_NOTEMPTY => Kind::NotEmpty,
+            V3::NFS3ERR_ACCES | V3::NFS3ERR_PERM => Kind::Denied,
+            V3::NFS3ERR_ROFS | V3::NFS3ERR_NOTDIR | V3::NFS3ERR_NAMETOOLONG | V3::NFS3ERR_NOTSUPP => Kind::Refused,
+            V3::NFS3ERR_NOSPC | V3::NFS3ERR_DQUOT => Kind::Full,
+            _ => Kind::Passing,
+        },
+        NfsError::Mount(code) => match code {
+            Mount3::MNT3ERR_NOENT | Mount3::MNT3ERR_NOTDIR => Kind::Missing,
+            Mount3::MNT3ERR_ACCES | Mount3::MNT3ERR_PERM => Kind::Denied,
+            _ => Kind::Passing,
+        },
+        NfsError::InvalidInput(_) | NfsError::Unsupported(_) => Kind::Refused,
+        _ => Kind::Passing,
+    }
+}
+
+/// Whether the server may only dislike the version of the protocol: it answered, and not about the
+/// export.
+pub fn is_of_version(error: &NfsError) -> bool {
+    matches!(error, NfsError::Nfs4(V4::NFS4ERR_MINOR_VERS_MISMATCH | V4::NFS4ERR_NOTSUPP) | NfsError::Rpc(_))
+}
+
+/// A failure of something that was tried on the server.
+pub fn failure(what: &str, at: &str, error: &NfsError) -> Failure {
+    let text = format!("{what} on {at}: {error}");
+    match kind(error) {
+        Kind::Denied => Failure::permission(format!(
+            "{text}; allow this client to write on the export, and to act as root (no_root_squash) where owner, or \
+             the removal of other users' files, asks for it"
+        )),
+        Kind::Refused => Failure::config(text),
+        Kind::Full => Failure::retry(format!("{text}; make room on the server")),
+        _ => Failure::retry(text),
+    }
+}
+
+/// A failure to reach the export at all.
+pub fn unreachable(at: &str, error: &NfsError) -> Failure {
+    match kind(error) {
+        Kind::Missing => Failure::config(format!(
+            "{at} does not exist: {error}; `export` must be the path under which the server exports it, which with \
+             NFSv4 is the path in its pseudo file system"
+        )),
+        Kind::Denied => Failure::permission(format!(
+            "{at} does not let this client in: {error}; allow the nodes' addresses on the export, and ports above 1023 \
+             (`insecure`) or set reserved-port: \"true\""
+        )),
+        Kind::Refused => Failure::config(format!("{at} cannot be used: {error}")),
+        _ => Failure::retry(format!("{at} cannot be reached: {error}")),
+    }
+}

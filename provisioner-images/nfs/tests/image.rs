@@ -1,0 +1,11 @@
+//! The image against a real NFS server: what each run leaves on it, says and exits with. What stands
+//! on the server is seen through another client (libnfs) as well as on its disk.
+
+#[path = "image/delete.rs"]
+mod delete;
+#[path = "image/provision.rs"]
+mod provision;
+#[path = "image/refusal.rs"]
+mod refusal;
+#[path = "image/run.rs"]
+mod run;

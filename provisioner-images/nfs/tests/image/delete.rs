@@ -1,0 +1,133 @@
+//! Delete runs, first and repeated, of volumes in every state.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use ganesha::{Ganesha, Options};
+
+use crate::run::{ONE, Run, TWO};
+
+/// What is in the folder of the records.
+fn records(server: &Ganesha) -> usize {
+    fs::read_dir(server.directory().join(".flex-provisioner")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn a_volume_goes_with_all_that_users_left_in_it() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    let volume = server.directory().join(run.directory());
+    let outside = server.directory().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("precious"), "x").unwrap();
+    // Deep, wide, foreign, locked, odd names, and links that lead out.
+    let mut deep = volume.join("deep");
+    for _ in 0..50 {
+        fs::create_dir(&deep).unwrap();
+        deep = deep.join("er");
+    }
+    fs::create_dir(volume.join("locked")).unwrap();
+    fs::write(volume.join("locked/file"), "x").unwrap();
+    std::os::unix::fs::chown(volume.join("locked"), Some(1000), Some(1000)).unwrap();
+    fs::set_permissions(volume.join("locked"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::create_dir(volume.join("wide")).unwrap();
+    for n in 0..300 {
+        fs::write(volume.join(format!("wide/{n}")), "x").unwrap();
+    }
+    fs::write(volume.join("a b\n\"c\" ${pvc.name} ä"), "x").unwrap();
+    symlink(&outside, volume.join("absolute")).unwrap();
+    symlink("../outside", volume.join("relative")).unwrap();
+
+    let ended = run.delete_bound();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(server.list(""), ["outside"]);
+    assert!(outside.join("precious").exists(), "a link was followed");
+    assert_eq!(records(&server), 0);
+    let again = run.delete_bound();
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(outside.join("precious").exists());
+}
+
+#[test]
+fn what_never_was_is_deleted_already() {
+    let server = Ganesha::start(Options::default());
+    let ended = Run::new(&server, ONE).delete();
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+#[test]
+fn a_delete_that_died_half_way_is_finished() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    let volume = server.directory().join(run.directory());
+    fs::write(volume.join("file"), "x").unwrap();
+    let rubbish = server.directory().join(format!(".deleting-{ONE}"));
+    fs::rename(&volume, &rubbish).unwrap();
+    assert_eq!(run.delete_bound().code, 0);
+    assert!(!rubbish.exists());
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
+fn a_volume_that_is_made_again_after_half_a_delete_goes_too() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    let volume = server.directory().join(run.directory());
+    fs::write(volume.join("file"), "x").unwrap();
+    let rubbish = server.directory().join(format!(".deleting-{ONE}"));
+    fs::rename(&volume, &rubbish).unwrap();
+    assert_eq!(run.provision().code, 0);
+    fs::write(volume.join("new"), "x").unwrap();
+    let ended = run.delete();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(!volume.exists() && !rubbish.exists());
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
+fn a_provision_run_that_died_early_leaves_nothing() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    // As if it had died after its first record.
+    fs::remove_dir(server.directory().join(run.directory())).unwrap();
+    fs::remove_file(server.directory().join(format!(".flex-provisioner/volume-{ONE}"))).unwrap();
+    assert_eq!(records(&server), 1);
+    let ended = run.delete_patiently();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
+fn an_archive_keeps_the_data_and_frees_the_name() {
+    let server = Ganesha::start(Options::default());
+    let one = Run::new(&server, ONE).with("ON_DELETE", "archive").with("SUBDIRECTORY", "${pvc.name}");
+    let two = Run::new(&server, TWO).with("ON_DELETE", "archive").with("SUBDIRECTORY", "${pvc.name}");
+    for run in [&one, &two] {
+        assert_eq!(run.provision().code, 0);
+        fs::write(server.directory().join("data/file"), "x").unwrap();
+        assert_eq!(run.delete().code, 0);
+        assert_eq!(run.delete().code, 0);
+    }
+    let archived = [format!("archived-data-{ONE}"), format!("archived-data-{TWO}")];
+    assert_eq!(server.list(""), archived);
+    assert_eq!(server.list(&archived[0]), ["file"]);
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
+fn what_is_kept_stays_taken() {
+    let server = Ganesha::start(Options::default());
+    for word in ["keep", "retain"] {
+        let run = Run::new(&server, ONE).with("ON_DELETE", word).with("SUBDIRECTORY", "${pvc.name}");
+        assert_eq!(run.provision().code, 0);
+        assert_eq!(run.delete().code, 0);
+        assert_eq!(run.delete().code, 0);
+        assert_eq!(server.list(""), ["data"]);
+    }
+    let other = Run::new(&server, TWO).with("SUBDIRECTORY", "${pvc.name}").provision();
+    assert_eq!(other.code, 65, "{other:?}");
+}

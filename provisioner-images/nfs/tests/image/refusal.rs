@@ -1,0 +1,111 @@
+//! What is not done, and what is said about it.
+
+use std::fs;
+use std::time::Instant;
+
+use ganesha::{Ganesha, Options};
+
+use crate::run::{ONE, Run, TWO};
+
+#[test]
+fn a_directory_of_another_volume_is_neither_taken_nor_deleted() {
+    let server = Ganesha::start(Options::default());
+    let one = Run::new(&server, ONE).with("SUBDIRECTORY", "${pvc.name}");
+    let two = Run::new(&server, TWO).with("SUBDIRECTORY", "${pvc.name}");
+    assert_eq!(one.provision().code, 0);
+    fs::write(server.directory().join("data/precious"), "x").unwrap();
+    let ended = two.provision();
+    assert_eq!(ended.code, 65, "{ended:?}");
+    assert!(ended.last_words.contains(ONE) && ended.last_words.contains("${pv.name}"), "{ended:?}");
+    assert_eq!(two.delete().code, 0, "nothing of it is there");
+    assert_eq!(server.list("data"), ["precious"]);
+    assert_eq!(one.delete().code, 0);
+}
+
+#[test]
+fn a_directory_that_somebody_made_by_hand_is_neither_taken_nor_deleted() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    let foreign = server.directory().join(run.directory());
+    fs::create_dir(&foreign).unwrap();
+    for _ in 0..2 {
+        let ended = run.provision();
+        assert_eq!(ended.code, 65, "{ended:?}");
+        assert!(ended.last_words.contains("not made by this image"), "{ended:?}");
+    }
+    assert_eq!(run.delete().code, 0, "nothing of it is there");
+    let ended = run.delete_bound();
+    assert_eq!(ended.code, 65, "{ended:?}");
+    assert!(ended.last_words.contains("by hand"), "{ended:?}");
+    assert!(foreign.is_dir());
+}
+
+#[test]
+fn a_source_that_leads_elsewhere_stops_the_delete() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    for source in [
+        r#"{"nfs":{"server":"127.0.0.1","path":"/exports/data/other"}}"#,
+        r#"{"nfs":{"server":"other","path":"/exports/data/x"}}"#,
+        r#"{"local":{"path":"/x"}}"#,
+    ] {
+        let ended = run.clone().with("VOLUME_SOURCE", source).delete();
+        assert_eq!(ended.code, 65, "{source}: {ended:?}");
+    }
+    assert_eq!(server.list(""), [run.directory()]);
+}
+
+#[test]
+fn requests_that_cannot_be() {
+    let server = Ganesha::start(Options::default());
+    for (name, value, code, says) in [
+        ("VOLUME_MODE", "Block", 65, "volumeMode Block"),
+        ("CLAIM_UUID", "../../etc", 65, "not the UUID"),
+        ("PVC_NAME", "../x", 65, "cannot be a part"),
+        ("SUBDIRECTORY", "../${pvc.name}", 65, "`..`"),
+        ("SUBDIRECTORY", "${pvc}", 78, "not known"),
+        ("MODE", "rwx", 78, "octal"),
+        ("SIZE_BYTES", "", 64, "SIZE_BYTES"),
+        ("EXPORT", "/exports/other", 78, "does not exist"),
+        ("EXPORT", "/exports/data/none", 78, "does not exist"),
+    ] {
+        let ended = Run::new(&server, ONE).with(name, value).provision();
+        assert_eq!(ended.code, code, "{name}={value}: {ended:?}");
+        assert!(ended.last_words.contains(says), "{name}={value}: {ended:?}");
+        assert!(ended.out.is_empty(), "{name}={value}: {ended:?}");
+    }
+    assert!(server.list("").is_empty());
+}
+
+#[test]
+fn a_server_that_is_not_there_is_left_to_the_next_attempt() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    drop(server);
+    let begin = Instant::now();
+    for ended in [run.provision(), run.delete()] {
+        assert_eq!(ended.code, 75, "{ended:?}");
+        assert!(ended.last_words.contains("cannot be reached"), "{ended:?}");
+    }
+    assert!(begin.elapsed().as_secs() < 20);
+}
+
+#[test]
+fn an_export_for_readers_says_so() {
+    let server = Ganesha::start(Options { read_only: true, ..Options::default() });
+    let ended = Run::new(&server, ONE).provision();
+    assert!([77, 78].contains(&ended.code), "{ended:?}");
+    assert!(!ended.last_words.is_empty());
+}
+
+#[test]
+fn an_export_that_squashes_root_works_but_for_owners() {
+    let server = Ganesha::start(Options { root_squash: true, ..Options::default() });
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    assert_eq!(run.delete().code, 0);
+    let ended = run.with("OWNER", "1234").provision();
+    assert_eq!(ended.code, 77, "{ended:?}");
+    assert!(ended.last_words.contains("no_root_squash"), "{ended:?}");
+}

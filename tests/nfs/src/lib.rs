@@ -1,0 +1,146 @@
+//! A real NFS server for tests: nfs-ganesha as Debian packages it (`nfs-ganesha`, `nfs-ganesha-vfs`),
+//! started on a free port over a temporary directory, and gone when the value is dropped.
+//!
+//! It listens on all addresses, so that pods reach it by the node's. It speaks NFSv4 alone: version
+//! 3 would need a portmapper, of which a machine has only one.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long the server may take to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What differs between exports.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Whether clients may only read.
+    pub read_only: bool,
+    /// Whether root on a client is nobody on the server.
+    pub root_squash: bool,
+}
+
+/// A running server.
+pub struct Ganesha {
+    process: Child,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+impl Ganesha {
+    /// The path under which the directory is exported.
+    pub const EXPORT: &'static str = "/exports/data";
+
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    /// If the packages are missing or the server does not come up; its log is in the message.
+    pub fn start(options: Options) -> Self {
+        let folder = tempfile::Builder::new().prefix("ganesha.").tempdir().expect("a temporary directory");
+        for (name, mode) in [("export", 0o777), ("recovery", 0o700)] {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).expect("a directory in a fresh temporary directory");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("our own directory");
+        }
+        let port = free_port();
+        let config = folder.path().join("ganesha.conf");
+        fs::write(&config, configuration(folder.path(), port, options)).expect("our own directory");
+        let process = Command::new("ganesha.nfsd")
+            .arg("-F")
+            .arg("-f")
+            .arg(&config)
+            .arg("-L")
+            .arg(folder.path().join("log"))
+            .arg("-p")
+            .arg(folder.path().join("pid"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("ganesha.nfsd: {error}; install nfs-ganesha and nfs-ganesha-vfs"));
+        let mut server = Self { process, folder, port };
+        server.wait_until_ready();
+        server
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory that it exports, on this machine.
+    pub fn directory(&self) -> PathBuf {
+        self.folder.path().join("export")
+    }
+
+    /// The names at the top of the export as a client sees them (with `nfs-ls` of libnfs-utils), sorted.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let output = self.client("nfs-ls", path, &[]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "nfs-ls {path}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        let mut names: Vec<String> =
+            text.lines().filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect();
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        names
+    }
+
+    /// Runs a program of libnfs-utils on a path within the export; the URL is its first argument.
+    pub fn client(&self, program: &str, path: &str, more: &[&str]) -> Output {
+        let url = format!("nfs://127.0.0.1{}/{path}?version=4&nfsport={}", Self::EXPORT, self.port);
+        Command::new(program)
+            .arg(url)
+            .args(more)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("{program}: {error}; install libnfs-utils"))
+    }
+
+    fn wait_until_ready(&mut self) {
+        let begin = Instant::now();
+        let log = self.folder.path().join("log");
+        loop {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+            if said.contains("NFS SERVER INITIALIZED") && TcpStream::connect(address).is_ok() {
+                return;
+            }
+            let ended = self.process.try_wait().expect("our own child");
+            assert!(ended.is_none(), "ganesha.nfsd ended: {ended:?}\n{said}");
+            assert!(begin.elapsed() < PATIENCE, "ganesha.nfsd is not ready after {PATIENCE:?}\n{said}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Ganesha {
+    fn drop(&mut self) {
+        // Nothing of it shall stay, so it need not be asked kindly.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port");
+    listener.local_addr().expect("a bound socket").port()
+}
+
+fn configuration(folder: &Path, port: u16, options: Options) -> String {
+    let folder = folder.display();
+    let access = if options.read_only { "RO" } else { "RW" };
+    let squash = if options.root_squash { "Root_Squash" } else { "No_Root_Squash" };
+    format!(
+        "NFS_CORE_PARAM {{ Protocols = 4; NFS_Port = {port}; Enable_NLM = false; Enable_RQUOTA = false; \
+         Enable_UDP = none; }}\n\
+         NFSv4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = {folder}/recovery; }}\n\
+         NFS_KRB5 {{ Active_krb5 = false; }}\n\
+         EXPORT {{ Export_Id = 1; Path = {folder}/export; Pseudo = {}; Protocols = 4; Access_Type = {access}; \
+         Squash = {squash}; SecType = sys; FSAL {{ Name = VFS; }} }}\n",
+        Ganesha::EXPORT
+    )
+}
