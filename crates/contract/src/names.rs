@@ -60,6 +60,10 @@ pub const VERDICT: &str = "flex-provisioner.io/verdict";
 pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
 /// On Jobs: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
+/// On Jobs: the name of the volume that a delete run is for.
+pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
+/// On revisions: the ConfigMap, as `namespace.name` (hashed where too long).
+pub const LABEL_REVISION: &str = "flex-provisioner.io/revision-of";
 /// Prefix of the numbered pod annotations that carry the properties into files.
 pub const PROPERTY_PREFIX: &str = "flex-provisioner.io/p";
 /// Keeps a claim until nothing of it can be left behind.

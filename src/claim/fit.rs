@@ -1,0 +1,89 @@
+//! Whether a volume that an image made is the one that the claim asked for.
+
+use std::collections::BTreeMap;
+
+use contract::{names, quantity};
+
+use super::Claim;
+use crate::config::values::is_clean_absolute;
+use crate::config::{Recipe, SourceRule};
+use crate::volume::{Volume, affinity};
+
+/// Everything that keeps a volume from being bound to a claim; nothing if it fits. `node` is the
+/// selected node with its labels.
+pub fn misfits(
+    volume: &Volume,
+    claim: &Claim,
+    recipe: &Recipe,
+    node: Option<(&str, &BTreeMap<String, String>)>,
+) -> Vec<String> {
+    let mut misfits = Vec::new();
+    let mut refuse = |misfit: String| misfits.push(misfit);
+    let wanted_name = names::pv_name(&claim.uid);
+    if volume.name != wanted_name {
+        refuse(format!("its name is `{}`, not PV_NAME `{wanted_name}`", volume.name));
+    }
+    let class = claim.class.as_deref().unwrap_or_default();
+    if volume.class != class {
+        refuse(format!("its class is `{}`, the claim's is `{class}`", volume.class));
+    }
+    match (&volume.size, &claim.size) {
+        (Ok(volume), Ok(claim)) if volume < claim => refuse(format!(
+            "its size is {}, the claim asks for {}",
+            quantity::quantity(*volume).0,
+            quantity::quantity(*claim).0
+        )),
+        (Err(error), _) => refuse(error.clone()),
+        _ => {}
+    }
+    for mode in claim.access_modes.iter().filter(|mode| !volume.access_modes.contains(mode)) {
+        refuse(format!("it lacks the access mode {mode}"));
+    }
+    if volume.volume_mode != claim.volume_mode {
+        refuse(format!("its volume mode is {}, the claim's is {}", volume.volume_mode, claim.volume_mode));
+    }
+    if let Some(reference) = &volume.claim_ref
+        && !reference.uid.is_empty()
+        && reference.uid != claim.uid
+    {
+        refuse(format!("its claimRef names another claim, {} with UID {}", reference.name, reference.uid));
+    }
+    if volume.claim_uuid.as_deref().is_some_and(|uuid| uuid != claim.uid) {
+        refuse("its annotation names another claim".into());
+    }
+    if let Err(misfit) = source(volume, &recipe.volume_sources) {
+        refuse(misfit);
+    }
+    if let (Some(selector), Some((node, labels))) = (&volume.affinity, node)
+        && !affinity::matches(selector, labels)
+    {
+        refuse(format!("its node affinity excludes the selected node {node}"));
+    }
+    misfits
+}
+
+/// Whether the class may produce such a source. Without a rule every kind is allowed but paths on
+/// nodes: an image that could name any of them could hand out the node itself.
+fn source(volume: &Volume, rules: &[SourceRule]) -> Result<(), String> {
+    let Some(kind) = volume.source else { return Err("it has no volume source, or several".into()) };
+    let on_node = matches!(kind, "hostPath" | "local");
+    let path = volume.path.as_deref().unwrap_or_default();
+    if on_node && !is_clean_absolute(path) {
+        return Err(format!("its path `{path}` is not absolute and clean"));
+    }
+    let allowed = |rule: &SourceRule| {
+        rule.kind == kind
+            && rule.prefix.as_ref().is_none_or(|prefix| {
+                path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+            })
+    };
+    match (rules.is_empty(), on_node) {
+        (true, false) => Ok(()),
+        (true, true) => Err(format!(
+            "a {kind} volume needs `volume-sources: {kind}:/directory` in the provisioner config; its path is `{path}`"
+        )),
+        (false, _) if rules.iter().any(allowed) => Ok(()),
+        (false, true) => Err(format!("`volume-sources` of the provisioner config does not allow {kind} at `{path}`")),
+        (false, false) => Err(format!("`volume-sources` of the provisioner config does not allow {kind}")),
+    }
+}

@@ -1,0 +1,179 @@
+//! Claims: what is kept of each ([`Claim`]), its stamp, the decision about it ([`decide`]) and the
+//! request to an image that follows from it ([`request`]).
+
+pub mod decide;
+pub mod fit;
+pub mod request;
+
+use std::collections::BTreeMap;
+
+use contract::exit::Failure;
+use contract::request::Operation;
+use contract::{names, quantity};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::object::ObjectName;
+
+/// What the orchestrator writes on a claim before anything else is created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// The UID of the claim that it was written for.
+    pub uuid: String,
+    /// When the attempt began.
+    pub ts: String,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The recipe of the attempt, as `namespace/name@hash`.
+    pub config: String,
+}
+
+/// What is remembered of the last failed run, on the claim or the volume.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LastFailure {
+    /// Of which operation.
+    pub operation: Operation,
+    /// Of which attempt.
+    pub attempt: u32,
+    /// When, in seconds since 1970.
+    pub at: i64,
+    /// What follows from it.
+    pub kind: Failure,
+    /// A short reason.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+}
+
+/// A claim, as far as it matters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its UID.
+    pub uid: String,
+    /// The version that was seen.
+    pub resource_version: String,
+    /// The class that it asks for; none for claims without one.
+    pub class: Option<String>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// All finalizers on it.
+    pub finalizers: Vec<String>,
+    /// The stamp on it, ours or not.
+    pub stamp: Option<Stamp>,
+    /// Nodes where an attempt may have left something.
+    pub nodes: Vec<String>,
+    /// What the last failed run said.
+    pub last_failure: Option<LastFailure>,
+    /// An admin lets go of what cannot be deleted.
+    pub abandoned: bool,
+    /// The node that the scheduler selected.
+    pub selected_node: Option<String>,
+    /// The provisioner that the PV controller asks to serve it.
+    pub storage_provisioner: Option<String>,
+    /// Its phase.
+    pub phase: String,
+    /// The volume that it is bound to, or asks for.
+    pub volume_name: Option<String>,
+    /// Binding is complete.
+    pub bind_completed: bool,
+    /// The size asked for, in bytes, or why it cannot be read.
+    pub size: Result<u64, String>,
+    /// The access modes asked for.
+    pub access_modes: Vec<String>,
+    /// `Filesystem` or `Block`.
+    pub volume_mode: String,
+    /// It selects volumes by labels.
+    pub has_selector: bool,
+    /// What it wants to be filled from, in words.
+    pub data_source: Option<String>,
+    /// The class of volume attributes that it asks for.
+    pub attributes_class: Option<String>,
+    /// Who created it, where the admission policy is installed.
+    pub created_by: String,
+    /// The groups of its creator.
+    pub created_by_groups: Vec<String>,
+    /// Labels and annotations, only while it is not bound.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Claim {
+    /// The stamp, if it was written for this very claim.
+    pub fn own_stamp(&self) -> Option<&Stamp> {
+        self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && stamp.attempt > 0)
+    }
+
+    /// Our finalizer is on it.
+    pub fn is_held(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
+    }
+
+    /// It is bound, or about to be: nothing is owed to it any more.
+    pub fn is_bound(&self) -> bool {
+        self.volume_name.is_some() && (self.bind_completed || self.phase == "Bound")
+    }
+}
+
+impl From<&PersistentVolumeClaim> for Claim {
+    fn from(claim: &PersistentVolumeClaim) -> Self {
+        let metadata = &claim.metadata;
+        let annotation = |key: &str| metadata.annotations.as_ref().and_then(|a| a.get(key).cloned());
+        let spec = claim.spec.clone().unwrap_or_default();
+        let list = |text: Option<String>| -> Vec<String> {
+            text.iter()
+                .flat_map(|text| text.split(','))
+                .map(str::trim)
+                .filter(|item| !item.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let requested = spec.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
+        let size = match requested {
+            Some(requested) => quantity::bytes(&requested.0).map_err(|error| error.to_string()),
+            None => Err("the claim asks for no size (spec.resources.requests.storage)".into()),
+        };
+        let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        let source = spec.data_source_ref.as_ref().map(|s| (s.kind.clone(), s.name.clone()));
+        let source = source.or_else(|| spec.data_source.as_ref().map(|s| (s.kind.clone(), s.name.clone())));
+        let mut kept = BTreeMap::new();
+        if phase != "Bound" {
+            kept.extend(metadata.labels.clone().unwrap_or_default());
+            kept.extend(metadata.annotations.clone().unwrap_or_default());
+            kept.retain(|key, _| !key.starts_with("kubectl.kubernetes.io/"));
+        }
+        Claim {
+            name: ObjectName::of(metadata),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            class: annotation("volume.beta.kubernetes.io/storage-class")
+                .or(spec.storage_class_name)
+                .filter(|c| !c.is_empty()),
+            deleting: metadata.deletion_timestamp.is_some(),
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            stamp: annotation(names::CLAIM_UUID).map(|uuid| Stamp {
+                uuid,
+                ts: annotation(names::PROVISION_TS).unwrap_or_default(),
+                attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
+                config: annotation(names::CONFIG).unwrap_or_default(),
+            }),
+            nodes: list(annotation(names::NODES)),
+            last_failure: annotation(names::FAILURE).and_then(|text| serde_json::from_str(&text).ok()),
+            abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
+            selected_node: annotation(names::SELECTED_NODE).filter(|node| !node.is_empty()),
+            storage_provisioner: annotation(names::STORAGE_PROVISIONER)
+                .or_else(|| annotation(names::STORAGE_PROVISIONER_BETA)),
+            phase,
+            volume_name: spec.volume_name.filter(|name| !name.is_empty()),
+            bind_completed: annotation(names::BIND_COMPLETED).is_some(),
+            size,
+            access_modes: spec.access_modes.unwrap_or_default(),
+            volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
+            has_selector: spec.selector.is_some(),
+            data_source: source.map(|(kind, name)| format!("{kind} {name}")),
+            attributes_class: spec.volume_attributes_class_name.filter(|name| !name.is_empty()),
+            created_by: annotation(names::CREATED_BY).unwrap_or_default(),
+            created_by_groups: list(annotation(names::CREATED_BY_GROUPS)),
+            metadata: kept,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The command line: a file per subcommand.
+
+mod render;
+mod run;
+mod status;
+mod validate;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use contract::names;
+
+use crate::config::classes::Identity;
+
+/// Any container image that can make a volume becomes a dynamic provisioner of Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "flex-provisioner", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Provision, bind and delete volumes until told to stop.
+    Run(run::RunArgs),
+    /// Check provisioner ConfigMaps in files, as `run` checks them in the cluster.
+    Validate(validate::ValidateArgs),
+    /// Print the Job that a claim would get, without a cluster.
+    Render(render::RenderArgs),
+    /// Show the classes and the claims under way.
+    Status(status::StatusArgs),
+}
+
+/// What the orchestrator is called; the same for all subcommands.
+#[derive(Clone, Debug, Args)]
+struct Names {
+    /// The provisioner name in StorageClasses.
+    #[arg(long, env = "FLEX_PROVISIONER_NAME", default_value = names::DEFAULT_PROVISIONER, value_parser = provisioner_name)]
+    provisioner_name: String,
+    /// The plugin name in provisioner ConfigMaps.
+    #[arg(long, env = "FLEX_PLUGIN_NAME", default_value = names::DEFAULT_PLUGIN)]
+    plugin_name: String,
+    /// The id of this orchestrator on every object; several in one cluster need different ones.
+    #[arg(long, env = "FLEX_INSTANCE", default_value = names::DEFAULT_INSTANCE, value_parser = instance_id)]
+    instance: String,
+}
+
+/// Where the orchestrator lives and looks for configs.
+#[derive(Clone, Debug, Args)]
+struct Namespaces {
+    /// The orchestrator's own namespace.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "flex-provisioner")]
+    namespace: String,
+    /// Namespaces in which provisioner ConfigMaps are looked for [default: the own one].
+    #[arg(long = "config-namespace", env = "FLEX_CONFIG_NAMESPACES", value_delimiter = ',')]
+    config_namespaces: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For scripts.
+    Json,
+}
+
+fn provisioner_name(text: &str) -> Result<String, String> {
+    match crate::object::is_dns_name(text) {
+        true if text.ends_with("kubernetes.io") || text.ends_with("k8s.io") => Err("names of kubernetes.io belong to Kubernetes itself".into()),
+        true => Ok(text.to_owned()),
+        false => Err("must be a DNS name in lower case without a slash, such as flex-provisioner.io, because other programs derive object names from it".into()),
+    }
+}
+
+fn instance_id(text: &str) -> Result<String, String> {
+    match text.len() <= 63 && !text.contains('.') && crate::object::is_dns_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("must be a label value of lower-case letters, digits and `-`, at most 63".into()),
+    }
+}
+
+impl Names {
+    fn identity(&self, namespaces: &Namespaces) -> Identity {
+        let Namespaces { namespace, config_namespaces } = namespaces.clone();
+        let mut config_namespaces =
+            if config_namespaces.is_empty() { vec![namespace.clone()] } else { config_namespaces };
+        config_namespaces.sort();
+        config_namespaces.dedup();
+        let Names { provisioner_name, plugin_name, instance } = self.clone();
+        Identity { provisioner: provisioner_name, plugin: plugin_name, instance, config_namespaces, namespace }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    if path == Path::new("-") {
+        return std::io::read_to_string(std::io::stdin()).context("standard input cannot be read");
+    }
+    std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "<stdin>".into() } else { path.display().to_string() }
+}
+
+/// Files, and the YAML files of directories.
+fn expand(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let mut found: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        found.retain(|file| file.extension().is_some_and(|ending| ending == "yaml" || ending == "yml"));
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// Parses the command line and carries it out.
+pub fn main() -> ExitCode {
+    let Cli { command } = Cli::parse();
+    let done = match command {
+        Command::Run(args) => run::run(args),
+        Command::Validate(args) => validate::validate(args),
+        Command::Render(args) => render::render(args),
+        Command::Status(args) => status::status(args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("flex-provisioner: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `render`: the Job that a claim would get, without a cluster.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+use contract::request::Operation;
+
+use super::{Names, Namespaces, Output, expand, read, shown};
+use crate::claim::Claim;
+use crate::claim::decide::acceptable;
+use crate::claim::request::{Attempt, request};
+use crate::config::Placement;
+use crate::config::classes::{ClassObject, Config, Lookup, classes};
+use crate::config::document::{self, Document};
+use crate::run::job::{Place, job};
+
+#[derive(Debug, Args)]
+pub(super) struct RenderArgs {
+    /// Files or directories with a claim, its provisioner ConfigMap and, where there is one, its StorageClass.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The node that the scheduler would have selected.
+    #[arg(long)]
+    node: Option<String>,
+    /// The form of the answer: YAML, or JSON.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    #[command(flatten)]
+    names: Names,
+}
+
+/// A claim in a file has no UID yet; this one shows where it will stand.
+const UID: &str = "00000000-0000-0000-0000-000000000000";
+
+pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
+    let RenderArgs { files, node, output, names } = args;
+    let (mut configs, mut objects, mut claims) = (Vec::new(), Vec::new(), Vec::new());
+    for path in expand(&files)? {
+        let (documents, unreadable) = document::read(&read(&path)?);
+        if let Some(error) = unreadable.first() {
+            bail!("{}:{}: {}", shown(&path), error.line, error.problem);
+        }
+        for document in documents {
+            match document {
+                Document::Config(map, _) => configs.push(Config::from(&*map)),
+                Document::Class(class) => objects.push(ClassObject::from(&*class)),
+                Document::Claim(claim) => claims.push(Claim::from(&*claim)),
+                Document::Other(_) => {}
+            }
+        }
+    }
+    if claims.is_empty() {
+        bail!(
+            "no PersistentVolumeClaim in {}; add the file with the claim",
+            files.iter().map(|f| shown(f)).collect::<Vec<_>>().join(", ")
+        );
+    }
+    let namespaces = Namespaces {
+        namespace: "flex-provisioner".into(),
+        config_namespaces: configs.iter().map(|config| config.name.namespace.clone()).collect(),
+    };
+    let identity = names.identity(&namespaces);
+    let table = classes(&identity, &configs, &objects, &HashMap::new());
+    for mut claim in claims {
+        if claim.uid.is_empty() {
+            claim.uid = UID.into();
+        }
+        let name = claim.class.clone().unwrap_or_default();
+        let class = match table.lookup(&name) {
+            Lookup::Ours(class) => class,
+            Lookup::Foreign => bail!(
+                "claim {}: class `{name}` belongs to another provisioner than {}",
+                claim.name.name,
+                identity.provisioner
+            ),
+            Lookup::Unknown => bail!(
+                "claim {}: no provisioner ConfigMap or StorageClass for class `{name}` among the files",
+                claim.name.name
+            ),
+        };
+        let recipe = class.recipe.as_ref().map_err(|why| {
+            let verdicts: Vec<_> =
+                table.verdicts.values().map(|verdict| crate::config::joined(&verdict.problems)).collect();
+            anyhow::anyhow!("claim {}: {why} {}", claim.name.name, verdicts.join("; "))
+        })?;
+        if let Err(why) = acceptable(&claim, recipe) {
+            bail!("claim {}: {why}", claim.name.name);
+        }
+        let ts = "1970-01-01T00:00:00Z".to_owned();
+        let attempt = Attempt { number: 1, ts, node: node.clone().unwrap_or_default(), ..Attempt::default() };
+        let request =
+            request(Operation::Provision, &claim, recipe, &identity, "https://kubernetes.default.svc", attempt);
+        let pinned = node.clone().filter(|_| recipe.placement == Placement::SelectedNode);
+        let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, ..Place::default() };
+        let job = job(recipe, &request, &place);
+        match output {
+            Output::Json => println!("{}", serde_json::to_string(&job)?),
+            Output::Table => println!("---\n{}", serde_saphyr::to_string(&job)?),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,136 @@
+//! `run`: the orchestrator itself.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+use super::{Names, Namespaces};
+use crate::cluster::events::Events;
+use crate::cluster::lease::Candidate;
+use crate::cluster::watch::Shared;
+use crate::cluster::writes::{Binding, Writes};
+use crate::cluster::{client, watch as watches};
+use crate::controller::{self, Context};
+use crate::metrics::Metrics;
+
+/// Between the wish to stop and the end: what is under way may be written.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    names: Names,
+    #[command(flatten)]
+    namespaces: Namespaces,
+    /// How claims and volumes become bound.
+    #[arg(long, env = "FLEX_BINDING", value_enum, default_value = "direct")]
+    binding: Binding,
+    /// Where health and metrics are served.
+    #[arg(long, env = "FLEX_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
+    admin_address: SocketAddr,
+    /// The API address that images get as KUBE_API [default: the one in use].
+    #[arg(long, env = "FLEX_KUBE_API")]
+    kube_api: Option<String>,
+    /// The form of the log.
+    #[arg(long, env = "FLEX_LOG_FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
+    /// What is logged, such as `info` or `flex_provisioner=debug`.
+    #[arg(long, env = "FLEX_LOG", default_value = "info")]
+    log: String,
+    /// What this replica is called in the Lease [default: the host's name].
+    #[arg(long, env = "POD_NAME")]
+    replica: Option<String>,
+}
+
+pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let RunArgs { names, namespaces, binding, admin_address, kube_api, log_format, log, replica } = args;
+    let filter = EnvFilter::try_new(&log).map_err(|error| anyhow::anyhow!("--log `{log}`: {error}"))?;
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match log_format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    let identity = names.identity(&namespaces);
+    // One thread: all work here is waiting, and memory and wake-ups stay small.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        let (client, address) = client::connect().await?;
+        let shared = Shared::new(identity.clone());
+        shared.queue.pause(true);
+        let metrics = Metrics::default();
+        let (events, told) = Events::start(client.clone(), identity.provisioner.clone());
+        let writes = Writes::new(client.clone(), identity.clone(), binding);
+        let kube_api = kube_api.unwrap_or(address);
+        let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api);
+        crate::admin::serve(admin_address, context.clone()).await?;
+        watches::start(&client, &identity, &shared);
+        controller::start(&context);
+
+        let replica =
+            replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
+        let lease = format!("flex-provisioner-{}", identity.instance);
+        let (candidate, mut leading) = Candidate::new(client, &identity.namespace, lease, replica);
+        let (stop, stopped) = watch::channel(false);
+        let standing = tokio::spawn(candidate.stand(stopped));
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            provisioner = identity.provisioner,
+            instance = identity.instance,
+            configs = identity.config_namespaces.join(","),
+            %admin_address,
+            "started"
+        );
+        let began = std::time::Instant::now();
+        let ready = shared.clone();
+        tokio::spawn(async move {
+            ready.until_ready().await;
+            tracing::info!(elapsed = ?began.elapsed(), "ready");
+        });
+
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                changed = leading.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                    let leads = *leading.borrow_and_update();
+                    context.metrics.leader.set(i64::from(leads));
+                    if leads {
+                        // A leader decides everything anew, from what is known by then.
+                        shared.until_ready().await;
+                        let keys = shared.index().all_keys();
+                        keys.into_iter().for_each(|key| shared.queue.add(key));
+                    }
+                    shared.queue.pause(!leads);
+                }
+            }
+        }
+        tracing::info!("stopping");
+        shared.queue.pause(true);
+        let _ = tokio::time::timeout(FAREWELL, async {
+            while shared.queue.is_working() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        stop.send_replace(true);
+        let _ = tokio::time::timeout(FAREWELL, standing).await;
+        context.events.close();
+        let _ = tokio::time::timeout(FAREWELL, told).await;
+        Ok(ExitCode::SUCCESS)
+    })
+}

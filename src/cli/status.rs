@@ -1,0 +1,185 @@
+//! `status`: the classes, and the claims under way.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use clap::Args;
+use contract::names;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use super::{Names, Namespaces, Output};
+use crate::claim::Claim;
+use crate::cluster::client;
+use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
+use crate::volume::Volume;
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    names: Names,
+    #[command(flatten)]
+    namespaces: Namespaces,
+    /// The form of the answer.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+/// A claim under way, for people.
+struct Row {
+    claim: String,
+    class: String,
+    state: &'static str,
+    attempt: u32,
+    age: i64,
+    failure: String,
+}
+
+pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
+    let StatusArgs { names, namespaces, output } = args;
+    let identity = names.identity(&namespaces);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (table, claims, volumes) = runtime.block_on(async {
+        let (client, _) = client::connect().await?;
+        let mut configs = Vec::new();
+        let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+        for namespace in &identity.config_namespaces {
+            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            configs.extend(api.list(&ListParams::default().labels(&selector)).await?.items.iter().map(Config::from));
+        }
+        let objects: Vec<ClassObject> = Api::<StorageClass>::all(client.clone())
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .map(ClassObject::from)
+            .collect();
+        let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
+        let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
+        let revisions: HashMap<_, _> =
+            kept.list(&ours).await?.items.into_iter().filter_map(crate::cluster::watch::revision).collect();
+        let table = classes(&identity, &configs, &objects, &revisions);
+        let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
+        let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
+        let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();
+        anyhow::Ok((table, claims, volumes))
+    })?;
+    let now = crate::controller::now();
+    let rows: Vec<Row> = claims.iter().filter_map(|object| row(&table, object, now)).collect();
+    match output {
+        Output::Json => println!("{}", to_json(&table, &rows, &volumes)),
+        Output::Table => print(&table, &rows, &volumes),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row> {
+    let claim = Claim::from(object);
+    let class = claim.class.clone()?;
+    let Lookup::Ours(_) = table.lookup(&class) else { return None };
+    let stamp = claim.own_stamp();
+    let attempt = stamp.map_or(0, |stamp| stamp.attempt);
+    let failure = claim.last_failure.as_ref();
+    let state = match (claim.is_bound(), claim.deleting, stamp, failure) {
+        (true, ..) => "Bound",
+        (_, true, ..) => "Deleting",
+        (_, _, None, _) => "Waiting",
+        (_, _, Some(stamp), Some(failure)) if failure.attempt == stamp.attempt => "Failed",
+        _ => "Running",
+    };
+    let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
+    let failure = failure.map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default();
+    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, failure })
+}
+
+/// Claims of a class by state, such as `Bound 3, Failed 1`.
+fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
+    ["Bound", "Running", "Waiting", "Failed", "Deleting"]
+        .into_iter()
+        .map(|state| (state, rows.iter().filter(|row| row.class == class && row.state == state).count()))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+fn verdict(class: &crate::config::classes::Class) -> String {
+    match (&class.recipe, class.last_good) {
+        (Ok(_), false) => "ok".into(),
+        (Ok(_), true) => "the config has errors; its last good version is in use".into(),
+        (Err(why), _) => why.clone(),
+    }
+}
+
+fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
+    println!("{:<24} {:<12} {:<44} {:<28} STATE", "CLASS", "OBJECT", "CONFIG", "CLAIMS");
+    for class in table.iter() {
+        let config = class.recipe.as_ref().map(|recipe| recipe.version()).unwrap_or_else(|_| "-".into());
+        let claims = states(rows, &class.name)
+            .iter()
+            .map(|(state, count)| format!("{state} {count}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let object = if class.has_object { "yes" } else { "label only" };
+        println!(
+            "{:<24} {object:<12} {config:<44} {:<28} {}",
+            class.name,
+            if claims.is_empty() { "-" } else { &claims },
+            verdict(class)
+        );
+    }
+    for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.problems.is_empty()) {
+        println!("\nConfigMap {name} is refused:");
+        verdict.problems.iter().for_each(|problem| println!("  {problem}"));
+    }
+    let open: Vec<_> = rows.iter().filter(|row| row.state != "Bound").collect();
+    if !open.is_empty() {
+        println!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
+        for Row { claim, class, state, attempt, age, failure } in open {
+            println!(
+                "{claim:<40} {class:<20} {state:<9} {attempt:>7} {:>7}s {}",
+                age,
+                if failure.is_empty() { "-" } else { failure }
+            );
+        }
+    }
+    let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
+    if !failed.is_empty() {
+        println!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
+        failed.iter().for_each(|(volume, failure)| {
+            println!("{:<48} {:<10} {}: {}", volume.name, volume.phase, failure.reason, failure.message)
+        });
+    }
+}
+
+fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume]) -> serde_json::Value {
+    let classes: Vec<_> = table
+        .iter()
+        .map(|class| {
+            json!({
+                "name": class.name,
+                "storageClassObject": class.has_object,
+                "config": class.recipe.as_ref().ok().map(|recipe| recipe.version()),
+                "lastGood": class.last_good,
+                "error": class.recipe.as_ref().err(),
+                "claims": states(rows, &class.name).into_iter().collect::<HashMap<_, _>>(),
+            })
+        })
+        .collect();
+    let claims: Vec<_> = rows
+        .iter()
+        .map(|row| json!({ "claim": row.claim, "class": row.class, "state": row.state, "attempt": row.attempt, "ageSeconds": row.age, "lastFailure": row.failure }))
+        .collect();
+    let configs: Vec<_> = table
+        .verdicts
+        .iter()
+        .map(|(name, verdict)| json!({ "config": name.to_string(), "problems": verdict.problems, "warnings": verdict.warnings }))
+        .collect();
+    let volumes: Vec<_> = volumes
+        .iter()
+        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure }))
+        .collect();
+    json!({ "classes": classes, "claims": claims, "configs": configs, "volumes": volumes })
+}

@@ -1,0 +1,133 @@
+//! Events: what is told where its reader looks. Each text once, and again only after a while.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::object::{ObjectName, hash};
+
+/// The same text on the same object is not repeated within this time.
+const QUIET: Duration = Duration::from_secs(600);
+/// What the API server takes as the note of an event.
+const MOST: usize = 1024;
+
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name; the namespace is empty for volumes.
+    pub name: ObjectName,
+    /// Its UID.
+    pub uid: String,
+}
+
+#[derive(Debug)]
+struct Note {
+    about: About,
+    warning: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// Tells. Never blocks: what is told is written in the background, in order.
+#[derive(Debug)]
+pub struct Events {
+    sender: mpsc::UnboundedSender<Option<Note>>,
+}
+
+impl Events {
+    /// Starts the writer. After [`Events::close`], await the handle to see all that was told
+    /// written.
+    pub fn start(client: Client, component: String) -> (Self, tokio::task::JoinHandle<()>) {
+        let (sender, mut notes) = mpsc::unbounded_channel::<Option<Note>>();
+        let writer = tokio::spawn(async move {
+            let mut told: HashMap<String, (Instant, i32)> = HashMap::new();
+            while let Some(Some(note)) = notes.recv().await {
+                if told.len() > 20_000 {
+                    told.retain(|_, (at, _)| at.elapsed() < QUIET);
+                }
+                let key = hash(format!("{}\0{}\0{}", note.about.uid, note.reason, note.message).as_bytes());
+                let (last, count) = told.get(&key).map_or((None, 0), |(at, count)| (Some(*at), *count));
+                if last.is_some_and(|at| at.elapsed() < QUIET) {
+                    continue;
+                }
+                told.insert(key.clone(), (Instant::now(), count + 1));
+                if let Err(error) = write(&client, &component, &note, &key, count + 1).await {
+                    tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, %error, "an event was not written");
+                }
+            }
+        });
+        (Events { sender }, writer)
+    }
+
+    /// Tells something about an object.
+    pub fn tell(&self, about: About, warning: bool, reason: &'static str, message: impl Into<String>) {
+        let mut message = message.into();
+        if message.len() > MOST {
+            let cut = (0..=MOST - 4).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+            message.truncate(cut);
+            message.push('…');
+        }
+        let _ = self.sender.send(Some(Note { about, warning, reason, message }));
+    }
+
+    /// Nothing more is told: the writer ends when all before is written.
+    pub fn close(&self) {
+        let _ = self.sender.send(None);
+    }
+}
+
+async fn write(client: &Client, component: &str, note: &Note, key: &str, count: i32) -> Result<(), kube::Error> {
+    let About { kind, name, uid } = &note.about;
+    let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
+    let now = Time(jiff::Timestamp::now());
+    let mut short = name.name.clone();
+    short.truncate(200);
+    let event_name = format!("{}.{key}", short.trim_end_matches('.'));
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(event_name.clone()),
+            namespace: Some(namespace.into()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some(if *kind == "StorageClass" { "storage.k8s.io/v1".into() } else { "v1".into() }),
+            kind: Some((*kind).into()),
+            namespace: (!name.namespace.is_empty()).then(|| name.namespace.clone()),
+            name: Some(name.name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        },
+        type_: Some(if note.warning { "Warning".into() } else { "Normal".into() }),
+        reason: Some(note.reason.into()),
+        message: Some(note.message.clone()),
+        count: Some(count),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now.clone()),
+        source: Some(EventSource { component: Some(component.into()), host: None }),
+        ..Event::default()
+    };
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    match api.create(&PostParams::default(), &event).await {
+        Ok(_) => Ok(()),
+        // The same text was told before, by this process or an earlier one.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let body = json!({ "lastTimestamp": now, "count": count.max(2) });
+            api.patch(&event_name, &PatchParams::default(), &Patch::Merge(body)).await.map(drop)
+        }
+        // The object's namespace is going: there is nobody left to tell.
+        Err(kube::Error::Api(status))
+            if status.code == 404 || status.code == 403 && status.message.contains("terminated") =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}

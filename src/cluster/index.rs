@@ -1,0 +1,511 @@
+//! What is kept of the cluster, with the relations that decisions need. Every change says which
+//! keys must be decided anew.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use contract::names;
+
+use crate::claim::Claim;
+use crate::config::Recipe;
+use crate::config::classes::{ClassObject, Classes, Config, Identity, Lookup, Revision, classes};
+use crate::config::record::hash_of;
+use crate::object::ObjectName;
+use crate::run::view::{Complaint, Job, Pod};
+use crate::volume::Volume;
+
+/// Something that is decided on its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// All provisioner configs.
+    Configs,
+    /// A claim.
+    Claim(ObjectName),
+    /// A volume.
+    Volume(String),
+}
+
+/// One change in a watch of objects that are kept as `V`.
+#[derive(Debug)]
+pub enum Change<V> {
+    /// There is a new state of an object.
+    Apply(V),
+    /// An object is gone.
+    Delete(ObjectName),
+    /// After a new list: these are all there are.
+    Retain(HashSet<ObjectName>),
+}
+
+/// What is kept.
+#[derive(Debug)]
+pub struct Index {
+    identity: Identity,
+    claims: HashMap<ObjectName, Arc<Claim>>,
+    claim_by_uid: HashMap<String, ObjectName>,
+    volumes: HashMap<String, Arc<Volume>>,
+    volumes_by_claim: HashMap<String, BTreeSet<String>>,
+    jobs: HashMap<ObjectName, Arc<Job>>,
+    jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
+    pods: HashMap<ObjectName, Arc<Pod>>,
+    pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
+    complaints: HashMap<String, Arc<Complaint>>,
+    nodes: HashMap<String, Arc<BTreeMap<String, String>>>,
+    configs: HashMap<ObjectName, Config>,
+    objects: HashMap<String, ClassObject>,
+    revisions: HashMap<String, Revision>,
+    recipes: HashMap<String, Arc<Recipe>>,
+    classes: Arc<Classes>,
+}
+
+impl Index {
+    /// Nothing kept yet.
+    pub fn new(identity: Identity) -> Self {
+        Index {
+            identity,
+            claims: HashMap::new(),
+            claim_by_uid: HashMap::new(),
+            volumes: HashMap::new(),
+            volumes_by_claim: HashMap::new(),
+            jobs: HashMap::new(),
+            jobs_by_id: HashMap::new(),
+            pods: HashMap::new(),
+            pods_by_id: HashMap::new(),
+            complaints: HashMap::new(),
+            nodes: HashMap::new(),
+            configs: HashMap::new(),
+            objects: HashMap::new(),
+            revisions: HashMap::new(),
+            recipes: HashMap::new(),
+            classes: Arc::default(),
+        }
+    }
+
+    /// A claim by its name.
+    pub fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
+        self.claims.get(name).cloned()
+    }
+
+    /// A claim by its UID.
+    pub fn claim_by_uid(&self, uid: &str) -> Option<Arc<Claim>> {
+        self.claim(self.claim_by_uid.get(uid)?)
+    }
+
+    /// All claims.
+    pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
+        self.claims.values()
+    }
+
+    /// A volume by its name.
+    pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.volumes.get(name).cloned()
+    }
+
+    /// Volumes that name a claim, by annotation, claimRef or their own name.
+    pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
+        self.volumes_by_claim.get(uid).into_iter().flatten().filter_map(|name| self.volume(name)).collect()
+    }
+
+    /// Jobs of a volume id.
+    pub fn jobs_of(&self, id: &str) -> Vec<Arc<Job>> {
+        self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name).cloned()).collect()
+    }
+
+    /// Jobs of the runs for a claim by its name, which may be gone.
+    pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
+        self.jobs.values().filter(|job| job.volume.is_none() && job.claim.as_ref() == Some(name)).cloned().collect()
+    }
+
+    /// Jobs of the delete runs of a volume by its name, which may be gone.
+    pub fn jobs_of_volume(&self, name: &str) -> Vec<Arc<Job>> {
+        self.jobs.values().filter(|job| job.volume.as_deref() == Some(name)).cloned().collect()
+    }
+
+    /// Pods of a volume id.
+    pub fn pods_of(&self, id: &str) -> Vec<Arc<Pod>> {
+        self.pods_by_id.get(id).into_iter().flatten().filter_map(|name| self.pods.get(name).cloned()).collect()
+    }
+
+    /// What Kubernetes complains about of these objects.
+    pub fn complaints_about<'a>(&'a self, uids: impl Iterator<Item = &'a str>) -> Vec<Arc<Complaint>> {
+        uids.filter_map(|uid| self.complaints.get(uid).cloned()).collect()
+    }
+
+    /// The labels of a node.
+    pub fn node(&self, name: &str) -> Option<Arc<BTreeMap<String, String>>> {
+        self.nodes.get(name).cloned()
+    }
+
+    /// All classes and verdicts.
+    pub fn classes(&self) -> Arc<Classes> {
+        self.classes.clone()
+    }
+
+    /// A config by its name.
+    pub fn config(&self, name: &ObjectName) -> Option<&Config> {
+        self.configs.get(name)
+    }
+
+    /// The revision with a hash is kept.
+    pub fn has_revision(&self, hash: &str) -> bool {
+        self.revisions.contains_key(hash)
+    }
+
+    /// The recipe of a version, from its revision.
+    pub fn recipe(&self, version: &str) -> Option<Arc<Recipe>> {
+        self.recipes.get(hash_of(version)?).cloned()
+    }
+
+    /// Runs of a class that go on.
+    pub fn runs_in_flight(&self, class: &str) -> usize {
+        let class = crate::object::label_value(class);
+        self.jobs
+            .values()
+            .filter(|job| !job.over && job.marks.class == class && job.marks.operation == "provision")
+            .count()
+    }
+
+    /// Revisions that nothing refers to any more: no class, no claim under way.
+    pub fn unused_revisions(&self, now: i64) -> Vec<String> {
+        let mut used: HashSet<String> = HashSet::new();
+        for class in self.classes.iter() {
+            used.extend(class.recipe.as_ref().ok().map(|recipe| recipe.record.hash()));
+        }
+        let stamps = self.claims.values().filter_map(|claim| claim.stamp.as_ref());
+        used.extend(stamps.filter_map(|stamp| hash_of(&stamp.config)).map(str::to_owned));
+        used.extend(self.jobs.values().filter_map(|job| hash_of(&job.config)).map(str::to_owned));
+        let configs = &self.configs;
+        self.revisions
+            .iter()
+            .filter(|(hash, revision)| {
+                !used.contains(*hash) && now - revision.created > 3600 && !self.is_newest(revision, configs)
+            })
+            .map(|(hash, _)| hash.clone())
+            .collect()
+    }
+
+    /// The newest revision of a config that exists is kept even while nothing uses it.
+    fn is_newest(&self, revision: &Revision, configs: &HashMap<ObjectName, Config>) -> bool {
+        configs.contains_key(&revision.record.config)
+            && !self.revisions.values().any(|other| {
+                other.number > revision.number
+                    && other.record.config == revision.record.config
+                    && other.record.class == revision.record.class
+            })
+    }
+
+    fn claim_keys(&self, uid: &str) -> Option<Key> {
+        self.claim_by_uid.get(uid).cloned().map(Key::Claim)
+    }
+
+    /// A claim changed.
+    pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<Key> {
+        match change {
+            Change::Apply(claim) => {
+                let name = claim.name.clone();
+                let volumes = self.volume_keys(&claim.uid);
+                if let Some(before) = self.claims.get(&name)
+                    && before.uid != claim.uid
+                {
+                    self.claim_by_uid.remove(&before.uid);
+                }
+                self.claim_by_uid.insert(claim.uid.clone(), name.clone());
+                // A bound claim that we do not hold concerns its volume only when it goes.
+                let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting;
+                self.claims.insert(name.clone(), Arc::new(claim));
+                let mut keys = vec![Key::Claim(name)];
+                if !quiet {
+                    keys.extend(volumes);
+                }
+                keys
+            }
+            Change::Delete(name) => {
+                let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
+                self.claim_by_uid.remove(&claim.uid);
+                let mut keys = self.volume_keys(&claim.uid);
+                keys.push(Key::Claim(name));
+                keys
+            }
+            Change::Retain(all) => {
+                self.retain(all, |index| index.claims.keys().cloned().collect(), Index::change_claim)
+            }
+        }
+    }
+
+    fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {
+        self.volumes_by_claim.get(claim_uid).into_iter().flatten().cloned().map(Key::Volume).collect()
+    }
+
+    /// A volume changed.
+    pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<Key> {
+        match change {
+            Change::Apply(volume) => {
+                let name = volume.name.clone();
+                let mut keys: Vec<Key> = vec![Key::Volume(name.clone())];
+                if let Some(before) = self.volumes.get(&name).cloned() {
+                    self.forget_volume(&before);
+                }
+                for uid in claims_of(&volume) {
+                    keys.extend(self.claim_keys(&uid));
+                    self.volumes_by_claim.entry(uid).or_default().insert(name.clone());
+                }
+                self.volumes.insert(name, Arc::new(volume));
+                keys
+            }
+            Change::Delete(name) => {
+                let Some(volume) = self.volumes.remove(&name.name) else { return Vec::new() };
+                self.forget_volume(&volume);
+                let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
+                keys.push(Key::Volume(name.name));
+                keys
+            }
+            Change::Retain(all) => self.retain(
+                all,
+                |index| index.volumes.keys().map(|name| ObjectName::new("", name)).collect(),
+                Index::change_volume,
+            ),
+        }
+    }
+
+    fn forget_volume(&mut self, volume: &Volume) {
+        for uid in claims_of(volume) {
+            if let Some(names) = self.volumes_by_claim.get_mut(&uid) {
+                names.remove(&volume.name);
+                if names.is_empty() {
+                    self.volumes_by_claim.remove(&uid);
+                }
+            }
+        }
+    }
+
+    /// A Job changed.
+    pub fn change_job(&mut self, change: Change<Job>) -> Vec<Key> {
+        match change {
+            Change::Apply(job) => {
+                let mut keys = vec![job_key(&job)];
+                if job.over {
+                    keys.extend(self.waiting(&job));
+                }
+                self.jobs_by_id.entry(job.marks.id.clone()).or_default().insert(job.name.clone());
+                self.jobs.insert(job.name.clone(), Arc::new(job));
+                keys
+            }
+            Change::Delete(name) => {
+                let Some(job) = self.jobs.remove(&name) else { return Vec::new() };
+                self.complaints.remove(&job.uid);
+                drop_from(&mut self.jobs_by_id, &job.marks.id, &name);
+                let mut keys = self.waiting(&job);
+                keys.push(job_key(&job));
+                keys
+            }
+            Change::Retain(all) => self.retain(all, |index| index.jobs.keys().cloned().collect(), Index::change_job),
+        }
+    }
+
+    /// A run has ended: a claim of its class that waits for room may have it.
+    fn waiting(&self, job: &Job) -> Vec<Key> {
+        if self.jobs.get(&job.name).is_some_and(|before| before.over) {
+            return Vec::new();
+        }
+        let full = |claim: &&Arc<Claim>| {
+            claim
+                .class
+                .as_deref()
+                .is_some_and(|class| crate::object::label_value(class) == job.marks.class && self.is_full(class))
+        };
+        let unserved = |claim: &&Arc<Claim>| !claim.is_bound() && !claim.deleting && claim.own_stamp().is_none();
+        self.claims
+            .values()
+            .filter(unserved)
+            .find(full)
+            .map(|claim| Key::Claim(claim.name.clone()))
+            .into_iter()
+            .collect()
+    }
+
+    fn is_full(&self, class: &str) -> bool {
+        match self.classes.lookup(class) {
+            Lookup::Ours(found) => {
+                found.recipe.as_ref().is_ok_and(|recipe| self.runs_in_flight(class) >= recipe.max_in_flight)
+            }
+            _ => false,
+        }
+    }
+
+    /// A pod changed.
+    pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<Key> {
+        match change {
+            Change::Apply(pod) => {
+                let keys = self.pod_keys(&pod);
+                self.pods_by_id.entry(pod.marks.id.clone()).or_default().insert(pod.name.clone());
+                self.pods.insert(pod.name.clone(), Arc::new(pod));
+                keys
+            }
+            Change::Delete(name) => {
+                let Some(pod) = self.pods.remove(&name) else { return Vec::new() };
+                self.complaints.remove(&pod.uid);
+                drop_from(&mut self.pods_by_id, &pod.marks.id, &name);
+                self.pod_keys(&pod)
+            }
+            Change::Retain(all) => self.retain(all, |index| index.pods.keys().cloned().collect(), Index::change_pod),
+        }
+    }
+
+    fn pod_keys(&self, pod: &Pod) -> Vec<Key> {
+        let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
+        let mut keys: Vec<Key> = job.map(|job| job_key(job)).into_iter().collect();
+        keys.extend(self.claim_keys(&pod.marks.id));
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// Kubernetes complains about a Job or pod.
+    pub fn complain(&mut self, complaint: Complaint) -> Vec<Key> {
+        let job = self.jobs.values().find(|job| job.uid == complaint.about);
+        let keys = match job {
+            Some(job) => vec![job_key(job)],
+            None => match self.pods.values().find(|pod| pod.uid == complaint.about) {
+                Some(pod) => self.pod_keys(pod),
+                // About an object that is gone, or not seen yet: its next event decides.
+                None => Vec::new(),
+            },
+        };
+        // The newest word on an object counts; objects that are not ours are few here and short-lived.
+        if self.complaints.len() > 10_000 {
+            self.complaints.clear();
+        }
+        self.complaints.insert(complaint.about.clone(), Arc::new(complaint));
+        keys
+    }
+
+    /// A node changed: only its labels matter.
+    pub fn change_node(&mut self, change: Change<(String, BTreeMap<String, String>)>) -> Vec<Key> {
+        match change {
+            Change::Apply((name, labels)) => {
+                if self.nodes.get(&name).is_none_or(|before| **before != labels) {
+                    self.nodes.insert(name, Arc::new(labels));
+                }
+            }
+            Change::Delete(name) => {
+                self.nodes.remove(&name.name);
+            }
+            Change::Retain(all) => self.nodes.retain(|name, _| all.contains(&ObjectName::new("", name))),
+        }
+        Vec::new()
+    }
+
+    /// A provisioner ConfigMap changed.
+    pub fn change_config(&mut self, change: Change<Config>) -> Vec<Key> {
+        match change {
+            Change::Apply(config) => {
+                // Our own verdict on it is no change.
+                let before = self.configs.insert(config.name.clone(), config.clone());
+                if before.is_some_and(|before| Config { verdict: None, ..before } == Config { verdict: None, ..config })
+                {
+                    return Vec::new();
+                }
+            }
+            Change::Delete(name) => {
+                self.configs.remove(&name);
+            }
+            Change::Retain(all) => self.configs.retain(|name, _| all.contains(name)),
+        }
+        self.reclassify()
+    }
+
+    /// A StorageClass changed.
+    pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<Key> {
+        match change {
+            Change::Apply(object) => {
+                let before = self.objects.insert(object.name.clone(), object.clone());
+                if before == Some(object) {
+                    return Vec::new();
+                }
+            }
+            Change::Delete(name) => {
+                self.objects.remove(&name.name);
+            }
+            Change::Retain(all) => self.objects.retain(|name, _| all.contains(&ObjectName::new("", name))),
+        }
+        self.reclassify()
+    }
+
+    /// A revision changed.
+    pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<Key> {
+        match change {
+            Change::Apply((hash, revision)) => {
+                if let Ok(recipe) = revision.record.recipe() {
+                    self.recipes.insert(hash.clone(), Arc::new(recipe));
+                }
+                self.revisions.insert(hash, revision);
+            }
+            Change::Delete(name) => {
+                let hash = name.name.rsplit('-').next().unwrap_or_default();
+                self.revisions.remove(hash);
+                self.recipes.remove(hash);
+            }
+            Change::Retain(all) => {
+                let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
+                self.revisions.retain(|hash, _| kept.contains(hash.as_str()));
+                self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
+            }
+        }
+        self.reclassify()
+    }
+
+    /// Decides all classes anew; every claim that is under way or could be is concerned.
+    fn reclassify(&mut self) -> Vec<Key> {
+        let table = classes(&self.identity, self.configs.values(), self.objects.values(), &self.revisions);
+        self.classes = Arc::new(table);
+        let concerned = self.claims.values().filter(|claim| {
+            let ours =
+                || claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), Lookup::Ours(_)));
+            claim.is_held() || (!claim.is_bound() && ours())
+        });
+        let mut keys: Vec<Key> = concerned.map(|claim| Key::Claim(claim.name.clone())).collect();
+        keys.push(Key::Configs);
+        keys
+    }
+
+    /// After a new list: what is not in it is gone.
+    fn retain<V>(
+        &mut self,
+        all: HashSet<ObjectName>,
+        kept: impl Fn(&Index) -> Vec<ObjectName>,
+        change: impl Fn(&mut Index, Change<V>) -> Vec<Key>,
+    ) -> Vec<Key> {
+        let gone: Vec<_> = kept(self).into_iter().filter(|name| !all.contains(name)).collect();
+        gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
+    }
+
+    /// Every key: after becoming the leader all is decided anew.
+    pub fn all_keys(&self) -> Vec<Key> {
+        let claims = self.claims.keys().cloned().map(Key::Claim);
+        let volumes = self.volumes.keys().cloned().map(Key::Volume);
+        let jobs = self.jobs.values().map(|job| job_key(job));
+        claims.chain(volumes).chain(jobs).chain([Key::Configs]).collect()
+    }
+}
+
+fn job_key(job: &Job) -> Key {
+    match &job.volume {
+        Some(volume) => Key::Volume(volume.clone()),
+        None => Key::Claim(job.claim.clone().unwrap_or_default()),
+    }
+}
+
+fn drop_from(map: &mut HashMap<String, BTreeSet<ObjectName>>, id: &str, name: &ObjectName) {
+    if let Some(names) = map.get_mut(id) {
+        names.remove(name);
+        if names.is_empty() {
+            map.remove(id);
+        }
+    }
+}
+
+/// The UIDs of the claims that a volume names in any way.
+fn claims_of(volume: &Volume) -> BTreeSet<String> {
+    let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
+    let by_ref = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+    [volume.claim_uuid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
+}

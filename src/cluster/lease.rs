@@ -1,0 +1,188 @@
+//! Who may write: one of several replicas leads, by a Lease.
+//!
+//! Every write of the Lease carries the resourceVersion that was read, so two can never both win
+//! one term. Whether another's term is over is judged by the time for which this process saw the
+//! Lease unchanged, never by comparing clocks of machines.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+
+/// A term ends when its holder has not renewed it for so long.
+pub const TERM: Duration = Duration::from_secs(15);
+/// A holder that could not renew for so long stops by itself, well before others may begin.
+const RENEW_BY: Duration = Duration::from_secs(10);
+/// Between two looks at the Lease.
+const PACE: Duration = Duration::from_secs(2);
+
+/// The Lease as it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Who holds it; empty after a graceful stop.
+    pub holder: String,
+    /// Its version: it changes with every renewal.
+    pub version: String,
+    /// For how long this process has seen that version.
+    pub unchanged: Duration,
+}
+
+/// What to do about the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// There is none: create it.
+    Create,
+    /// It is ours: renew it.
+    Renew,
+    /// Its holder is gone: take it.
+    Take,
+    /// Somebody else leads.
+    Wait,
+}
+
+/// The next move of a candidate. Pure.
+pub fn decide(seen: Option<&Seen>, me: &str) -> Move {
+    match seen {
+        None => Move::Create,
+        Some(seen) if seen.holder == me => Move::Renew,
+        Some(seen) if seen.holder.is_empty() || seen.unchanged >= TERM => Move::Take,
+        Some(_) => Move::Wait,
+    }
+}
+
+/// A candidate for the Lease.
+pub struct Candidate {
+    api: Api<Lease>,
+    name: String,
+    me: String,
+    leading: watch::Sender<bool>,
+}
+
+impl Candidate {
+    /// A candidate called `me` for the Lease `namespace/name`. It leads when the receiver says so.
+    pub fn new(client: Client, namespace: &str, name: String, me: String) -> (Self, watch::Receiver<bool>) {
+        let (leading, receiver) = watch::channel(false);
+        (Candidate { api: Api::namespaced(client, namespace), name, me, leading }, receiver)
+    }
+
+    /// Stands until `stop` says so, then gives the Lease back.
+    pub async fn stand(self, mut stop: watch::Receiver<bool>) {
+        let mut seen: Option<(String, Instant)> = None;
+        let mut renewed: Option<Instant> = None;
+        loop {
+            match tokio::time::timeout(PACE * 2, self.turn(&mut seen)).await {
+                Ok(Ok(true)) => {
+                    renewed = Some(Instant::now());
+                    self.lead(true);
+                }
+                Ok(Ok(false)) => {
+                    renewed = None;
+                    self.lead(false);
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
+                Err(_) => tracing::warn!("the Lease could not be read or written in time"),
+            }
+            if renewed.is_some_and(|at| at.elapsed() > RENEW_BY) {
+                tracing::warn!("the Lease could not be renewed; work pauses until it can");
+                renewed = None;
+                self.lead(false);
+            }
+            let stopped = tokio::select! {
+                () = tokio::time::sleep(PACE) => false,
+                _ = stop.wait_for(|stop| *stop) => true,
+            };
+            if stopped {
+                break;
+            }
+        }
+        if *self.leading.borrow() {
+            self.lead(false);
+            self.give_back().await;
+        }
+    }
+
+    fn lead(&self, leads: bool) {
+        let changed = self.leading.send_if_modified(|leading| std::mem::replace(leading, leads) != leads);
+        if changed {
+            tracing::info!(me = self.me, leads, "leadership changed");
+        }
+    }
+
+    /// One look, and one move. Says whether this candidate leads.
+    async fn turn(&self, seen: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
+        let lease = self.api.get_opt(&self.name).await?;
+        let view = lease.as_ref().map(|lease| {
+            let version = lease.metadata.resource_version.clone().unwrap_or_default();
+            if seen.as_ref().is_none_or(|(before, _)| *before != version) {
+                *seen = Some((version.clone(), Instant::now()));
+            }
+            let unchanged = seen.as_ref().map_or(Duration::ZERO, |(_, at)| at.elapsed());
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+            Seen { holder, version, unchanged }
+        });
+        let wanted = |before: Option<Lease>, takes: bool| {
+            let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+            let now = MicroTime(jiff::Timestamp::now());
+            Lease {
+                metadata: before.map_or_else(
+                    || ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+                    |lease| lease.metadata,
+                ),
+                spec: Some(LeaseSpec {
+                    holder_identity: Some(self.me.clone()),
+                    lease_duration_seconds: Some(TERM.as_secs() as i32),
+                    acquire_time: if takes { Some(now.clone()) } else { spec.acquire_time },
+                    renew_time: Some(now),
+                    lease_transitions: Some(spec.lease_transitions.unwrap_or(0) + i32::from(takes)),
+                    ..LeaseSpec::default()
+                }),
+            }
+        };
+        let written = match decide(view.as_ref(), &self.me) {
+            Move::Wait => return Ok(false),
+            Move::Create => self.api.create(&PostParams::default(), &wanted(None, true)).await,
+            Move::Renew => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, false)).await,
+            Move::Take => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, true)).await,
+        };
+        match written {
+            Ok(_) => Ok(true),
+            // Somebody else was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// After a graceful stop a standby need not wait for the end of the term.
+    async fn give_back(&self) {
+        let Ok(Some(mut lease)) = self.api.get_opt(&self.name).await else { return };
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_deref() == Some(&self.me) {
+            spec.holder_identity = Some(String::new());
+            if let Err(error) = self.api.replace(&self.name, &PostParams::default(), &lease).await {
+                tracing::debug!(%error, "the Lease was not given back");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table() {
+        let seen = |holder: &str, unchanged: u64| Seen {
+            holder: holder.into(),
+            version: "1".into(),
+            unchanged: Duration::from_secs(unchanged),
+        };
+        assert_eq!(decide(None, "a"), Move::Create);
+        assert_eq!(decide(Some(&seen("a", 100)), "a"), Move::Renew);
+        assert_eq!(decide(Some(&seen("b", 14)), "a"), Move::Wait);
+        assert_eq!(decide(Some(&seen("b", 15)), "a"), Move::Take);
+        assert_eq!(decide(Some(&seen("", 0)), "a"), Move::Take);
+    }
+}

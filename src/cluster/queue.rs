@@ -1,0 +1,207 @@
+//! What waits to be decided: each key once, one worker a key, and keys that wake later.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A work queue. A key that is added while it is worked on comes again afterwards.
+#[derive(Debug)]
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    ready: VecDeque<K>,
+    queued: HashSet<K>,
+    running: HashSet<K>,
+    again: HashSet<K>,
+    sleeping: BTreeSet<(Instant, K)>,
+    alarm: HashMap<K, Instant>,
+    paused: bool,
+}
+
+impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
+    fn default() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            queued: HashSet::new(),
+            running: HashSet::new(),
+            again: HashSet::new(),
+            sleeping: BTreeSet::new(),
+            alarm: HashMap::new(),
+            paused: false,
+        };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+    fn state(&self) -> std::sync::MutexGuard<'_, State<K>> {
+        self.state.lock().expect("no code panics while it holds the queue")
+    }
+
+    /// To be decided as soon as a worker is free.
+    pub fn add(&self, key: K) {
+        self.state().add(key);
+        self.changed.notify_one();
+    }
+
+    /// To be decided after a while, or earlier if it is added before. The earliest alarm counts.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        let at = Instant::now() + delay;
+        let mut state = self.state();
+        match state.alarm.get(&key) {
+            Some(earlier) if *earlier <= at => return,
+            Some(later) => {
+                let later = *later;
+                state.sleeping.remove(&(later, key.clone()));
+            }
+            None => {}
+        }
+        state.alarm.insert(key.clone(), at);
+        state.sleeping.insert((at, key));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// While paused, nothing is handed out; what is added is kept.
+    pub fn pause(&self, paused: bool) {
+        self.state().paused = paused;
+        self.changed.notify_waiters();
+        self.changed.notify_one();
+    }
+
+    /// How many keys are ready or being worked on.
+    pub fn depth(&self) -> usize {
+        let state = self.state();
+        state.ready.len() + state.running.len()
+    }
+
+    /// A key is being worked on.
+    pub fn is_working(&self) -> bool {
+        !self.state().running.is_empty()
+    }
+
+    /// The next key. Give it back with [`Queue::done`].
+    pub async fn next(&self) -> K {
+        loop {
+            let notified = self.changed.notified();
+            let alarm = {
+                let mut state = self.state();
+                state.wake(Instant::now());
+                if let Some(key) = state.take() {
+                    let more = !state.ready.is_empty();
+                    drop(state);
+                    if more {
+                        self.changed.notify_one();
+                    }
+                    return key;
+                }
+                state.sleeping.first().map(|(at, _)| *at).filter(|_| !state.paused)
+            };
+            match alarm {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at, notified).await;
+                }
+                None => notified.await,
+            }
+        }
+    }
+
+    /// A key that [`Queue::next`] gave is decided.
+    pub fn done(&self, key: &K) {
+        let mut state = self.state();
+        state.running.remove(key);
+        if state.again.remove(key) {
+            state.add(key.clone());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> State<K> {
+    fn add(&mut self, key: K) {
+        if let Some(at) = self.alarm.remove(&key) {
+            self.sleeping.remove(&(at, key.clone()));
+        }
+        if self.running.contains(&key) {
+            self.again.insert(key);
+        } else if self.queued.insert(key.clone()) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn wake(&mut self, now: Instant) {
+        while let Some((at, key)) = self.sleeping.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.add(key);
+        }
+    }
+
+    fn take(&mut self) -> Option<K> {
+        if self.paused {
+            return None;
+        }
+        let key = self.ready.pop_front()?;
+        self.queued.remove(&key);
+        self.running.insert(key.clone());
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn nothing<K: Clone + Eq + Hash + Ord + std::fmt::Debug>(queue: &Queue<K>) {
+        let got = tokio::time::timeout(Duration::from_millis(1), queue.next()).await;
+        assert!(got.is_err(), "{got:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_key_once_and_again_after_it_is_done() {
+        let queue = Queue::default();
+        queue.add(1);
+        queue.add(1);
+        queue.add(2);
+        assert_eq!(queue.next().await, 1);
+        queue.add(1);
+        assert_eq!(queue.next().await, 2);
+        nothing(&queue).await;
+        queue.done(&1);
+        assert_eq!(queue.next().await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_alarm_counts_and_an_event_clears_it() {
+        let queue = Queue::default();
+        queue.add_after(1, Duration::from_secs(10));
+        queue.add_after(1, Duration::from_secs(5));
+        queue.add_after(1, Duration::from_secs(20));
+        let before = Instant::now();
+        assert_eq!(queue.next().await, 1);
+        assert_eq!(before.elapsed().as_secs(), 5);
+        queue.done(&1);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        nothing(&queue).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_keeps_what_is_added() {
+        let queue = Queue::default();
+        queue.pause(true);
+        queue.add(1);
+        nothing(&queue).await;
+        queue.pause(false);
+        assert_eq!(queue.next().await, 1);
+    }
+}

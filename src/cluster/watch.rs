@@ -1,0 +1,223 @@
+//! The watches: each keeps one part of the index up to date, and says what must be decided anew.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use contract::names;
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::index::{Change, Index, Key};
+use super::queue::Queue;
+use crate::config::classes::{Identity, Revision};
+use crate::config::record::Record;
+use crate::object::ObjectName;
+use crate::run::view::{Complaint, seconds};
+
+/// Some load balancers cut idle connections after four minutes.
+const WATCH_SECONDS: u32 = 200;
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
+/// The index, shared between the watches that fill it and the workers that read it.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    index: Arc<Mutex<Index>>,
+    /// What waits to be decided.
+    pub queue: Arc<Queue<Key>>,
+    unready: Arc<AtomicUsize>,
+    ready: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// An empty index.
+    pub fn new(identity: Identity) -> Self {
+        Shared {
+            index: Arc::new(Mutex::new(Index::new(identity))),
+            queue: Arc::default(),
+            unready: Arc::new(AtomicUsize::new(0)),
+            ready: watch::Sender::new(false),
+        }
+    }
+
+    /// The index. Hold it briefly, and never across an `await`.
+    pub fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().expect("no code panics while it holds the index")
+    }
+
+    /// Every watch has listed once.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Waits until every watch has listed once.
+    pub async fn until_ready(&self) {
+        let mut ready = self.ready.subscribe();
+        let _ = ready.wait_for(|ready| *ready).await;
+    }
+}
+
+/// Starts all watches. They go on, through errors and restarts of the API server, until the
+/// process ends.
+pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
+    let everything = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
+    let ours = || everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
+    let mut namespaces = identity.config_namespaces.clone();
+    namespaces.push(identity.namespace.clone());
+    namespaces.sort();
+    namespaces.dedup();
+    // Counted before any starts, so that the first cannot make the whole look ready.
+    shared.unready.store(5 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
+
+    follow::<PersistentVolumeClaim, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        |o| Some((&o).into()),
+        Index::change_claim,
+    );
+    follow::<PersistentVolume, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        |o| Some((&o).into()),
+        Index::change_volume,
+    );
+    follow::<StorageClass, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        |o| Some((&o).into()),
+        Index::change_class,
+    );
+    follow::<PartialObjectMeta<Node>, _>(shared, Api::all(client.clone()), everything(), node, Index::change_node);
+    let revisions = Api::namespaced(client.clone(), &identity.namespace);
+    follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
+    for namespace in &identity.config_namespaces {
+        let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+        let configs = Api::namespaced(client.clone(), namespace);
+        follow::<ConfigMap, _>(
+            shared,
+            configs,
+            everything().labels(&selector),
+            |o| Some((&o).into()),
+            Index::change_config,
+        );
+    }
+    for namespace in &namespaces {
+        follow::<Job, _>(
+            shared,
+            Api::namespaced(client.clone(), namespace),
+            ours(),
+            |o| Some((&o).into()),
+            Index::change_job,
+        );
+        follow::<Pod, _>(
+            shared,
+            Api::namespaced(client.clone(), namespace),
+            ours(),
+            |o| Some((&o).into()),
+            Index::change_pod,
+        );
+        let warnings = everything().fields("type=Warning");
+        follow::<Event, _>(shared, Api::namespaced(client.clone(), namespace), warnings, complaint, change_complaint);
+    }
+}
+
+/// Keeps one kind of object: each is turned into what is kept of it as soon as it arrives.
+fn follow<K, V>(
+    shared: &Shared,
+    api: Api<K>,
+    config: watcher::Config,
+    view: fn(K) -> Option<V>,
+    change: fn(&mut Index, Change<V>) -> Vec<Key>,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default,
+    V: Send + 'static,
+{
+    let shared = shared.clone();
+    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    tokio::spawn(async move {
+        let mut stream = watcher(api, config).default_backoff().boxed();
+        let mut listed = HashSet::new();
+        let mut first = true;
+        let apply = |change_: Change<V>| {
+            let keys = change(&mut shared.index(), change_);
+            keys.into_iter().for_each(|key| shared.queue.add(key));
+        };
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(object)) => {
+                    listed.insert(name_of(&object));
+                    view(object).into_iter().for_each(|view| apply(Change::Apply(view)));
+                }
+                Ok(watcher::Event::InitDone) => {
+                    apply(Change::Retain(std::mem::take(&mut listed)));
+                    if std::mem::take(&mut first) && shared.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
+                        shared.ready.send_replace(true);
+                    }
+                }
+                Ok(watcher::Event::Apply(object)) => {
+                    view(object).into_iter().for_each(|view| apply(Change::Apply(view)))
+                }
+                Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
+                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted and is resumed"),
+            }
+        }
+    });
+}
+
+fn name_of<K: Resource>(object: &K) -> ObjectName {
+    ObjectName::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn node(node: PartialObjectMeta<Node>) -> Option<(String, BTreeMap<String, String>)> {
+    Some((node.name_any(), node.metadata.labels.unwrap_or_default()))
+}
+
+/// The name of a revision is the hash of its record behind a fixed prefix; what does not hold a
+/// record of that hash is not ours.
+pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
+    let record: Record = serde_json::from_value(object.data.clone()?.0).ok()?;
+    let hash = record.hash();
+    let created = seconds(object.metadata.creation_timestamp.as_ref());
+    (object.name_any() == super::writes::revision_name(&hash))
+        .then_some((hash, Revision { number: object.revision, record, created }))
+}
+
+fn complaint(event: Event) -> Option<Complaint> {
+    let reason = event.reason.unwrap_or_default();
+    let kind = event.involved_object.kind.as_deref();
+    let relevant = match kind {
+        Some("Job") => reason == "FailedCreate",
+        Some("Pod") => matches!(reason.as_str(), "FailedMount" | "FailedCreatePodSandBox" | "NetworkNotReady"),
+        _ => false,
+    };
+    let last = event.last_timestamp.as_ref().or(event.metadata.creation_timestamp.as_ref());
+    relevant.then(|| Complaint {
+        about: event.involved_object.uid.clone().unwrap_or_default(),
+        reason,
+        message: event.message.clone().unwrap_or_default(),
+        at: seconds(last),
+    })
+}
+
+fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<Key> {
+    match change {
+        Change::Apply(complaint) => index.complain(complaint),
+        // Events expire; what they said stays true until the object changes.
+        Change::Delete(_) | Change::Retain(_) => Vec::new(),
+    }
+}

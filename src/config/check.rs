@@ -1,0 +1,351 @@
+//! The check of a config: everything that is wrong with it, at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::{parameter, quantity, request};
+
+use super::record::Record;
+use super::values::{backoff, duration, list, map, source_rule, words, yaml};
+use super::{Backoff, Placement, Problem, Recipe};
+use crate::object::is_dns_name;
+
+/// The keys that mean something to the orchestrator; every other key is a parameter.
+pub const KEYS: &[&str] = &[
+    "plugin-name",
+    "image",
+    "command",
+    "args",
+    "image-pull-policy",
+    "image-pull-secrets",
+    "service-account-name",
+    "service-token",
+    "node-selector",
+    "tolerations",
+    "priority-class",
+    "resources",
+    "run-as-user",
+    "placement",
+    "secret-env",
+    "secret-volume",
+    "reclaim-policy",
+    "access-modes",
+    "volume-mode",
+    "mount-options",
+    "fs-type",
+    "timeout",
+    "retries",
+    "backoff",
+    "max-in-flight",
+    "min-size",
+    "max-size",
+    "volume-sources",
+    "claim-metadata",
+    "capabilities",
+    "batch-size",
+    "batch-window",
+    "pool",
+    "pod-template",
+];
+
+/// Keys that a StorageClass may set over its config, beside parameters.
+pub const CLASS_KEYS: &[&str] = &["fs-type", "min-size", "max-size"];
+
+const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
+const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
+/// A pod's annotations hold 256 KiB in all; the properties of a claim need some of it.
+const MAX_PARAMETERS: usize = 192 * 1024;
+/// The longest value of one parameter.
+const MAX_VALUE: usize = 64 * 1024;
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
+const DEFAULT_RETRIES: u32 = 15;
+const DEFAULT_MAX_IN_FLIGHT: usize = 100;
+
+/// A reader of values that goes on after an error and remembers it.
+struct Reader<'a> {
+    data: &'a BTreeMap<String, String>,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.data.get(key).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    fn fail(&mut self, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(key, message));
+    }
+
+    fn read<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        match parse(self.text(key)?) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.fail(key, message);
+                None
+            }
+        }
+    }
+
+    fn names(&mut self, key: &str, what: &str) -> Vec<String> {
+        self.read(key, |text| {
+            let names = list(text)?;
+            match names.iter().find(|name| !is_dns_name(name)) {
+                Some(name) => Err(format!("`{name}` cannot be the name of a {what}")),
+                None => Ok(names),
+            }
+        })
+        .unwrap_or_default()
+    }
+
+    fn name(&mut self, key: &str, what: &str) -> Option<String> {
+        self.read(key, |text| match is_dns_name(text) {
+            true => Ok(text.to_owned()),
+            false => Err(format!("`{text}` cannot be the name of a {what}")),
+        })
+    }
+
+    fn one_of(&mut self, key: &str, allowed: &[&str], default: &str) -> String {
+        self.read(key, |text| match allowed.contains(&text) {
+            true => Ok(text.to_owned()),
+            false => Err(format!("`{text}` is not known; write one of {}", allowed.join(", "))),
+        })
+        .unwrap_or_else(|| default.to_owned())
+    }
+
+    fn some_of(&mut self, key: &str, allowed: &[&str], default: &[&str]) -> Vec<String> {
+        self.read(key, |text| {
+            let chosen = list(text)?;
+            match chosen.iter().find(|item| !allowed.contains(&item.as_str())) {
+                Some(item) => Err(format!("`{item}` is not known; write some of {}", allowed.join(", "))),
+                None if chosen.is_empty() => Err("it is empty; leave the key out instead".into()),
+                None => Ok(chosen),
+            }
+        })
+        .unwrap_or_else(|| default.iter().map(|item| (*item).to_owned()).collect())
+    }
+}
+
+/// Checks the effective data of a class.
+pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
+    let data = record.data.clone();
+    let mut reader = Reader { data: &data, problems: Vec::new() };
+    let r = &mut reader;
+
+    let image = r.read("image", image).unwrap_or_default();
+    if r.text("image").is_none() {
+        r.fail(
+            "image",
+            "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0",
+        );
+    }
+    let recipe = Recipe {
+        image,
+        command: r.read("command", words).unwrap_or_default(),
+        args: r.read("args", words).unwrap_or_default(),
+        pull_policy: r
+            .text("image-pull-policy")
+            .is_some()
+            .then(|| r.one_of("image-pull-policy", &["Always", "IfNotPresent", "Never"], "")),
+        pull_secrets: r.names("image-pull-secrets", "Secret"),
+        service_account: r.name("service-account-name", "ServiceAccount"),
+        service_token: record.service_token,
+        node_selector: r.read("node-selector", map).unwrap_or_default(),
+        tolerations: r.read("tolerations", yaml).unwrap_or_default(),
+        priority_class: r.name("priority-class", "PriorityClass"),
+        resources: r.read("resources", yaml),
+        run_as_user: r.read("run-as-user", |text| match text.parse::<i64>() {
+            Ok(user) if (0..=i64::from(i32::MAX)).contains(&user) => Ok(user),
+            _ => Err(format!("`{text}` is not a user id; write a number, \"0\" for root")),
+        }),
+        placement: match r.one_of("placement", &["selected-node", "any"], "selected-node").as_str() {
+            "any" => Placement::Any,
+            _ => Placement::SelectedNode,
+        },
+        secret_env: r.names("secret-env", "Secret"),
+        secret_volume: r.names("secret-volume", "Secret"),
+        reclaim_policy: r.one_of("reclaim-policy", &["Delete", "Retain"], "Delete"),
+        access_modes: r.some_of("access-modes", ACCESS_MODES, ACCESS_MODES),
+        volume_modes: r.some_of("volume-mode", VOLUME_MODES, VOLUME_MODES),
+        mount_options: r.read("mount-options", list).unwrap_or_default(),
+        fs_type: r.read("fs-type", fs_type).unwrap_or_default(),
+        timeout: r.read("timeout", duration).unwrap_or(DEFAULT_TIMEOUT),
+        retries: r.read("retries", |text| number(text, 0, 1000)).map_or(DEFAULT_RETRIES, |n| n as u32),
+        backoff: r.read("backoff", |text| backoff(text, DEFAULT_BACKOFF.max)).unwrap_or(DEFAULT_BACKOFF),
+        max_in_flight: r
+            .read("max-in-flight", |text| number(text, 1, 10_000))
+            .map_or(DEFAULT_MAX_IN_FLIGHT, |n| n as usize),
+        min_size: r.read("min-size", size),
+        max_size: r.read("max-size", size),
+        volume_sources: r
+            .read("volume-sources", |text| list(text)?.iter().map(|rule| source_rule(rule)).collect())
+            .unwrap_or_default(),
+        claim_metadata: r.read("claim-metadata", claim_metadata).unwrap_or_default(),
+        pod_template: r.read("pod-template", pod_template),
+        parameters: BTreeMap::new(),
+        config: record.config.clone(),
+        class: record.class.clone(),
+        record,
+    };
+    if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)
+        && min > max
+    {
+        r.fail("min-size", "is larger than max-size; no claim could be served");
+    }
+    if recipe.run_as_user.is_none() && recipe.pod_template.as_ref().is_some_and(uses_host) {
+        // Allowed: a sidecar may be the one that needs it. The pod's own error names the key.
+        tracing::debug!(config = %recipe.config, "the pod template mounts node directories without run-as-user");
+    }
+    refuse_unbuilt(r);
+    let parameters = parameters(r);
+    match reader.problems {
+        problems if problems.is_empty() => Ok(Recipe { parameters, ..recipe }),
+        mut problems => {
+            problems.sort();
+            Err(problems)
+        }
+    }
+}
+
+fn uses_host(template: &k8s_openapi::api::core::v1::PodTemplateSpec) -> bool {
+    let volumes = template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.into_iter().any(|volume| volume.host_path.is_some())
+}
+
+/// What is part of the contract but not built yet is refused by name: a class must never promise
+/// what it does not do.
+fn refuse_unbuilt(r: &mut Reader<'_>) {
+    let declared = r.read("capabilities", |text| {
+        let chosen = list(text)?;
+        match chosen.iter().find(|item| !CAPABILITIES.contains(&item.as_str())) {
+            Some(item) => Err(format!("`{item}` is no capability; known are {}", CAPABILITIES.join(", "))),
+            None => Ok(chosen),
+        }
+    });
+    for capability in declared.unwrap_or_default() {
+        r.fail(
+            "capabilities",
+            format!("`{capability}` is not built into this version of the orchestrator; take it out of the list"),
+        );
+    }
+    for key in ["batch-size", "batch-window", "pool"] {
+        if r.data.contains_key(key) {
+            r.fail(key, "is not built into this version of the orchestrator; remove the key");
+        }
+    }
+}
+
+/// The unknown keys, with their names checked on their own and against each other.
+fn parameters(r: &mut Reader<'_>) -> BTreeMap<String, String> {
+    let parameters: BTreeMap<String, String> =
+        r.data.iter().filter(|(key, _)| !KEYS.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut by_env: BTreeMap<String, &str> = BTreeMap::new();
+    let mut total = 0;
+    for (name, value) in &parameters {
+        if let Err(error) = parameter::check_name(name, request::is_reserved) {
+            r.problems.push(Problem::new(name.clone(), error.to_string()));
+        }
+        if let Some(near) = misspelt(name) {
+            r.problems.push(Problem::new(
+                name.clone(),
+                format!("is no key, but reads like `{near}`; a parameter needs a name that cannot be mistaken"),
+            ));
+        }
+        if let Some(other) = by_env.insert(parameter::env_name(name), name) {
+            let env = parameter::env_name(name);
+            r.problems.push(Problem::new(
+                name.clone(),
+                format!("`{other}` and `{name}` would both become the environment variable {env}; rename one, such as my-{name}"),
+            ));
+        }
+        if value.len() > MAX_VALUE {
+            r.problems.push(Problem::new(
+                name.clone(),
+                format!("is {} bytes long; a parameter may have {MAX_VALUE}", value.len()),
+            ));
+        }
+        if value.contains('\0') {
+            r.problems.push(Problem::new(name.clone(), "has a zero byte, which no environment variable can carry"));
+        }
+        total += name.len() + value.len();
+    }
+    if total > MAX_PARAMETERS {
+        r.problems
+            .push(Problem::new("", format!("the parameters are {total} bytes in all; {MAX_PARAMETERS} fit on a pod")));
+    }
+    parameters
+}
+
+/// A key that differs from a known one only by spelling of separators or case.
+fn misspelt(name: &str) -> Option<&'static str> {
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let wanted = plain(name);
+    KEYS.iter().copied().find(|key| plain(key) == wanted && *key != name)
+}
+
+fn image(text: &str) -> Result<String, String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/' | ':' | '@' | '+');
+    match text.chars().all(legal) && text.len() <= 500 && !text.ends_with([':', '/', '@']) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "`{text}` is not the name of an image; write for example registry.example/team/provisioner:1.0"
+        )),
+    }
+}
+
+fn fs_type(text: &str) -> Result<String, String> {
+    match text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) && text.len() <= 16 {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not a file system; write for example ext4 or xfs")),
+    }
+}
+
+fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("`{text}` must be a whole number from {min} to {max}")),
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    quantity::bytes(text).map_err(|error| error.to_string())
+}
+
+fn claim_metadata(text: &str) -> Result<Vec<String>, String> {
+    let keys = list(text)?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    match keys.iter().find(|key| key.is_empty() || key.len() > 317 || !key.chars().all(legal)) {
+        Some(key) => Err(format!("`{key}` cannot be the key of a label or annotation")),
+        None => Ok(keys),
+    }
+}
+
+fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpec, String> {
+    let template: k8s_openapi::api::core::v1::PodTemplateSpec = yaml(text)?;
+    if template.spec.is_none() && template.metadata.is_none() {
+        return Err(
+            "has neither `spec:` nor `metadata:` at its top; it is a pod template, so begin with `spec:`".into()
+        );
+    }
+    if let Some(spec) = &template.spec {
+        let main: Vec<_> = spec.containers.iter().filter(|c| c.name == crate::run::job::CONTAINER).collect();
+        if main.iter().any(|container| container.image.is_some()) {
+            return Err("sets the image of the container `provisioner`; use the key `image`".into());
+        }
+        if spec.containers.iter().any(|c| c.name.is_empty()) {
+            return Err("has a container without a name; the one that runs the image is called `provisioner`".into());
+        }
+        if spec.containers.iter().any(|c| c.name != crate::run::job::CONTAINER) {
+            return Err("has a second container, which would keep the pod from ending; write it under `initContainers` with `restartPolicy: Always` (a sidecar)".into());
+        }
+        if spec.restart_policy.as_deref().is_some_and(|policy| policy != "Never") {
+            return Err("sets restartPolicy; retries are the orchestrator's, remove it".into());
+        }
+        if spec.node_name.is_some() {
+            return Err("sets nodeName; use the key `node-selector`".into());
+        }
+    }
+    Ok(template)
+}

@@ -1,0 +1,457 @@
+//! Which config serves which class: a pure function of the ConfigMaps, the StorageClasses and the
+//! revisions that are kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use contract::names;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use super::record::Record;
+use super::{Problem, Recipe, check};
+use crate::object::ObjectName;
+
+/// What the orchestrator is called, and where it looks for configs.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The provisioner name in StorageClasses.
+    pub provisioner: String,
+    /// The plugin name in ConfigMaps.
+    pub plugin: String,
+    /// The instance id on every object.
+    pub instance: String,
+    /// Where configs are looked for.
+    pub config_namespaces: Vec<String>,
+    /// Where the orchestrator itself lives.
+    pub namespace: String,
+}
+
+/// A provisioner ConfigMap, as far as it matters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its UID.
+    pub uid: String,
+    /// When it was created, RFC 3339.
+    pub created: String,
+    /// The class that its label names.
+    pub class: Option<String>,
+    /// Its data.
+    pub data: BTreeMap<String, String>,
+    /// The verdict that stands on it.
+    pub verdict: Option<String>,
+}
+
+impl From<&ConfigMap> for Config {
+    fn from(map: &ConfigMap) -> Self {
+        let label = |key: &str| map.metadata.labels.as_ref()?.get(key).cloned();
+        Config {
+            name: ObjectName::of(&map.metadata),
+            uid: map.metadata.uid.clone().unwrap_or_default(),
+            created: map.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
+            class: label(names::LABEL_STORAGE_CLASS).filter(|class| !class.is_empty()),
+            data: map.data.clone().unwrap_or_default(),
+            verdict: map.metadata.annotations.as_ref().and_then(|a| a.get(names::VERDICT).cloned()),
+        }
+    }
+}
+
+/// When a claim's volume is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindingMode {
+    /// At once.
+    Immediate,
+    /// When the scheduler has selected a node for the first pod.
+    WaitForFirstConsumer,
+}
+
+/// A StorageClass object, as far as it matters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassObject {
+    /// Its name.
+    pub name: String,
+    /// Its provisioner.
+    pub provisioner: String,
+    /// Its parameters.
+    pub parameters: BTreeMap<String, String>,
+    /// Its reclaim policy.
+    pub reclaim_policy: String,
+    /// Its mount options.
+    pub mount_options: Vec<String>,
+    /// Its binding mode.
+    pub binding: BindingMode,
+}
+
+impl From<&StorageClass> for ClassObject {
+    fn from(class: &StorageClass) -> Self {
+        ClassObject {
+            name: class.metadata.name.clone().unwrap_or_default(),
+            provisioner: class.provisioner.clone(),
+            parameters: class.parameters.clone().unwrap_or_default(),
+            reclaim_policy: class.reclaim_policy.clone().unwrap_or_else(|| "Delete".into()),
+            mount_options: class.mount_options.clone().unwrap_or_default(),
+            binding: match class.volume_binding_mode.as_deref() {
+                Some("WaitForFirstConsumer") => BindingMode::WaitForFirstConsumer,
+                _ => BindingMode::Immediate,
+            },
+        }
+    }
+}
+
+/// A kept recipe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Revision {
+    /// Higher is newer, within one config and class.
+    pub number: i64,
+    /// What it keeps.
+    pub record: Record,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
+}
+
+/// A class that is ours.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Whether there is a StorageClass object.
+    pub has_object: bool,
+    /// When its claims are served.
+    pub binding: BindingMode,
+    /// How its volumes are made, or why none can be made now.
+    pub recipe: Result<Arc<Recipe>, String>,
+    /// The recipe is the last good version of a config that has errors now.
+    pub last_good: bool,
+}
+
+/// What a claim's class is to us.
+#[derive(Clone, Copy, Debug)]
+pub enum Lookup<'a> {
+    /// Ours.
+    Ours(&'a Class),
+    /// Somebody else's.
+    Foreign,
+    /// Neither a StorageClass nor a config names it.
+    Unknown,
+}
+
+/// What is said about one ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Everything wrong with it; empty if it is good.
+    pub problems: Vec<Problem>,
+    /// Worth saying, but no error.
+    pub warnings: Vec<Problem>,
+    /// The classes that it serves, in its current or last good version.
+    pub classes: Vec<String>,
+    /// Whether an older version works in its place.
+    pub last_good: bool,
+}
+
+/// All classes and verdicts.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    ours: HashMap<String, Class>,
+    foreign: std::collections::HashSet<String>,
+    /// The verdict on each ConfigMap that is meant for us.
+    pub verdicts: BTreeMap<ObjectName, Verdict>,
+    /// Recipes that are in use and of which no revision is kept yet, or not as the newest.
+    pub unkept: Vec<(Record, i64)>,
+}
+
+impl Classes {
+    /// What a class is to us.
+    pub fn lookup(&self, class: &str) -> Lookup<'_> {
+        match self.ours.get(class) {
+            Some(class) => Lookup::Ours(class),
+            None if self.foreign.contains(class) => Lookup::Foreign,
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// All of our classes, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Class> {
+        let mut classes: Vec<_> = self.ours.values().collect();
+        classes.sort_by(|a, b| a.name.cmp(&b.name));
+        classes.into_iter()
+    }
+}
+
+/// Keys that only a StorageClass object can carry, as people write them.
+const OBJECT_KEYS: &[&str] = &[
+    "volume-binding-mode",
+    "volumeBindingMode",
+    "allow-volume-expansion",
+    "allowVolumeExpansion",
+    "allowed-topologies",
+    "allowedTopologies",
+];
+/// The parameter of a StorageClass that names its config.
+pub const CONFIG_PARAMETER: &str = "provisioner-config";
+
+/// Decides everything anew. The inputs are small and change rarely.
+pub fn classes<'a>(
+    identity: &Identity,
+    configs: impl IntoIterator<Item = &'a Config>,
+    objects: impl IntoIterator<Item = &'a ClassObject>,
+    revisions: &HashMap<String, Revision>,
+) -> Classes {
+    let mut table = Classes::default();
+    let configs: BTreeMap<&ObjectName, &Config> = configs
+        .into_iter()
+        .filter(|config| identity.config_namespaces.contains(&config.name.namespace))
+        .filter(|config| config.data.get("plugin-name").is_none_or(|plugin| plugin.trim() == identity.plugin))
+        .map(|config| (&config.name, config))
+        .collect();
+    for config in configs.values() {
+        table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
+    }
+    let mut labelled: HashMap<&str, &Config> = HashMap::new();
+    let mut by_age: Vec<_> = configs.values().filter(|config| config.class.is_some()).collect();
+    by_age.sort_by_key(|config| (&config.created, &config.uid));
+    for config in by_age {
+        let class = config.class.as_deref().unwrap_or_default();
+        match labelled.get(class) {
+            None => {
+                labelled.insert(class, config);
+            }
+            Some(older) => refuse(
+                &mut table,
+                config,
+                Problem::new(
+                    "",
+                    format!(
+                        "the older ConfigMap {} serves class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
+                        older.name
+                    ),
+                ),
+            ),
+        }
+    }
+
+    for object in objects {
+        if object.provisioner != identity.provisioner {
+            table.foreign.insert(object.name.clone());
+            if let Some(config) = labelled.remove(object.name.as_str()) {
+                refuse(
+                    &mut table,
+                    config,
+                    Problem::new(
+                        "",
+                        format!(
+                            "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
+                            object.name, object.provisioner, identity.provisioner
+                        ),
+                    ),
+                );
+            }
+            continue;
+        }
+        let config = match object.parameters.get(CONFIG_PARAMETER) {
+            Some(text) => pointed_at(identity, &configs, text),
+            None => labelled.get(object.name.as_str()).copied().ok_or_else(|| no_config(identity, &object.name)),
+        };
+        labelled.remove(object.name.as_str());
+        let class = match config {
+            Ok(config) => with_object(&mut table, config, object, revisions),
+            Err(why) => Class {
+                name: object.name.clone(),
+                has_object: true,
+                binding: object.binding,
+                recipe: Err(why),
+                last_good: false,
+            },
+        };
+        table.ours.insert(object.name.clone(), class);
+    }
+
+    for (name, config) in labelled {
+        // A label that names a class of another config by `provisioner-config` was removed above.
+        let class = pure(identity, &mut table, config, name, revisions);
+        table.ours.insert(name.to_owned(), class);
+    }
+    for verdict in table.verdicts.values_mut() {
+        verdict.classes.sort();
+        verdict.problems.sort();
+        verdict.problems.dedup();
+    }
+    table
+}
+
+/// What can be said of a ConfigMap on its own.
+fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
+    let mut verdict = Verdict::default();
+    if !config.data.contains_key("plugin-name") {
+        verdict
+            .problems
+            .push(Problem::new("plugin-name", format!("is missing; write `plugin-name: {}`", identity.plugin)));
+    }
+    if let Err(problems) = record_of(config, config.class.as_deref().unwrap_or_default()).recipe() {
+        verdict.problems.extend(problems);
+    }
+    if config.data.contains_key("service-token") {
+        verdict.warnings.push(Problem::new("service-token", format!(
+            "stands in a ConfigMap, where many can read it; better: `kubectl -n {} create secret generic {}-token --from-literal=SERVICE_TOKEN=…`, then `secret-env: {}-token` in place of this key",
+            config.name.namespace, config.name.name, config.name.name
+        )));
+    }
+    verdict
+}
+
+fn refuse(table: &mut Classes, config: &Config, problem: Problem) {
+    table.verdicts.entry(config.name.clone()).or_default().problems.push(problem);
+}
+
+fn no_config(identity: &Identity, class: &str) -> String {
+    format!(
+        "no provisioner config serves the class: create a ConfigMap with the labels `type: provisioner-config` and `storage-class: {class}` in the namespace {}",
+        identity.config_namespaces.join(" or ")
+    )
+}
+
+fn pointed_at<'a>(
+    identity: &Identity,
+    configs: &BTreeMap<&ObjectName, &'a Config>,
+    text: &str,
+) -> Result<&'a Config, String> {
+    let name: ObjectName =
+        text.parse().map_err(|error| format!("the StorageClass's parameter {CONFIG_PARAMETER}: {error}"))?;
+    if !identity.config_namespaces.contains(&name.namespace) {
+        return Err(format!(
+            "the StorageClass's parameter {CONFIG_PARAMETER} points to {name}, but configs are only read in {}",
+            identity.config_namespaces.join(", ")
+        ));
+    }
+    configs.get(&name).copied().ok_or_else(|| {
+        format!("the ConfigMap {name}, which the StorageClass names, does not exist, lacks the label `type: provisioner-config`, or is meant for another plugin")
+    })
+}
+
+/// The record of a config for a class without an object.
+pub fn record_of(config: &Config, class: &str) -> Record {
+    let mut data = config.data.clone();
+    let service_token = data.remove("service-token").is_some();
+    data.remove("plugin-name");
+    Record { config: config.name.clone(), class: class.to_owned(), service_token, data }
+}
+
+/// The record of a config for a StorageClass, whose fields and parameters win.
+pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<Problem>> {
+    let mut record = record_of(config, &object.name);
+    let mut problems = Vec::new();
+    for (key, value) in &object.parameters {
+        if key == CONFIG_PARAMETER {
+            continue;
+        }
+        if check::KEYS.contains(&key.as_str()) && !check::CLASS_KEYS.contains(&key.as_str()) {
+            problems.push(Problem::new(key.clone(), "as a parameter of the StorageClass is not allowed: it belongs in the provisioner ConfigMap (or, for the reclaim policy and mount options, in the StorageClass's own fields)"));
+        }
+        record.data.insert(key.clone(), value.clone());
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    record.data.insert("reclaim-policy".into(), object.reclaim_policy.clone());
+    match object.mount_options.is_empty() {
+        true => record.data.remove("mount-options"),
+        false => record.data.insert("mount-options".into(), serde_json::json!(object.mount_options).to_string()),
+    };
+    Ok(record)
+}
+
+/// The newest revision that works for a class of a config.
+fn last_good(revisions: &HashMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
+    let newest = newest(revisions, config, class)?;
+    newest.record.recipe().ok().map(Arc::new)
+}
+
+fn newest<'a>(revisions: &'a HashMap<String, Revision>, config: &ObjectName, class: &str) -> Option<&'a Revision> {
+    revisions
+        .values()
+        .filter(|revision| revision.record.config == *config && revision.record.class == class)
+        .max_by_key(|revision| revision.number)
+}
+
+fn serve(
+    table: &mut Classes,
+    config: &Config,
+    class: &str,
+    recipe: Result<Recipe, Vec<Problem>>,
+    revisions: &HashMap<String, Revision>,
+) -> (Result<Arc<Recipe>, String>, bool) {
+    let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
+    let served = match recipe {
+        _ if refused => match last_good(revisions, &config.name, class) {
+            Some(recipe) => (Ok(recipe), true),
+            None => (Err(format!("the provisioner config {} has errors; its events name them", config.name)), false),
+        },
+        Ok(recipe) => {
+            let newest = newest(revisions, &config.name, class);
+            if newest.is_none_or(|newest| newest.record != recipe.record) {
+                table.unkept.push((recipe.record.clone(), newest.map_or(1, |newest| newest.number + 1)));
+            }
+            (Ok(Arc::new(recipe)), false)
+        }
+        // The config is good, the pair with this StorageClass is not.
+        Err(problems) => (
+            Err(format!(
+                "the StorageClass does not go with the provisioner config {}: {}",
+                config.name,
+                super::joined(&problems)
+            )),
+            false,
+        ),
+    };
+    let verdict = table.verdicts.entry(config.name.clone()).or_default();
+    if served.0.is_ok() {
+        verdict.classes.push(class.to_owned());
+    }
+    verdict.last_good |= served.1;
+    served
+}
+
+fn with_object(
+    table: &mut Classes,
+    config: &Config,
+    object: &ClassObject,
+    revisions: &HashMap<String, Revision>,
+) -> Class {
+    let recipe = record_with(config, object).and_then(|record| record.recipe());
+    let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
+    Class { name: object.name.clone(), has_object: true, binding: object.binding, recipe, last_good }
+}
+
+fn pure(
+    identity: &Identity,
+    table: &mut Classes,
+    config: &Config,
+    name: &str,
+    revisions: &HashMap<String, Revision>,
+) -> Class {
+    for key in OBJECT_KEYS.iter().filter(|key| config.data.contains_key(**key)) {
+        refuse(
+            table,
+            config,
+            Problem::new(
+                *key,
+                format!(
+                    "asks for what only a StorageClass object can do; remove the key and create the object:\n{}",
+                    class_to_create(identity, name)
+                ),
+            ),
+        );
+    }
+    let recipe = record_of(config, name).recipe();
+    let (recipe, last_good) = serve(table, config, name, recipe, revisions);
+    Class { name: name.to_owned(), has_object: false, binding: BindingMode::Immediate, recipe, last_good }
+}
+
+/// The StorageClass that gives a pure class what the pure form cannot do.
+pub fn class_to_create(identity: &Identity, class: &str) -> String {
+    format!(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n",
+        identity.provisioner
+    )
+}

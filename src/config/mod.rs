@@ -1,0 +1,156 @@
+//! Provisioner configs: what an admin writes, checked whole, and which class each serves.
+//!
+//! A ConfigMap's data (and the StorageClass's parameters over it) are checked by [`check`] into a
+//! [`Recipe`], which is all that a run needs to know. [`classes`] decides which config serves which
+//! class; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
+//! [`document`] reads the files that `validate` and `render` are given.
+
+pub mod check;
+pub mod classes;
+pub mod document;
+pub mod record;
+pub mod values;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements, Toleration};
+
+use crate::object::ObjectName;
+
+/// Something wrong with a config, told to the admin who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Problem {
+    /// The key that is wrong; empty if it is the whole.
+    pub key: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem with one key.
+    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key.as_str() {
+            "" => f.write_str(&self.message),
+            key => write!(f, "{key}: {}", self.message),
+        }
+    }
+}
+
+/// All problems in one line, for events and annotations.
+pub fn joined(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Where the pod of a run may be placed when the scheduler has selected a node for the claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// On that node: the storage is the node's own.
+    #[default]
+    SelectedNode,
+    /// On any node that `node-selector` allows: the storage is reached through the network.
+    Any,
+}
+
+/// A kind of volume source that a class may produce, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceRule {
+    /// The source's name in the API, such as `nfs`.
+    pub kind: String,
+    /// For `hostPath` and `local`: the directory under which the path must lie.
+    pub prefix: Option<String>,
+}
+
+/// The pace at which failed attempts are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Before the second attempt.
+    pub initial: Duration,
+    /// At the most.
+    pub max: Duration,
+}
+
+/// A class as it is provisioned: the checked form of a config with its StorageClass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// The ConfigMap that it comes from.
+    pub config: ObjectName,
+    /// The class.
+    pub class: String,
+    /// The image.
+    pub image: String,
+    /// Replaces the image's entry point, if not empty.
+    pub command: Vec<String>,
+    /// Replaces the image's arguments, if not empty.
+    pub args: Vec<String>,
+    /// `Always`, `IfNotPresent` or `Never`.
+    pub pull_policy: Option<String>,
+    /// Secrets to pull the image with.
+    pub pull_secrets: Vec<String>,
+    /// The ServiceAccount of the pod.
+    pub service_account: Option<String>,
+    /// Whether the ConfigMap has a `service-token`, which the pod gets by reference.
+    pub service_token: bool,
+    /// Labels of the nodes on which the pod may run.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pod tolerates.
+    pub tolerations: Vec<Toleration>,
+    /// PriorityClass of the pod.
+    pub priority_class: Option<String>,
+    /// Resources of the container.
+    pub resources: Option<ResourceRequirements>,
+    /// User id of the container, if not the contract's default.
+    pub run_as_user: Option<i64>,
+    /// Whether the pod must run on the selected node.
+    pub placement: Placement,
+    /// Secrets whose keys become environment variables.
+    pub secret_env: Vec<String>,
+    /// Secrets whose keys become files.
+    pub secret_volume: Vec<String>,
+    /// `Delete` or `Retain`.
+    pub reclaim_policy: String,
+    /// Access modes that claims may ask for.
+    pub access_modes: Vec<String>,
+    /// Volume modes that claims may ask for.
+    pub volume_modes: Vec<String>,
+    /// Mount options of the volumes.
+    pub mount_options: Vec<String>,
+    /// File system of the volumes, if the class names one.
+    pub fs_type: String,
+    /// How long an attempt may take.
+    pub timeout: Duration,
+    /// Attempts before the pace becomes the slowest.
+    pub retries: u32,
+    /// The pace of the attempts.
+    pub backoff: Backoff,
+    /// Runs of this class at one time.
+    pub max_in_flight: usize,
+    /// The smallest claim, in bytes.
+    pub min_size: Option<u64>,
+    /// The largest claim, in bytes.
+    pub max_size: Option<u64>,
+    /// The sources that volumes may have; empty means any but paths on nodes.
+    pub volume_sources: Vec<SourceRule>,
+    /// Labels and annotations of claims that the image gets.
+    pub claim_metadata: Vec<String>,
+    /// What the admin merges under the generated pod.
+    pub pod_template: Option<PodTemplateSpec>,
+    /// What the image gets untouched.
+    pub parameters: BTreeMap<String, String>,
+    /// The form in which it is kept, and its hash.
+    pub record: record::Record,
+}
+
+impl Recipe {
+    /// Identifies this version of this class: `namespace/name@hash`.
+    pub fn version(&self) -> String {
+        self.record.version()
+    }
+}

@@ -1,0 +1,146 @@
+//! Reading the values of a config: each is a text that stands for a list, a map, a time, or YAML.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{Backoff, SourceRule};
+
+/// YAML straight into its type: `0755` is octal, and `on` and `no` stay texts where texts belong.
+pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: true, with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+}
+
+/// A list: YAML (`[a, b]`, or `- a` on lines), or items between commas or on lines of their own.
+pub fn list(text: &str) -> Result<Vec<String>, String> {
+    let trimmed = text.trim();
+    if trimmed.starts_with('[') || trimmed.starts_with("- ") {
+        return yaml(trimmed);
+    }
+    Ok(trimmed.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect())
+}
+
+/// A command: a YAML list, or words between spaces. No shell interprets it.
+pub fn words(text: &str) -> Result<Vec<String>, String> {
+    let trimmed = text.trim();
+    if trimmed.starts_with('[') || trimmed.starts_with("- ") {
+        return yaml(trimmed);
+    }
+    if trimmed.contains(['"', '\'', '$', '|', '>', '<', ';', '&', '`']) {
+        return Err(format!(
+            "no shell reads this, so quotes and operators mean nothing; write a YAML list, such as [sh, -c, {trimmed:?}]"
+        ));
+    }
+    Ok(trimmed.split_whitespace().map(str::to_owned).collect())
+}
+
+/// A map: YAML, or `key=value` between commas.
+pub fn map(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let trimmed = text.trim();
+    if trimmed.contains('=') && !trimmed.contains(": ") {
+        return trimmed
+            .split([',', '\n'])
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .map(|item| match item.split_once('=') {
+                Some((key, value)) => Ok((key.trim().to_owned(), value.trim().to_owned())),
+                None => Err(format!("`{item}` has no `=`; write key=value")),
+            })
+            .collect();
+    }
+    yaml(trimmed)
+}
+
+/// A length of time such as `90s`, `5m` or `1h30m`: at least a second, at most a week.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let explain = || format!("`{text}` is not a length of time; write for example 90s, 5m or 1h30m");
+    let span: jiff::SignedDuration = text.trim().parse().map_err(|_| explain())?;
+    let duration = Duration::try_from(span).map_err(|_| explain())?;
+    if duration < Duration::from_secs(1) || duration > Duration::from_secs(7 * 24 * 3600) {
+        return Err(format!("`{text}` is out of range; at least 1s, at most 168h"));
+    }
+    Ok(duration)
+}
+
+/// `5s..10m`, or just the first wait.
+pub fn backoff(text: &str, default_max: Duration) -> Result<Backoff, String> {
+    let (initial, max) = match text.split_once("..") {
+        Some((initial, max)) => (duration(initial)?, duration(max)?),
+        None => {
+            let initial = duration(text)?;
+            (initial, initial.max(default_max))
+        }
+    };
+    if initial > max {
+        return Err(format!("`{text}` ends before it begins; write the shorter time first, such as 5s..10m"));
+    }
+    Ok(Backoff { initial, max })
+}
+
+/// A source: `nfs`, `csi:driver`-less kinds, or `hostPath:/prefix` and `local:/prefix`.
+pub fn source_rule(text: &str) -> Result<SourceRule, String> {
+    let (kind, prefix) = match text.split_once(':') {
+        Some((kind, prefix)) => (kind.trim(), Some(prefix.trim())),
+        None => (text.trim(), None),
+    };
+    let known = contract::volume::SOURCE_KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind));
+    let Some(kind) = known else {
+        return Err(format!("`{kind}` is no volume source; known are {}", contract::volume::SOURCE_KINDS.join(", ")));
+    };
+    let on_node = matches!(*kind, "hostPath" | "local");
+    match prefix {
+        Some(prefix) if !on_node => Err(format!("`{kind}:{prefix}`: only hostPath and local take a directory")),
+        Some(prefix) if !is_clean_absolute(prefix) => {
+            Err(format!("`{prefix}` must be an absolute directory without `..`, such as /var/lib/volumes"))
+        }
+        Some("/") => Err(format!("`{kind}:/` would allow every path of a node; name a directory")),
+        None if on_node => {
+            Err(format!("`{kind}` needs the directory that volumes may use, such as {kind}:/var/lib/volumes"))
+        }
+        prefix => Ok(SourceRule {
+            kind: (*kind).to_owned(),
+            prefix: prefix.map(|prefix| prefix.trim_end_matches('/').to_owned()),
+        }),
+    }
+}
+
+/// Whether a path is absolute and has no part that leads elsewhere.
+pub fn is_clean_absolute(path: &str) -> bool {
+    path.starts_with('/') && !path.split('/').skip(1).any(|part| matches!(part, "." | "..")) && !path.contains("//")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_words_and_maps() {
+        assert_eq!(list("a, b\nc").unwrap(), ["a", "b", "c"]);
+        assert_eq!(list("[a, 'b, c']").unwrap(), ["a", "b, c"]);
+        assert_eq!(list("- on\n- no\n").unwrap(), ["on", "no"]);
+        assert_eq!(words("/provision --fast").unwrap(), ["/provision", "--fast"]);
+        assert!(words("sh -c 'echo hi'").unwrap_err().contains("YAML list"));
+        assert_eq!(map("a=b,c=d").unwrap().len(), 2);
+        assert_eq!(map("disk: ssd\nzone: \"1\"").unwrap()["zone"], "1");
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(duration("5m").unwrap(), Duration::from_secs(300));
+        for text in ["", "5", "-5m", "0s", "500h", "soon"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(backoff("10m..5s", Duration::from_secs(300)).is_err());
+    }
+
+    #[test]
+    fn sources() {
+        assert!(source_rule("nfs").is_ok());
+        assert_eq!(source_rule("local:/data/").unwrap().prefix.as_deref(), Some("/data"));
+        for text in ["hostPath", "hostPath:/", "hostPath:/a/../b", "hostPath:a", "nfs:/x", "floppy"] {
+            assert!(source_rule(text).is_err(), "{text}");
+        }
+    }
+}

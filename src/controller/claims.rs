@@ -1,0 +1,426 @@
+//! Claims: observed, decided, and carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::exit::Failure;
+use contract::names::{self, reason};
+use contract::request::Operation;
+
+use super::{Context, Pass, STEPS, now, wake};
+use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, decide, failed_start};
+use crate::claim::request::{Attempt, request};
+use crate::claim::{Claim, LastFailure, Stamp, fit};
+use crate::cluster::events::About;
+use crate::cluster::writes::WriteError;
+use crate::config::classes::{Classes, Lookup};
+use crate::config::record::hash_of;
+use crate::config::{Placement, Recipe};
+use crate::object::ObjectName;
+use crate::run::job::{self, Place};
+use crate::run::state::Cause;
+use crate::run::view::{Job, Pod};
+use crate::volume::Volume;
+
+fn about(claim: &Claim) -> About {
+    About { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
+}
+
+/// What a decision borrows from.
+struct Snapshot {
+    classes: Arc<Classes>,
+    stamped: Option<Arc<Recipe>>,
+    jobs: Vec<Arc<Job>>,
+    deletes: Vec<Arc<Job>>,
+    pods: Vec<Arc<Pod>>,
+    volumes: Vec<(Arc<Volume>, Vec<String>)>,
+    kept: bool,
+    room: bool,
+}
+
+/// What was learnt in this pass beyond the index.
+#[derive(Default)]
+struct Learnt {
+    fresh: bool,
+    no_volume: bool,
+    volume: Option<Volume>,
+}
+
+/// One pass over a claim: steps until there is nothing to do but wait.
+pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+    let cached = context.shared.index().claim(name);
+    let Some(mut claim) = cached.map(|claim| (*claim).clone()) else { return tidy(context, name).await };
+    let mut learnt = Learnt::default();
+    for _ in 0..STEPS {
+        let snapshot = look(context, &claim, &learnt);
+        let decision = decided(context, &claim, &snapshot, &learnt);
+        if let Some(tell) = decision.tell.clone() {
+            context.tell(about(&claim), tell);
+        }
+        match act(context, &claim, &snapshot, decision.step, &mut learnt).await? {
+            Next::Wait => return Ok(wake(decision.wake_at)),
+            Next::Again => {}
+            Next::With(newer) => claim = *newer,
+            Next::Gone => return Ok(Pass::Done),
+        }
+    }
+    Ok(Pass::After(Duration::from_secs(1)))
+}
+
+enum Next {
+    Wait,
+    Again,
+    With(Box<Claim>),
+    Gone,
+}
+
+fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
+    let index = context.shared.index();
+    let classes = index.classes();
+    let stamped = claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config));
+    let class = claim.class.as_deref().unwrap_or_default();
+    let current = match classes.lookup(class) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+        _ => None,
+    };
+    let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
+    let room = current.as_ref().is_none_or(|recipe| index.runs_in_flight(class) < recipe.max_in_flight);
+    let (deletes, jobs): (Vec<_>, Vec<_>) = index
+        .jobs_of(&claim.uid)
+        .into_iter()
+        .filter(|job| job.volume.is_none())
+        .partition(|job| job.marks.operation == "delete");
+    let node = claim.selected_node.as_deref().and_then(|node| Some((node, index.node(node)?)));
+    let mut volumes = index.volumes_of(&claim.uid);
+    if let Some(newer) = &learnt.volume {
+        volumes.retain(|volume| volume.name != newer.name);
+        volumes.push(Arc::new(newer.clone()));
+    }
+    let recipe = stamped.as_ref().or(current.as_ref());
+    let volumes = volumes
+        .into_iter()
+        .filter(|volume| {
+            volume.claim_uuid.as_deref() == Some(claim.uid.as_str()) || volume.name == names::pv_name(&claim.uid)
+        })
+        .map(|volume| {
+            let misfits = match recipe {
+                Some(recipe) => {
+                    fit::misfits(&volume, claim, recipe, node.as_ref().map(|(name, labels)| (*name, labels.as_ref())))
+                }
+                None => vec!["the provisioner config of the attempt is not known any more".to_owned()],
+            };
+            (volume, misfits)
+        })
+        .collect();
+    let pods = index.pods_of(&claim.uid);
+    Snapshot { classes, stamped, jobs, deletes, pods, volumes, kept, room }
+}
+
+fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {
+    observed(context, claim, snapshot, learnt, |observed| decide(observed, now()))
+}
+
+fn serving<'a>(context: &Context, claim: &Claim, classes: &'a Classes) -> Serving<'a> {
+    let foreign = claim.storage_provisioner.as_ref().is_some_and(|name| *name != context.identity.provisioner);
+    match claim.class.as_deref().map(|class| classes.lookup(class)) {
+        Some(Lookup::Ours(class)) if !foreign => Serving::Ours(class),
+        _ => Serving::NotOurs,
+    }
+}
+
+fn observed<T>(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    learnt: &Learnt,
+    then: impl FnOnce(&Observed<'_>) -> T,
+) -> T {
+    let provision = |pod: &&Arc<Pod>| pod.marks.operation == "provision";
+    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    let run = context.run_state(&s.jobs, &s.pods, &job::name(Operation::Provision, &claim.uid, attempt, ""));
+    let delete_name = delete_name(claim);
+    let delete_run = context.run_state(&s.deletes, &s.pods, &delete_name);
+    let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
+    let mut provision_pods: Vec<_> = s.pods.iter().filter(provision).collect();
+    provision_pods.sort_by_key(|pod| (pod.marks.attempt, pod.created));
+    let mut seen_nodes: Vec<String> = Vec::new();
+    for node in provision_pods.iter().filter_map(|pod| pod.node.clone()) {
+        seen_nodes.retain(|seen| *seen != node);
+        seen_nodes.push(node);
+    }
+    let volumes: Vec<_> = s.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
+    then(&Observed {
+        claim,
+        fresh: learnt.fresh,
+        class: serving(context, claim, &s.classes),
+        kept: s.kept,
+        stamped_recipe: s.stamped.as_deref(),
+        jobs: &jobs,
+        run,
+        pods_alive: provision_pods.iter().any(|pod| !pod.is_over()),
+        seen_nodes: &seen_nodes,
+        volumes: &volumes,
+        no_volume: learnt.no_volume,
+        delete_run,
+        delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
+        room: s.room,
+    })
+}
+
+/// The Job of the delete run that is due for a claim that has no volume.
+fn delete_name(claim: &Claim) -> String {
+    let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    let attempt = failure.map_or(1, |failure| failure.attempt + 1);
+    job::name(Operation::Delete, &claim.uid, attempt, scope(claim.nodes.first()))
+}
+
+fn scope(node: Option<&String>) -> &str {
+    node.map_or("anywhere", String::as_str)
+}
+
+async fn act(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    step: Step,
+    learnt: &mut Learnt,
+) -> Result<Next, WriteError> {
+    let writes = &context.writes;
+    let with = |claim: Claim| Next::With(Box::new(claim));
+    let volume =
+        |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
+    match step {
+        Step::Nothing => Ok(Next::Wait),
+        Step::Stamp { attempt, nodes } => {
+            let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
+            let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
+            let stamp = Stamp { uuid: claim.uid.clone(), ts: timestamp(), attempt, config: recipe.version() };
+            let stamped = writes.stamp(claim, &stamp, &nodes).await?;
+            learnt.fresh = true;
+            let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
+            context.tell(about(claim), Tell { warning: false, reason: reason::PROVISIONING, message });
+            Ok(with(stamped))
+        }
+        Step::Refresh => {
+            learnt.fresh = true;
+            match writes.read_claim(&claim.name).await? {
+                Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
+                _ => Ok(Next::Gone),
+            }
+        }
+        Step::StartRun => start_run(context, claim, s, learnt).await,
+        Step::Adopt { volume: name, provenance } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            learnt.volume = Some(writes.adopt(&volume, claim, &provenance).await?);
+            Ok(Next::Again)
+        }
+        Step::Bind { volume: name } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let bound = writes.bind(claim, &volume).await?;
+            context.metrics.provisioned(&volume.class, age(claim));
+            Ok(with(bound))
+        }
+        Step::Quarantine { volume: name, why } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            learnt.volume = Some(writes.quarantine(&volume, &why).await?);
+            let about =
+                About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
+            context.tell(
+                about,
+                Tell {
+                    warning: true,
+                    reason: reason::VOLUME_REFUSED,
+                    message: format!("not bound to claim {}: {why}", claim.name),
+                },
+            );
+            Ok(Next::Again)
+        }
+        Step::RecordFailure { failure, nodes } => {
+            context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+            Ok(with(writes.record_claim_failure(claim, &failure, &nodes).await?))
+        }
+        Step::Reschedule => Ok(with(writes.reschedule(claim).await?)),
+        Step::ConfirmNoVolume => {
+            learnt.volume = writes.read_volume(&names::pv_name(&claim.uid)).await?;
+            learnt.no_volume = learnt.volume.is_none();
+            Ok(Next::Again)
+        }
+        Step::NoteNodes { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
+        Step::RemoveJob { job } => {
+            let uid =
+                s.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone()).unwrap_or_default();
+            writes.remove_job(&job, &uid).await?;
+            Ok(Next::Wait)
+        }
+        Step::StartDelete { attempt, node } => start_delete(context, claim, s, attempt, node).await,
+        Step::SettleNode { nodes } if nodes.is_empty() => {
+            writes.release(claim).await?;
+            Ok(Next::Gone)
+        }
+        Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
+        Step::Release => {
+            let released = writes.release(claim).await?;
+            Ok(if released.deleting { Next::Gone } else { with(released) })
+        }
+    }
+}
+
+/// RFC 3339 with microseconds: it differs with every attempt.
+fn timestamp() -> String {
+    format!("{:.6}", jiff::Timestamp::now())
+}
+
+/// Since the current attempt began.
+fn age(claim: &Claim) -> Duration {
+    let began = claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    began.and_then(|began| Duration::try_from(jiff::Timestamp::now().duration_since(began)).ok()).unwrap_or_default()
+}
+
+async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
+    let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
+    let node = claim.selected_node.clone().unwrap_or_default();
+    let topology = context.shared.index().node(&node).map(|labels| topology(&labels)).unwrap_or_default();
+    let attempt = Attempt { number: stamp.attempt, ts: stamp.ts.clone(), node: node.clone(), topology };
+    let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
+    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
+    let place = Place { namespace: recipe.config.namespace.clone(), node: pinned.then_some(node), ..Place::default() };
+    match context.writes.create_job(&job::job(recipe, &request, &place)).await {
+        Ok(()) => Ok(Next::Wait),
+        // Quota, admission, a Job that the API server takes for malformed: the attempt has failed.
+        Err(WriteError::Refused { message, invalid, .. }) => {
+            let kind = if invalid { Failure::Never } else { Failure::Retry };
+            let cause = Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {message}"));
+            fail(context, claim, s, learnt, cause, kind).await
+        }
+        Err(WriteError::NotFound { message, .. }) => {
+            let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
+            fail(context, claim, s, learnt, cause, Failure::Retry).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn fail(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    learnt: &Learnt,
+    cause: Cause,
+    kind: Failure,
+) -> Result<Next, WriteError> {
+    let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
+    let decision = observed(context, claim, s, learnt, |observed| failed_start(observed, class, cause, kind, now()));
+    if let Some(tell) = decision.tell {
+        context.tell(about(claim), tell);
+    }
+    let Step::RecordFailure { failure, nodes } = decision.step else { return Ok(Next::Wait) };
+    context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+    Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &nodes).await?)))
+}
+
+/// The labels of a node that say where it is.
+fn topology(labels: &std::collections::BTreeMap<String, String>) -> std::collections::BTreeMap<String, String> {
+    let tells = |key: &str| key == names::HOSTNAME || key.starts_with("topology.") || key.contains("/topology");
+    labels.iter().filter(|(key, _)| tells(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+async fn start_delete(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    attempt: u32,
+    node: String,
+) -> Result<Next, WriteError> {
+    let current = match serving(context, claim, &s.classes) {
+        Serving::Ours(class) => class.recipe.as_ref().ok().cloned(),
+        Serving::NotOurs => None,
+    };
+    let Some(recipe) = s.stamped.clone().or(current) else { return Ok(Next::Wait) };
+    let ts = Attempt { number: attempt, ts: timestamp(), node: node.clone(), ..Attempt::default() };
+    let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, ts);
+    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        node: pinned.then_some(node),
+        scope: scope(claim.nodes.first()).to_owned(),
+        ..Place::default()
+    };
+    let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    let started = start_delete_job(context, &recipe, &request, place, failure).await;
+    match started {
+        Ok(()) => Ok(Next::Wait),
+        Err(Some(cause)) => {
+            let failure = LastFailure {
+                operation: Operation::Delete,
+                attempt,
+                at: now(),
+                kind: Failure::Retry,
+                reason: cause.reason,
+                message: cause.message,
+            };
+            let message = format!("deleting what an attempt left behind: {}", failure.message);
+            context.tell(about(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &claim.nodes).await?)))
+        }
+        Err(None) => Ok(Next::Wait),
+    }
+}
+
+/// Creates the Job of a delete run: in the config's namespace, or where that is gone in our own; and
+/// without what may be gone with it, if that kept the last one from starting.
+pub(super) async fn start_delete_job(
+    context: &Context,
+    recipe: &Recipe,
+    request: &contract::request::Request,
+    mut place: Place,
+    last: Option<&LastFailure>,
+) -> Result<(), Option<Cause>> {
+    let account_gone = last.is_some_and(|failure| {
+        failure.message.contains("serviceaccount") || failure.message.contains("service account")
+    });
+    place.without_account |= account_gone;
+    let own = &context.identity.namespace;
+    for _ in 0..2 {
+        let error = match context.writes.create_job(&job::job(recipe, request, &place)).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let gone = match &error {
+            WriteError::NotFound { .. } => true,
+            WriteError::Refused { message, .. } => message.contains("being terminated"),
+            _ => false,
+        };
+        if gone && place.namespace != *own {
+            place = Place { namespace: own.clone(), without_account: true, ..place };
+            continue;
+        }
+        return Err(match error {
+            WriteError::Conflict(_) => None,
+            error => Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))),
+        });
+    }
+    Err(None)
+}
+
+/// What is left of a claim that is gone: its Jobs.
+async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+    let jobs: Vec<Arc<Job>> = context.shared.index().jobs_of_claim(name);
+    let mut left: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
+    if left.is_empty() {
+        return Ok(Pass::Done);
+    }
+    // The cache may be behind: ask before something is stopped.
+    if let Some(claim) = context.writes.read_claim(name).await? {
+        left.retain(|job| job.marks.id != claim.uid);
+    }
+    for job in left {
+        context.writes.remove_job(&job.name, &job.uid).await?;
+    }
+    Ok(Pass::Done)
+}
+
+/// The recipe of a Job that is known by its labels.
+pub(super) fn recipe_of_jobs(context: &Context, jobs: &[Arc<Job>]) -> Option<Arc<Recipe>> {
+    let index = context.shared.index();
+    jobs.iter().filter(|job| hash_of(&job.config).is_some()).find_map(|job| index.recipe(&job.config))
+}

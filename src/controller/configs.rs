@@ -1,0 +1,71 @@
+//! Provisioner configs: verdicts are told, and recipes in use are kept as revisions.
+
+use std::time::Duration;
+
+use contract::names::reason;
+
+use super::{Context, Pass, now};
+use crate::claim::decide::Tell;
+use crate::cluster::events::About;
+use crate::cluster::writes::WriteError;
+use crate::config::classes::Verdict;
+use crate::config::joined;
+use crate::object::ObjectName;
+
+/// Revisions that nothing refers to are dropped at this pace.
+const SWEEP: Duration = Duration::from_secs(15 * 60);
+
+/// One pass over all configs.
+pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
+    let classes = context.shared.index().classes();
+    for (record, number) in &classes.unkept {
+        context.writes.keep_revision(record, *number).await?;
+    }
+    for (name, verdict) in &classes.verdicts {
+        told(context, name, verdict).await?;
+    }
+    context.metrics.configs(classes.verdicts.values());
+    let unused = context.shared.index().unused_revisions(now());
+    for hash in unused {
+        match context.writes.drop_revision(&hash).await {
+            Ok(()) | Err(WriteError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Pass::After(SWEEP))
+}
+
+/// The verdict as it stands on a ConfigMap.
+pub fn annotation(verdict: &Verdict) -> String {
+    match (verdict.problems.is_empty(), verdict.last_good) {
+        (true, _) if verdict.warnings.is_empty() => "ok".into(),
+        (true, _) => format!("ok; {}", joined(&verdict.warnings)),
+        (false, true) => format!("refused, the last good version stays in use: {}", joined(&verdict.problems)),
+        (false, false) => format!("refused: {}", joined(&verdict.problems)),
+    }
+}
+
+async fn told(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {
+    let text = annotation(verdict);
+    let (before, uid) = {
+        let index = context.shared.index();
+        let Some(config) = index.config(name) else { return Ok(()) };
+        (config.verdict.clone(), config.uid.clone())
+    };
+    if before.as_ref() == Some(&text) {
+        return Ok(());
+    }
+    let about = About { kind: "ConfigMap", name: name.clone(), uid };
+    let refused = !verdict.problems.is_empty();
+    let message = match (refused, verdict.classes.is_empty()) {
+        (true, _) => text.clone(),
+        (false, true) => format!("{text}; no class uses it yet"),
+        (false, false) => format!("{text}; serves {}", verdict.classes.join(", ")),
+    };
+    let reason = if refused { reason::CONFIG_REFUSED } else { reason::CONFIG_ACCEPTED };
+    context.tell(about, Tell { warning: refused, reason, message });
+    match context.writes.judge(name, &text).await {
+        Ok(()) | Err(WriteError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,161 @@
+//! `observe → decide → act`: workers take keys from the queue, look at the index, ask the pure
+//! decision, and carry out its step.
+
+pub mod claims;
+pub mod configs;
+pub mod volumes;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::cluster::events::{About, Events};
+use crate::cluster::index::Key;
+use crate::cluster::watch::Shared;
+use crate::cluster::writes::{WriteError, Writes};
+use crate::config::classes::Identity;
+use crate::metrics::Metrics;
+use crate::run::state::{RunState, state};
+use crate::run::view::{Job, Pod};
+
+/// Keys that are decided at one time.
+const WORKERS: usize = 64;
+/// A decision with all its steps takes no longer; then it starts anew.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Steps of one pass; a healthy claim needs five.
+const STEPS: usize = 16;
+
+/// All that a worker needs.
+pub struct Context {
+    /// Who we are.
+    pub identity: Identity,
+    /// What is known of the cluster.
+    pub shared: Shared,
+    /// What is written to it.
+    pub writes: Writes,
+    /// What is told.
+    pub events: Events,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// The address that images get as `KUBE_API`.
+    pub kube_api: String,
+    failures: Mutex<HashMap<Key, u32>>,
+}
+
+/// What a pass over one key left.
+#[derive(Debug)]
+pub enum Pass {
+    /// All is done until the next event.
+    Done,
+    /// To be decided again after this time, whatever happens.
+    After(Duration),
+}
+
+impl Context {
+    /// A context with nothing failed yet.
+    pub fn new(
+        identity: Identity,
+        shared: Shared,
+        writes: Writes,
+        events: Events,
+        metrics: Metrics,
+        kube_api: String,
+    ) -> Arc<Self> {
+        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, failures: Mutex::default() })
+    }
+
+    async fn pass(&self, key: &Key) -> Result<Pass, WriteError> {
+        match key {
+            Key::Configs => configs::pass(self).await,
+            Key::Claim(name) => claims::pass(self, name).await,
+            Key::Volume(name) => volumes::pass(self, name).await,
+        }
+    }
+
+    fn tell(&self, about: About, tell: crate::claim::decide::Tell) {
+        let crate::claim::decide::Tell { warning, reason, message } = tell;
+        if warning {
+            tracing::warn!(kind = about.kind, name = %about.name, reason, message);
+        } else {
+            tracing::info!(kind = about.kind, name = %about.name, reason, message);
+        }
+        self.events.tell(about, warning, reason, message);
+    }
+
+    /// What became of a run of a volume id, by the name of its Job.
+    fn run_state(&self, jobs: &[Arc<Job>], pods: &[Arc<Pod>], name: &str) -> RunState {
+        let job = jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
+        let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
+        let uids = job.map(|job| job.uid.as_str()).into_iter().chain(pods.iter().map(|pod| pod.uid.as_str()));
+        let complaints = self.shared.index().complaints_about(uids);
+        let complaints: Vec<_> = complaints.iter().map(Arc::as_ref).collect();
+        state(job, &pods, &complaints)
+    }
+
+    fn retry_after(&self, key: &Key) -> Duration {
+        let mut failures = self.failures.lock().expect("no code panics while it holds the failures");
+        let count = failures.entry(key.clone()).or_default();
+        *count += 1;
+        Duration::from_millis(200).saturating_mul(1 << (*count - 1).min(8)).min(Duration::from_secs(30))
+    }
+
+    fn succeeded(&self, key: &Key) {
+        self.failures.lock().expect("no code panics while it holds the failures").remove(key);
+    }
+}
+
+/// Starts the workers. They work while the queue is not paused.
+pub fn start(context: &Arc<Context>) {
+    for _ in 0..WORKERS {
+        let context = context.clone();
+        tokio::spawn(async move {
+            loop {
+                let key = context.shared.queue.next().await;
+                work(&context, &key).await;
+                context.shared.queue.done(&key);
+            }
+        });
+    }
+}
+
+async fn work(context: &Context, key: &Key) {
+    let queue = &context.shared.queue;
+    match tokio::time::timeout(PATIENCE, context.pass(key)).await {
+        Ok(Ok(Pass::Done)) => context.succeeded(key),
+        Ok(Ok(Pass::After(delay))) => {
+            context.succeeded(key);
+            queue.add_after(key.clone(), delay);
+        }
+        // Everyday life: somebody else wrote first. The event of that write decides anew; the
+        // alarm is for the case that it came before our write was refused.
+        Ok(Err(WriteError::Conflict(what))) => {
+            tracing::debug!(what, "changed meanwhile");
+            context.metrics.errors("conflict");
+            queue.add_after(key.clone(), Duration::from_millis(200));
+        }
+        Ok(Err(error)) => {
+            let delay = context.retry_after(key);
+            context.metrics.errors(error.category());
+            tracing::warn!(?key, %error, ?delay, "a step failed and is repeated");
+            queue.add_after(key.clone(), delay);
+        }
+        Err(_) => {
+            let delay = context.retry_after(key);
+            context.metrics.errors("timeout");
+            tracing::warn!(?key, ?delay, "the API server did not answer in time; the step is repeated");
+            queue.add_after(key.clone(), delay);
+        }
+    }
+}
+
+/// The time, in seconds since 1970.
+pub fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+fn wake(at: Option<i64>) -> Pass {
+    match at {
+        Some(at) => Pass::After(Duration::from_secs((at - now()).max(1) as u64)),
+        None => Pass::Done,
+    }
+}

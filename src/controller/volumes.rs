@@ -1,0 +1,199 @@
+//! Volumes: observed, decided, and carried out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use contract::exit::Failure;
+use contract::names::reason;
+use contract::request::Operation;
+
+use super::claims::{recipe_of_jobs, start_delete_job};
+use super::{Context, Pass, STEPS, now, wake};
+use crate::claim::LastFailure;
+use crate::claim::decide::Tell;
+use crate::cluster::events::About;
+use crate::cluster::writes::WriteError;
+use crate::config::{Placement, Recipe, joined};
+use crate::object::ObjectName;
+use crate::run::job::{self, Place};
+use crate::run::view::{Job, Pod};
+use crate::volume::decide::{ClaimState, Observed, Step, attempt, decide};
+use crate::volume::request::request;
+use crate::volume::{Provenance, Volume};
+
+fn about(volume: &Volume) -> About {
+    About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() }
+}
+
+/// One pass over a volume.
+pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let cached = context.shared.index().volume(name);
+    let Some(mut volume) = cached.map(|volume| (*volume).clone()) else { return tidy(context, name).await };
+    if !volume.is_of(&context.identity) {
+        return Ok(Pass::Done);
+    }
+    let mut confirmed = None;
+    for _ in 0..STEPS {
+        let id = volume.id().unwrap_or_default().to_owned();
+        let (jobs, pods) = {
+            let index = context.shared.index();
+            (index.jobs_of(&id), index.pods_of(&id))
+        };
+        let claim = confirmed.unwrap_or_else(|| claim_state(context, &volume));
+        let provenance = provenance(context, &volume, &jobs);
+        let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
+            let recipe = provenance.record.recipe();
+            recipe.map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+        });
+        let run = context.run_state(&jobs, &pods, &job_name(&volume));
+        let observed = Observed {
+            volume: &volume,
+            ours: true,
+            claim,
+            recipe: recipe.as_ref().map_err(String::clone),
+            pods_alive: provision_pods_alive(&pods),
+            run,
+        };
+        let decision = decide(&observed, now());
+        if let Some(tell) = decision.tell {
+            context.tell(about(&volume), tell);
+        }
+        match decision.step {
+            Step::Nothing => return Ok(wake(decision.wake_at)),
+            Step::Hold => volume = context.writes.hold_volume(&volume).await?,
+            Step::Unhold => {
+                context.writes.unhold_volume(&volume).await?;
+                return Ok(Pass::Done);
+            }
+            Step::ConfirmClaimGone => confirmed = Some(confirm(context, &volume).await?),
+            Step::StartDelete { attempt } => {
+                let (Ok(recipe), Ok(provenance)) = (&recipe, &provenance) else { return Ok(Pass::Done) };
+                match start(context, &volume, provenance, recipe, attempt).await? {
+                    Some(newer) => volume = newer,
+                    None => return Ok(Pass::Done),
+                }
+            }
+            Step::RecordFailure(failure) => {
+                context.metrics.delete_failed(&volume.class);
+                volume = context.writes.record_volume_failure(&volume, &failure).await?;
+            }
+            Step::Remove => {
+                context.writes.remove_volume(&volume).await?;
+                context.metrics.deleted(&volume.class);
+                tracing::info!(
+                    volume = volume.name,
+                    class = volume.class,
+                    "the storage is gone, and the volume with it"
+                );
+                return Ok(Pass::Done);
+            }
+        }
+    }
+    Ok(Pass::After(Duration::from_secs(1)))
+}
+
+fn job_name(volume: &Volume) -> String {
+    job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &volume.uid)
+}
+
+fn provision_pods_alive(pods: &[Arc<Pod>]) -> bool {
+    pods.iter().any(|pod| pod.marks.operation == Operation::Provision.as_str() && !pod.is_over())
+}
+
+fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
+    let index = context.shared.index();
+    let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+    let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return ClaimState::None };
+    match index.claim_by_uid(uid) {
+        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
+            ClaimState::Elsewhere
+        }
+        Some(_) => ClaimState::Alive,
+        // The PV controller says Released only when the claim is gone.
+        None if matches!(volume.phase.as_str(), "Released" | "Failed") => ClaimState::Gone,
+        None => ClaimState::Missing,
+    }
+}
+
+async fn confirm(context: &Context, volume: &Volume) -> Result<ClaimState, WriteError> {
+    let reference = volume.claim_ref.clone().unwrap_or_default();
+    let uid = if reference.uid.is_empty() { volume.claim_uuid.clone().unwrap_or_default() } else { reference.uid };
+    if reference.name.name.is_empty() {
+        return Ok(ClaimState::Gone);
+    }
+    Ok(match context.writes.read_claim(&reference.name).await? {
+        Some(claim) if claim.uid == uid => ClaimState::Alive,
+        _ => ClaimState::Gone,
+    })
+}
+
+/// How a volume was made: as it stands on it, or for one that was never adopted, by its Jobs.
+fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
+    if let Some(text) = &volume.provenance {
+        return serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
+    }
+    let recipe = recipe_of_jobs(context, jobs)
+        .ok_or("how it was made is not known: it bears no provenance, and no Job of it is left")?;
+    let node = volume.affinity.as_deref().and_then(crate::volume::affinity::only_host).unwrap_or_default();
+    let node = if recipe.placement == Placement::Any { "" } else { node };
+    Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
+}
+
+/// Starts a delete run. Returns the volume with the failure on it if that could not be.
+async fn start(
+    context: &Context,
+    volume: &Volume,
+    provenance: &Provenance,
+    recipe: &Recipe,
+    attempt: u32,
+) -> Result<Option<Volume>, WriteError> {
+    let source = context.writes.volume_source(&volume.name).await?;
+    let began = Instant::now();
+    let ts = format!("{:.6}", jiff::Timestamp::now());
+    let request = request(volume, provenance, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
+    let node =
+        (recipe.placement == Placement::SelectedNode && !provenance.node.is_empty()).then(|| provenance.node.clone());
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        node,
+        scope: volume.uid.clone(),
+        volume: Some(volume.name.clone()),
+        without_account: false,
+    };
+    let last = volume.last_failure.as_ref();
+    match start_delete_job(context, recipe, &request, place, last).await {
+        Ok(()) => {
+            tracing::info!(volume = volume.name, attempt, elapsed = ?began.elapsed(), "delete run started");
+            Ok(None)
+        }
+        Err(None) => Err(WriteError::Conflict(format!("delete run of volume {}", volume.name))),
+        Err(Some(cause)) => {
+            let message = format!("delete run {attempt}: {}", cause.message);
+            context.tell(about(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            context.metrics.delete_failed(&volume.class);
+            let failure = LastFailure {
+                operation: Operation::Delete,
+                attempt,
+                at: now(),
+                kind: Failure::Retry,
+                reason: cause.reason,
+                message: cause.message,
+            };
+            context.writes.record_volume_failure(volume, &failure).await.map(Some)
+        }
+    }
+}
+
+/// What is left of a volume that is gone: its Jobs.
+async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let jobs = context.shared.index().jobs_of_volume(name);
+    let left: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
+    // The cache may be behind: ask before something is stopped.
+    if left.is_empty() || context.writes.read_volume(name).await?.is_some() {
+        return Ok(Pass::Done);
+    }
+    for job in left {
+        context.writes.remove_job(&job.name, &job.uid).await?;
+    }
+    Ok(Pass::Done)
+}

@@ -1,0 +1,16 @@
+//! The orchestrator: it turns a container image that can make one volume into a dynamic
+//! provisioner.
+//!
+//! `observe → decide → act`: [`cluster`] watches and writes, [`claim::decide`] and
+//! [`volume::decide`] choose the next step and can do no I/O, [`controller`] joins them.
+
+pub mod admin;
+pub mod claim;
+pub mod cli;
+pub mod cluster;
+pub mod config;
+pub mod controller;
+pub mod metrics;
+pub mod object;
+pub mod run;
+pub mod volume;

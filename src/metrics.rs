@@ -1,0 +1,140 @@
+//! Metrics, under the names that the field's dashboards use where those exist.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::config::classes::Verdict;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Class {
+    class: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Category {
+    category: String,
+}
+
+/// What is counted.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    provisioned: Family<Class, Counter>,
+    provision_failed: Family<Class, Counter>,
+    provision_seconds: Family<Class, Histogram>,
+    deleted: Family<Class, Counter>,
+    delete_failed: Family<Class, Counter>,
+    errors: Family<Category, Counter>,
+    configs: Gauge,
+    configs_refused: Gauge,
+    /// 1 while this process leads.
+    pub leader: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let seconds = || Histogram::new(exponential_buckets(0.05, 2.0, 14));
+        let provision_seconds = Family::<Class, Histogram>::new_with_constructor(seconds);
+        let mut registry = Registry::default();
+        let (provisioned, provision_failed, deleted, delete_failed) =
+            <(Family<_, _>, Family<_, _>, Family<_, _>, Family<_, _>)>::default();
+        let errors = Family::<Category, Counter>::default();
+        let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
+        registry.register("controller_persistentvolumeclaim_provision", "Claims bound, by class", provisioned.clone());
+        registry.register(
+            "controller_persistentvolumeclaim_provision_failed",
+            "Failed attempts, by class",
+            provision_failed.clone(),
+        );
+        registry.register(
+            "controller_persistentvolumeclaim_provision_duration_seconds",
+            "From the beginning of the attempt to the claim's binding",
+            provision_seconds.clone(),
+        );
+        registry.register(
+            "controller_persistentvolume_delete",
+            "Volumes deleted with their storage, by class",
+            deleted.clone(),
+        );
+        registry.register(
+            "controller_persistentvolume_delete_failed",
+            "Failed delete runs, by class",
+            delete_failed.clone(),
+        );
+        registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
+        registry.register("flex_configs", "Provisioner ConfigMaps", configs.clone());
+        registry.register("flex_configs_refused", "Provisioner ConfigMaps with errors", configs_refused.clone());
+        registry.register("flex_leader", "1 while this process leads", leader.clone());
+        Metrics {
+            registry: Arc::new(registry),
+            provisioned,
+            provision_failed,
+            provision_seconds,
+            deleted,
+            delete_failed,
+            errors,
+            configs,
+            configs_refused,
+            leader,
+        }
+    }
+}
+
+fn class(class: &str) -> Class {
+    Class { class: class.to_owned() }
+}
+
+impl Metrics {
+    /// A claim is bound, so long after its attempt began.
+    pub fn provisioned(&self, name: &str, took: Duration) {
+        self.provisioned.get_or_create(&class(name)).inc();
+        self.provision_seconds.get_or_create(&class(name)).observe(took.as_secs_f64());
+    }
+
+    /// An attempt failed.
+    pub fn provision_failed(&self, name: &str) {
+        self.provision_failed.get_or_create(&class(name)).inc();
+    }
+
+    /// A volume is gone with its storage.
+    pub fn deleted(&self, name: &str) {
+        self.deleted.get_or_create(&class(name)).inc();
+    }
+
+    /// A delete run failed.
+    pub fn delete_failed(&self, name: &str) {
+        self.delete_failed.get_or_create(&class(name)).inc();
+    }
+
+    /// A step did not succeed.
+    pub fn errors(&self, category: &str) {
+        self.errors.get_or_create(&Category { category: category.to_owned() }).inc();
+    }
+
+    /// How the configs stand.
+    pub fn configs<'a>(&self, verdicts: impl Iterator<Item = &'a Verdict>) {
+        let (mut all, mut refused) = (0, 0);
+        for verdict in verdicts {
+            all += 1;
+            refused += i64::from(!verdict.problems.is_empty());
+        }
+        self.configs.set(all);
+        self.configs_refused.set(refused);
+    }
+
+    /// All of it, as Prometheus reads it.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

@@ -1,0 +1,92 @@
+//! How objects are named.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Namespace and name of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct ObjectName {
+    /// The namespace.
+    pub namespace: String,
+    /// The name within it.
+    pub name: String,
+}
+
+impl ObjectName {
+    /// Both parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Of a namespaced object as the API returned it.
+    pub fn of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Self {
+        Self::new(metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_dns_name(namespace) && is_dns_name(name) => Ok(Self::new(namespace, name)),
+            _ => Err(format!("`{text}` is not of the form namespace/name")),
+        }
+    }
+}
+
+/// Whether a text can name an object: a DNS subdomain in lower case.
+pub fn is_dns_name(text: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
+}
+
+/// A text as the value of a label: itself where it can be one, else its hash.
+pub fn label_value(text: &str) -> String {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    if bytes.len() <= 63 && bytes.iter().all(|b| inner(*b)) && edge(bytes.first()) && edge(bytes.last()) {
+        return text.to_owned();
+    }
+    hash(text.as_bytes())
+}
+
+/// A short hash, in hexadecimal: 16 characters of SHA-256.
+pub fn hash(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(bytes);
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_are_legal_and_distinct() {
+        assert_eq!(label_value("silver"), "silver");
+        let long = "a".repeat(100);
+        assert_eq!(label_value(&long).len(), 16);
+        assert_ne!(label_value(&long), label_value(&"b".repeat(100)));
+    }
+
+    #[test]
+    fn object_names() {
+        assert_eq!("a/b".parse(), Ok(ObjectName::new("a", "b")));
+        for text in ["a", "a/b/c", "/b", "a/", "A/b", "a/../b"] {
+            assert!(text.parse::<ObjectName>().is_err(), "{text}");
+        }
+    }
+}

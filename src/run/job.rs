@@ -1,0 +1,290 @@
+//! The Job of a run: a pure function of the recipe and the request.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::names;
+use contract::request::{Operation, Property, Request};
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,
+    DownwardAPIVolumeFile, EnvFromSource, EnvVar, EnvVarSource, KeyToPath, LocalObjectReference, NodeAffinity,
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, PodSecurityContext, PodSpec,
+    PodTemplateSpec, ProjectedVolumeSource, SeccompProfile, SecretEnvSource, SecretVolumeSource, SecurityContext,
+    Volume, VolumeMount, VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::template;
+use crate::config::Recipe;
+use crate::object::{ObjectName, hash, label_value};
+
+/// The name of the container that runs the image.
+pub const CONTAINER: &str = "provisioner";
+/// How long a finished Job stays if nothing removes it before.
+const KEPT: Duration = Duration::from_secs(3600);
+/// How long a pod may take to stop when asked.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Where a run happens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The namespace of the Job.
+    pub namespace: String,
+    /// The node that the pod must run on.
+    pub node: Option<String>,
+    /// Sets the Job apart from others of the same operation and volume.
+    pub scope: String,
+    /// The volume that a delete run is for, where there is one.
+    pub volume: Option<String>,
+    /// Leave out what may be gone with the config: ServiceAccount, tokens, pull secrets.
+    pub without_account: bool,
+}
+
+/// The name of the Job of an attempt. Delete runs of one id can have several reasons (a claim that
+/// went half-way, on several nodes, and a volume that turned up later): `scope` keeps them apart,
+/// so that the success of one is never taken for that of another.
+pub fn name(operation: Operation, id: &str, attempt: u32, scope: &str) -> String {
+    match scope {
+        "" => format!("{operation}-{id}-{attempt}"),
+        scope => format!("{operation}-{id}-{attempt}-{}", &hash(scope.as_bytes())[..6]),
+    }
+}
+
+/// The Job of one attempt.
+pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
+    let mut labels: BTreeMap<String, String> = [
+        (names::LABEL_INSTANCE, request.instance.clone()),
+        (names::LABEL_CLASS, label_value(&request.storage_class)),
+        (names::LABEL_OPERATION, request.operation.to_string()),
+        (names::LABEL_CLAIM_UUID, request.claim_uuid.clone()),
+        (names::LABEL_ATTEMPT, request.attempt.to_string()),
+        ("app.kubernetes.io/managed-by", names::FIELD_MANAGER.to_owned()),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
+    let volume = place.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
+    let annotations: BTreeMap<String, String> = [(names::JOB_CONFIG, recipe.version()), (names::JOB_CLAIM, claim)]
+        .into_iter()
+        .chain(volume)
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    let generated = pod(recipe, request, place, labels.clone(), annotations.clone());
+    let template = match &recipe.pod_template {
+        Some(partial) => template::merge(partial.clone(), generated),
+        None => generated,
+    };
+    labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));
+    Job {
+        metadata: ObjectMeta {
+            name: Some(name(request.operation, &request.claim_uuid, request.attempt, &place.scope)),
+            namespace: Some(place.namespace.clone()),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            backoff_limit: Some(0),
+            active_deadline_seconds: Some(seconds(recipe.timeout)),
+            ttl_seconds_after_finished: Some(KEPT.as_secs() as i32),
+            pod_replacement_policy: Some("Failed".into()),
+            template,
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn pod(
+    recipe: &Recipe,
+    request: &Request,
+    place: &Place,
+    labels: BTreeMap<String, String>,
+    mut annotations: BTreeMap<String, String>,
+) -> PodTemplateSpec {
+    let properties = request.properties();
+    let token = recipe.service_token && !place.without_account;
+    let optional = request.operation == Operation::Delete;
+    annotations.extend(properties.iter().enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
+    let mut volumes = vec![property_volume(recipe, &properties, token, optional)];
+    let mut mounts = vec![mount("flex-properties", names::PROPERTY_DIR)];
+    for (n, secret) in recipe.secret_volume.iter().enumerate() {
+        let name = format!("flex-secret-{n}");
+        mounts.push(mount(&name, &format!("{}/{secret}", names::SECRET_DIR)));
+        volumes.push(Volume {
+            name,
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(secret.clone()),
+                optional: optional.then_some(true),
+                default_mode: Some(0o444),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        });
+    }
+    let user = recipe.run_as_user.unwrap_or(names::DEFAULT_USER);
+    let container = Container {
+        name: CONTAINER.into(),
+        image: Some(recipe.image.clone()),
+        image_pull_policy: recipe.pull_policy.clone(),
+        command: (!recipe.command.is_empty()).then(|| recipe.command.iter().map(|word| literal(word)).collect()),
+        args: (!recipe.args.is_empty()).then(|| recipe.args.iter().map(|word| literal(word)).collect()),
+        env: Some(environment(recipe, &properties, token, optional)),
+        env_from: (!recipe.secret_env.is_empty())
+            .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, optional)).collect()),
+        resources: recipe.resources.clone(),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        volume_mounts: Some(mounts),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: (user != 0).then(|| Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+            run_as_non_root: Some(user != 0),
+            run_as_user: Some(user),
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    };
+    let account = recipe.service_account.clone().filter(|_| !place.without_account);
+    let pull_secrets = recipe.pull_secrets.iter().filter(|_| !place.without_account);
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }),
+        spec: Some(PodSpec {
+            containers: vec![container],
+            volumes: Some(volumes),
+            restart_policy: Some("Never".into()),
+            automount_service_account_token: account.is_none().then_some(false),
+            service_account_name: account,
+            image_pull_secrets: Some(
+                pull_secrets.map(|name| LocalObjectReference { name: name.clone() }).collect::<Vec<_>>(),
+            )
+            .filter(|secrets| !secrets.is_empty()),
+            node_selector: (!recipe.node_selector.is_empty()).then(|| recipe.node_selector.clone()),
+            affinity: place.node.as_deref().map(on_node),
+            tolerations: (!recipe.tolerations.is_empty()).then(|| recipe.tolerations.clone()),
+            priority_class_name: recipe.priority_class.clone(),
+            enable_service_links: Some(false),
+            termination_grace_period_seconds: Some(seconds(GRACE)),
+            security_context: Some(PodSecurityContext {
+                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }),
+                ..PodSecurityContext::default()
+            }),
+            ..PodSpec::default()
+        }),
+    }
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.into(), mount_path: path.into(), read_only: Some(true), ..VolumeMount::default() }
+}
+
+fn annotation(number: usize) -> String {
+    format!("{}{number}", names::PROPERTY_PREFIX)
+}
+
+/// A text as a value of an environment variable or a word of a command: Kubernetes expands
+/// `$(NAME)` in both, and `$$` is how it writes a dollar.
+fn literal(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+fn environment(recipe: &Recipe, properties: &[Property], token: bool, optional: bool) -> Vec<EnvVar> {
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.into(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { field_path: path.into(), ..ObjectFieldSelector::default() }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    };
+    let mut env: Vec<EnvVar> = properties
+        .iter()
+        .map(|property| EnvVar { name: property.env(), value: Some(literal(&property.value)), ..EnvVar::default() })
+        .collect();
+    env.push(field("POD_NAME", "metadata.name"));
+    env.push(field("POD_NAMESPACE", "metadata.namespace"));
+    env.push(field("POD_NODE", "spec.nodeName"));
+    if token {
+        env.push(EnvVar {
+            name: "SERVICE_TOKEN".into(),
+            value_from: Some(EnvVarSource {
+                config_map_key_ref: Some(ConfigMapKeySelector {
+                    name: recipe.config.name.clone(),
+                    key: "service-token".into(),
+                    optional: Some(optional),
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        });
+    }
+    env
+}
+
+fn secret_env(secret: &str, optional: bool) -> EnvFromSource {
+    EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name: secret.into(), optional: optional.then_some(true) }),
+        ..EnvFromSource::default()
+    }
+}
+
+/// The properties as files, each under its own name, from the numbered annotations.
+fn property_volume(recipe: &Recipe, properties: &[Property], token: bool, optional: bool) -> Volume {
+    let items = properties
+        .iter()
+        .enumerate()
+        .map(|(n, property)| DownwardAPIVolumeFile {
+            path: property.name.clone(),
+            field_ref: Some(ObjectFieldSelector {
+                field_path: format!("metadata.annotations['{}']", annotation(n)),
+                ..ObjectFieldSelector::default()
+            }),
+            ..DownwardAPIVolumeFile::default()
+        })
+        .collect();
+    let mut sources = vec![VolumeProjection {
+        downward_api: Some(DownwardAPIProjection { items: Some(items) }),
+        ..VolumeProjection::default()
+    }];
+    if token {
+        sources.push(VolumeProjection {
+            config_map: Some(ConfigMapProjection {
+                name: recipe.config.name.clone(),
+                items: Some(vec![KeyToPath { key: "service-token".into(), path: "service-token".into(), mode: None }]),
+                optional: Some(optional),
+            }),
+            ..VolumeProjection::default()
+        });
+    }
+    Volume {
+        name: "flex-properties".into(),
+        projected: Some(ProjectedVolumeSource { sources: Some(sources), default_mode: Some(0o444) }),
+        ..Volume::default()
+    }
+}
+
+/// Binds a pod to a node without taking it from the scheduler, so that taints and room still count.
+fn on_node(node: &str) -> Affinity {
+    let field = NodeSelectorRequirement {
+        key: "metadata.name".into(),
+        operator: "In".into(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let term = NodeSelectorTerm { match_fields: Some(vec![field]), match_expressions: None };
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(NodeSelector { node_selector_terms: vec![term] }),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
+    }
+}
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

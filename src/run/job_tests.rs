@@ -1,0 +1,118 @@
+use super::*;
+use crate::config::record::Record;
+
+fn recipe(data: &[(&str, &str)]) -> Recipe {
+    let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let record =
+        Record { config: ObjectName::new("admin", "silver"), class: "silver".into(), service_token: true, data };
+    record.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn request(recipe: &Recipe) -> Request {
+    Request {
+        operation: Operation::Provision,
+        claim_uuid: "0d9c2f0e-0000-4000-8000-000000000001".into(),
+        provision_ts: "2026-01-01T00:00:00Z".into(),
+        attempt: 2,
+        pv_name: "pvc-0d9c2f0e-0000-4000-8000-000000000001".into(),
+        claim: contract::request::ClaimRef {
+            namespace: "team".into(),
+            name: "data".into(),
+            uid: "0d9c2f0e-0000-4000-8000-000000000001".into(),
+        },
+        storage_class: recipe.class.clone(),
+        size_bytes: 1 << 30,
+        access_modes: vec!["ReadWriteOnce".into()],
+        volume_mode: "Filesystem".into(),
+        mount_options: vec![],
+        reclaim_policy: "Delete".into(),
+        fs_type: String::new(),
+        username: "tom".into(),
+        user_groups: vec![],
+        service_account: recipe.service_account.clone().unwrap_or_default(),
+        kube_api: "https://10.0.0.1:443".into(),
+        node_name: String::new(),
+        topology: BTreeMap::new(),
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        instance: "default".into(),
+        volume_source: String::new(),
+        claim_metadata: BTreeMap::new(),
+        parameters: recipe.parameters.clone(),
+    }
+}
+
+fn place(node: Option<&str>) -> Place {
+    Place { namespace: "admin".into(), node: node.map(str::to_owned), ..Place::default() }
+}
+
+#[test]
+fn the_seed_s_example_as_a_job() {
+    let recipe = recipe(&[
+        ("image", "custom/iscsi-provision"),
+        ("service-account-name", "foo"),
+        ("use-nfs-server", "10.10.2.4"),
+        ("zone", "west"),
+    ]);
+    insta::assert_yaml_snapshot!(job(&recipe, &request(&recipe), &place(Some("node-1"))));
+}
+
+#[test]
+fn text_of_users_is_never_expanded() {
+    let recipe = recipe(&[("image", "i"), ("greeting", "$(PATH) $x $$")]);
+    let job = job(&recipe, &request(&recipe), &place(None));
+    let env = job.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
+    let greeting = env.iter().find(|variable| variable.name == "GREETING").unwrap();
+    assert_eq!(greeting.value.as_deref(), Some("$$(PATH) $$x $$$$"));
+}
+
+#[test]
+fn a_template_adds_and_the_contract_stays() {
+    let template = "spec:\n  dnsPolicy: ClusterFirst\n  hostNetwork: true\n  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: Exists}]}]}}}\n  volumes: [{name: data, hostPath: {path: /data}}]\n  initContainers: [{name: side, image: s, restartPolicy: Always}]\n  containers:\n  - name: provisioner\n    securityContext: {privileged: true}\n    env: [{name: SIZE, value: forged}, {name: EXTRA, value: \"1\"}]\n    volumeMounts: [{name: data, mountPath: /data}]\n";
+    let recipe = recipe(&[("image", "i"), ("run-as-user", "0"), ("pod-template", template)]);
+    let job = job(&recipe, &request(&recipe), &place(Some("node-1")));
+    let spec = job.spec.unwrap().template.spec.unwrap();
+    let container = &spec.containers[0];
+    assert_eq!(spec.containers.len(), 1);
+    assert_eq!(spec.host_network, Some(true));
+    assert_eq!(spec.init_containers.as_ref().unwrap().len(), 1);
+    assert_eq!(spec.volumes.as_ref().unwrap().len(), 2);
+    let env = |name: &str| {
+        container
+            .env
+            .as_ref()
+            .unwrap()
+            .iter()
+            .filter(|v| v.name == name)
+            .map(|v| v.value.clone().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(env("SIZE"), ["1Gi"]);
+    assert_eq!(env("EXTRA"), ["1"]);
+    let security = container.security_context.as_ref().unwrap();
+    assert_eq!((security.privileged, security.allow_privilege_escalation), (Some(true), None));
+    assert!(container.volume_mounts.as_ref().unwrap().iter().any(|mount| mount.mount_path == "/data"));
+    let terms = spec
+        .affinity
+        .unwrap()
+        .node_affinity
+        .unwrap()
+        .required_during_scheduling_ignored_during_execution
+        .unwrap()
+        .node_selector_terms;
+    assert!(terms[0].match_expressions.is_some() && terms[0].match_fields.is_some());
+}
+
+#[test]
+fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
+    let recipe =
+        recipe(&[("image", "i"), ("service-account-name", "foo"), ("image-pull-secrets", "pull"), ("secret-env", "s")]);
+    let mut request = request(&recipe);
+    request.operation = Operation::Delete;
+    let place = Place { namespace: "own".into(), without_account: true, ..Place::default() };
+    let spec = job(&recipe, &request, &place).spec.unwrap().template.spec.unwrap();
+    assert_eq!((spec.service_account_name, spec.automount_service_account_token), (None, Some(false)));
+    assert_eq!(spec.image_pull_secrets, None);
+    let container = &spec.containers[0];
+    assert!(container.env.as_ref().unwrap().iter().all(|variable| variable.name != "SERVICE_TOKEN"));
+    assert_eq!(container.env_from.as_ref().unwrap()[0].secret_ref.as_ref().unwrap().optional, Some(true));
+}

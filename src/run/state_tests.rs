@@ -1,0 +1,111 @@
+use super::*;
+use crate::run::view::{Ended, Terminated};
+
+fn job() -> Job {
+    Job { uid: "job".into(), created: 100, ..Job::default() }
+}
+
+fn pod(phase: &str) -> Pod {
+    Pod { uid: "pod".into(), phase: phase.into(), created: 101, ..Pod::default() }
+}
+
+fn ended(code: i32, message: &str) -> Terminated {
+    Terminated { container: "provisioner".into(), code, reason: String::new(), message: message.into(), at: 110 }
+}
+
+fn failed(state: RunState) -> (String, Failure, bool) {
+    match state {
+        RunState::Failed { cause, kind, settled, .. } => {
+            (format!("{}: {}", cause.reason, cause.message), kind, settled)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_there() {
+    assert_eq!(state(None, &[], &[]), RunState::Absent);
+    assert_eq!(state(None, &[&pod("Running")], &[]), RunState::Running);
+    assert_eq!(state(Some(&job()), &[], &[]), RunState::Running);
+}
+
+#[test]
+fn the_image_s_own_end_counts_before_the_phase() {
+    let done = Pod { terminated: Some(ended(0, "")), ..pod("Running") };
+    assert_eq!(state(Some(&job()), &[&done], &[]), RunState::Succeeded);
+    let failed_early = Pod { terminated: Some(ended(75, "server  is\nbusy")), ..pod("Running") };
+    let (said, kind, settled) = failed(state(Some(&job()), &[&failed_early], &[]));
+    assert_eq!(said, "ExitCode: exit code 75: try again later: server is busy");
+    assert_eq!((kind, settled), (Failure::Retry, false));
+}
+
+#[test]
+fn exit_codes_are_what_the_image_asks_for() {
+    for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoRoom), (78, Failure::Never)] {
+        let pod = Pod { terminated: Some(ended(code, "why")), ..pod("Failed") };
+        let (_, kind, settled) = failed(state(Some(&job()), &[&pod], &[]));
+        assert_eq!((kind, settled), (expected, true), "code {code}");
+    }
+}
+
+#[test]
+fn a_sidecar_s_end_is_not_the_image_s() {
+    let sidecar = Terminated { container: "side".into(), ..ended(137, "") };
+    let running = Pod { terminated: Some(sidecar.clone()), started: true, ..pod("Running") };
+    assert_eq!(state(Some(&job()), &[&running], &[]), RunState::Running);
+    let dead = Pod { terminated: Some(sidecar), ..pod("Failed") };
+    let (said, kind, _) = failed(state(Some(&job()), &[&dead], &[]));
+    assert!(said.contains("container side"), "{said}");
+    assert_eq!(kind, Failure::Retry);
+}
+
+#[test]
+fn a_deadline_says_what_kept_the_pod() {
+    let late =
+        Job { failed: Some(Ended { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
+    let (said, _, settled) = failed(state(
+        Some(&late),
+        &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), deleting: true, ..pod("Pending") }],
+        &[],
+    ));
+    assert!(said.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{said}");
+    assert!(!settled, "its pod may still start");
+    let (said, kind, _) = failed(state(
+        Some(&late),
+        &[&Pod { terminated: Some(ended(143, "waiting for server")), deleting: true, ..pod("Failed") }],
+        &[],
+    ));
+    assert!(said.contains("waiting for server"), "{said}");
+    assert_eq!(kind, Failure::Retry);
+}
+
+#[test]
+fn what_keeps_a_pod_from_starting_is_told() {
+    let pull = Pod { stuck: Some(("ErrImagePull".into(), "not found".into())), ..pod("Pending") };
+    let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pull], &[]) else { panic!() };
+    assert!(cause.message.contains("look at `image`") && cause.message.contains("not found"), "{cause:?}");
+
+    let quota =
+        Complaint { about: "job".into(), reason: "FailedCreate".into(), message: "exceeded quota".into(), at: 1 };
+    let RunState::Stuck { cause, since } = state(Some(&job()), &[], &[&quota]) else { panic!() };
+    assert!(cause.message.contains("exceeded quota"), "{cause:?}");
+    assert_eq!(since, 100);
+
+    let mount = Complaint {
+        about: "pod".into(),
+        reason: "FailedMount".into(),
+        message: "secret \"x\" not found".into(),
+        at: 1,
+    };
+    let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pod("Pending")], &[&mount]) else { panic!() };
+    assert!(cause.message.contains("secret \"x\" not found"), "{cause:?}");
+    let started = Pod { started: true, ..pod("Running") };
+    assert_eq!(state(Some(&job()), &[&started], &[&mount]), RunState::Running);
+}
+
+#[test]
+fn last_words_are_the_last() {
+    let long = format!("{}END", "x ".repeat(2000));
+    let words = last_words(&long);
+    assert!(words.chars().count() <= 601 && words.ends_with("END"));
+}

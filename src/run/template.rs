@@ -1,0 +1,126 @@
+//! The admin's partial pod template under the generated pod: what the orchestrator generates wins
+//! where both speak of the contract, what the admin adds stays.
+
+use k8s_openapi::DeepMerge;
+use k8s_openapi::api::core::v1::{Container, NodeAffinity, PodSpec, PodTemplateSpec, SecurityContext};
+
+use super::job::CONTAINER;
+
+/// Merges the generated pod over the admin's partial template.
+///
+/// Lists with names (containers, volumes, mounts, variables) are joined; a security context that
+/// the admin writes wins field by field, because asking for more than `restricted` is what it is for.
+pub fn merge(partial: PodTemplateSpec, generated: PodTemplateSpec) -> PodTemplateSpec {
+    let PodTemplateSpec { metadata: own_metadata, spec: own_spec } = generated;
+    let mut merged = PodTemplateSpec { metadata: partial.metadata, spec: None };
+    merged.metadata.merge_from(own_metadata);
+    merged.spec = Some(merge_spec(partial.spec.unwrap_or_default(), own_spec.unwrap_or_default()));
+    merged
+}
+
+fn merge_spec(partial: PodSpec, generated: PodSpec) -> PodSpec {
+    let mut spec = generated;
+    let wanted = partial.clone();
+    let containers = std::mem::take(&mut spec.containers);
+    let mut result = PodSpec { containers: Vec::new(), ..partial };
+    let volumes = joined(result.volumes.take(), spec.volumes.take(), |volume| volume.name.clone());
+    let tolerations = joined(result.tolerations.take(), spec.tolerations.take(), |t| format!("{t:?}"));
+    let security = spec.security_context.take();
+    let affinity = spec.affinity.take();
+    result.merge_from(spec);
+    result.volumes = volumes;
+    result.tolerations = tolerations;
+    result.security_context = match (wanted.security_context, security) {
+        (Some(wanted), Some(mut own)) => {
+            own.merge_from(wanted);
+            Some(own)
+        }
+        (wanted, own) => wanted.or(own),
+    };
+    // Node affinity of the generated pod names the claim's node: it must hold beside the admin's.
+    if let Some(own) = affinity {
+        let mut combined = wanted.affinity.unwrap_or_default();
+        combined.node_affinity = both_nodes(combined.node_affinity.take(), own.node_affinity);
+        result.affinity = Some(combined);
+    }
+    result.containers = containers
+        .into_iter()
+        .map(|own| match wanted.containers.iter().find(|container| container.name == CONTAINER) {
+            Some(partial) => merge_container(partial.clone(), own),
+            None => own,
+        })
+        .collect();
+    result
+}
+
+/// A node must satisfy both required terms: the fields of ours are added to each of the admin's.
+fn both_nodes(admin: Option<NodeAffinity>, own: Option<NodeAffinity>) -> Option<NodeAffinity> {
+    let (Some(mut admin), Some(own)) = (admin.clone(), own.clone()) else { return admin.or(own) };
+    let fields = own
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()
+        .and_then(|selector| selector.node_selector_terms.first())
+        .and_then(|term| term.match_fields.clone())
+        .unwrap_or_default();
+    match &mut admin.required_during_scheduling_ignored_during_execution {
+        Some(selector) => {
+            for term in &mut selector.node_selector_terms {
+                term.match_fields.get_or_insert_default().extend(fields.clone());
+            }
+        }
+        none => *none = own.required_during_scheduling_ignored_during_execution,
+    }
+    Some(admin)
+}
+
+fn merge_container(partial: Container, generated: Container) -> Container {
+    let mut own = generated;
+    let env = joined(partial.env.clone(), own.env.take(), |variable| variable.name.clone());
+    let mounts = joined(partial.volume_mounts.clone(), own.volume_mounts.take(), |mount| mount.mount_path.clone());
+    let env_from = match (partial.env_from.clone(), own.env_from.take()) {
+        (Some(admin), Some(own)) => Some(admin.into_iter().chain(own).collect()),
+        (admin, own) => admin.or(own),
+    };
+    let security = security(partial.security_context.clone(), own.security_context.take());
+    let mut merged = partial;
+    merged.env = None;
+    merged.env_from = None;
+    merged.volume_mounts = None;
+    merged.merge_from(own);
+    merged.env = env;
+    merged.env_from = env_from;
+    merged.volume_mounts = mounts;
+    merged.security_context = security;
+    merged
+}
+
+/// The admin's security context wins; a privileged container cannot forbid escalation.
+fn security(wanted: Option<SecurityContext>, own: Option<SecurityContext>) -> Option<SecurityContext> {
+    let (Some(wanted), Some(mut own)) = (wanted.clone(), own.clone()) else { return wanted.or(own) };
+    let escalates = wanted.privileged == Some(true)
+        || wanted
+            .capabilities
+            .as_ref()
+            .and_then(|c| c.add.as_ref())
+            .is_some_and(|add| add.iter().any(|c| c.contains("SYS_ADMIN")));
+    if escalates && wanted.allow_privilege_escalation.is_none() {
+        own.allow_privilege_escalation = None;
+    }
+    if wanted.run_as_user == Some(0) && wanted.run_as_non_root.is_none() {
+        own.run_as_non_root = Some(false);
+    }
+    own.merge_from(wanted);
+    Some(own)
+}
+
+/// Both lists, the generated entry where both have one of a name.
+fn joined<T>(admin: Option<Vec<T>>, own: Option<Vec<T>>, key: impl Fn(&T) -> String) -> Option<Vec<T>> {
+    match (admin, own) {
+        (Some(admin), Some(own)) => {
+            let taken: Vec<String> = own.iter().map(&key).collect();
+            let kept = admin.into_iter().filter(|item| !taken.contains(&key(item)));
+            Some(kept.collect::<Vec<_>>().into_iter().chain(own).collect())
+        }
+        (admin, own) => admin.or(own),
+    }
+}

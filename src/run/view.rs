@@ -1,0 +1,242 @@
+//! Jobs, pods and complaints as far as they matter: what is kept in memory of each.
+
+use contract::names;
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::job::CONTAINER;
+use crate::object::ObjectName;
+
+/// What the labels of a Job or pod of ours say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The operation.
+    pub operation: String,
+    /// The volume id.
+    pub id: String,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// The class, as a label value.
+    pub class: String,
+}
+
+fn marks(metadata: &ObjectMeta) -> Marks {
+    let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned()).unwrap_or_default();
+    Marks {
+        operation: label(names::LABEL_OPERATION),
+        id: label(names::LABEL_CLAIM_UUID),
+        attempt: label(names::LABEL_ATTEMPT).parse().unwrap_or(0),
+        class: label(names::LABEL_CLASS),
+    }
+}
+
+/// How a Job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The reason of its condition; empty for success.
+    pub reason: String,
+    /// The message of its condition.
+    pub message: String,
+    /// When, in seconds since 1970.
+    pub at: i64,
+}
+
+/// A Job of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its UID.
+    pub uid: String,
+    /// What its labels say.
+    pub marks: Marks,
+    /// The recipe, as `namespace/name@hash`.
+    pub config: String,
+    /// The claim.
+    pub claim: Option<ObjectName>,
+    /// The volume that it deletes; none for runs of a claim that has no volume.
+    pub volume: Option<String>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It completed.
+    pub complete: bool,
+    /// It failed, or is about to: its pods may still be stopping.
+    pub failed: Option<Ended>,
+    /// It has ended, and with it its pods.
+    pub over: bool,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
+}
+
+impl From<&batch::Job> for Job {
+    fn from(job: &batch::Job) -> Self {
+        let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut view = Job {
+            name: ObjectName::of(&job.metadata),
+            uid: job.metadata.uid.clone().unwrap_or_default(),
+            marks: marks(&job.metadata),
+            deleting: job.metadata.deletion_timestamp.is_some(),
+            created: seconds(job.metadata.creation_timestamp.as_ref()),
+            ..Job::default()
+        };
+        if let Some(annotations) = &job.metadata.annotations {
+            view.config = annotations.get(names::JOB_CONFIG).cloned().unwrap_or_default();
+            view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
+            view.volume = annotations.get(names::JOB_VOLUME).cloned();
+        }
+        for condition in conditions.filter(|condition| condition.status == "True") {
+            match condition.type_.as_str() {
+                "Complete" => (view.complete, view.over) = (true, true),
+                "SuccessCriteriaMet" => view.complete = true,
+                kind @ ("Failed" | "FailureTarget") => {
+                    view.over |= kind == "Failed";
+                    view.failed = Some(Ended {
+                        reason: condition.reason.clone().unwrap_or_default(),
+                        message: condition.message.clone().unwrap_or_default(),
+                        at: seconds(condition.last_transition_time.as_ref()),
+                    });
+                }
+                _ => {}
+            }
+        }
+        view
+    }
+}
+
+/// How the container of a pod ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terminated {
+    /// Which container.
+    pub container: String,
+    /// Its exit code.
+    pub code: i32,
+    /// The runtime's reason, such as `OOMKilled`.
+    pub reason: String,
+    /// Its last words.
+    pub message: String,
+    /// When, in seconds since 1970.
+    pub at: i64,
+}
+
+/// A pod of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its UID.
+    pub uid: String,
+    /// What its labels say.
+    pub marks: Marks,
+    /// The name of its Job.
+    pub job: String,
+    /// Where it runs.
+    pub node: Option<String>,
+    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    pub phase: String,
+    /// Why the phase is what it is, for pods that the kubelet refused or evicted.
+    pub reason: String,
+    /// The same in words.
+    pub message: String,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Why it does not start: reason and message.
+    pub stuck: Option<(String, String)>,
+    /// Since when it does not start, in seconds since 1970.
+    pub created: i64,
+    /// How the image, or a container before it, ended.
+    pub terminated: Option<Terminated>,
+    /// A container has begun to run.
+    pub started: bool,
+}
+
+impl Pod {
+    /// No process of it can run any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+}
+
+/// Waiting reasons with which a container cannot start by itself, as the kubelet names them.
+const STUCK: &[&str] = &[
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+    "PreStartHookError",
+];
+
+impl From<&core::Pod> for Pod {
+    fn from(pod: &core::Pod) -> Self {
+        let status = pod.status.as_ref();
+        let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
+        let mut view = Pod {
+            name: ObjectName::of(&pod.metadata),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            marks: marks(&pod.metadata),
+            job: owner.map(|owner| owner.name.clone()).unwrap_or_default(),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            phase: status.and_then(|s| s.phase.clone()).unwrap_or_default(),
+            reason: status.and_then(|s| s.reason.clone()).unwrap_or_default(),
+            message: status.and_then(|s| s.message.clone()).unwrap_or_default(),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            created: seconds(pod.metadata.creation_timestamp.as_ref()),
+            ..Pod::default()
+        };
+        let Some(status) = status else { return view };
+        let scheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+        if let Some(condition) = scheduled {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            view.stuck = Some((text(&condition.reason), text(&condition.message)));
+        }
+        let init = status.init_container_statuses.iter().flatten();
+        let main = status.container_statuses.iter().flatten();
+        for container in init.chain(main) {
+            let Some(state) = &container.state else { continue };
+            if let Some(waiting) = &state.waiting
+                && let Some(reason) = waiting.reason.as_deref().filter(|reason| STUCK.contains(reason))
+            {
+                view.stuck = Some((reason.to_owned(), waiting.message.clone().unwrap_or_default()));
+            }
+            view.started |= state.running.is_some() || state.terminated.is_some();
+            // The image's own end counts most; else that of a container before it that failed.
+            if let Some(end) = &state.terminated
+                && (container.name == CONTAINER || (end.exit_code != 0 && view.terminated.is_none()))
+            {
+                view.terminated = Some(Terminated {
+                    container: container.name.clone(),
+                    code: end.exit_code,
+                    reason: end.reason.clone().unwrap_or_default(),
+                    message: end.message.clone().unwrap_or_default(),
+                    at: seconds(end.finished_at.as_ref()),
+                });
+            }
+        }
+        view
+    }
+}
+
+/// A warning that Kubernetes wrote on a Job or pod, kept while it is fresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// UID of the Job or pod.
+    pub about: String,
+    /// Such as `FailedCreate` or `FailedMount`.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+    /// When last, in seconds since 1970.
+    pub at: i64,
+}
+
+/// Seconds since 1970 of an API time, 0 without one.
+pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> i64 {
+    time.map_or(0, |time| time.0.as_second())
+}

@@ -1,0 +1,89 @@
+//! Whether a node reaches a volume: the node selector of a PersistentVolume against labels.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement};
+
+/// Whether labels satisfy a selector. Its terms are alternatives; each must hold whole. Fields of
+/// nodes are unknown to volumes, so a term with fields cannot be satisfied, as in Kubernetes.
+pub fn matches(selector: &NodeSelector, labels: &BTreeMap<String, String>) -> bool {
+    selector.node_selector_terms.iter().any(|term| {
+        let expressions = term.match_expressions.as_deref().unwrap_or_default();
+        let fields = term.match_fields.as_deref().unwrap_or_default();
+        !expressions.is_empty() && fields.is_empty() && expressions.iter().all(|expression| holds(expression, labels))
+    })
+}
+
+fn holds(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+    let value = labels.get(&requirement.key);
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let compared = |order: fn(&i64, &i64) -> bool| {
+        let bound = values.first().and_then(|bound| bound.parse().ok());
+        value.and_then(|value| value.parse().ok()).zip(bound).is_some_and(|(value, bound)| order(&value, &bound))
+    };
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(|value| values.contains(value)),
+        "NotIn" => value.is_none_or(|value| !values.contains(value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compared(i64::gt),
+        "Lt" => compared(i64::lt),
+        _ => false,
+    }
+}
+
+/// The one host name that a selector asks for, if it asks for exactly one.
+pub fn only_host(selector: &NodeSelector) -> Option<&str> {
+    let [term] = selector.node_selector_terms.as_slice() else { return None };
+    let hosts =
+        term.match_expressions.iter().flatten().find(|e| e.key == contract::names::HOSTNAME && e.operator == "In")?;
+    match hosts.values.as_deref()? {
+        [host] => Some(host),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
+    fn selector(requirements: &[(&str, &str, &[&str])]) -> NodeSelector {
+        let expressions = requirements
+            .iter()
+            .map(|(key, operator, values)| NodeSelectorRequirement {
+                key: (*key).into(),
+                operator: (*operator).into(),
+                values: Some(values.iter().map(|v| (*v).into()).collect()),
+            })
+            .collect();
+        NodeSelector {
+            node_selector_terms: vec![NodeSelectorTerm { match_expressions: Some(expressions), match_fields: None }],
+        }
+    }
+
+    #[test]
+    fn operators() {
+        let labels = [("zone".to_owned(), "a".to_owned()), ("size".to_owned(), "7".to_owned())].into();
+        for (key, operator, values, expected) in [
+            ("zone", "In", &["a", "b"][..], true),
+            ("zone", "In", &["b"], false),
+            ("zone", "NotIn", &["b"], true),
+            ("rack", "NotIn", &["b"], true),
+            ("zone", "Exists", &[], true),
+            ("rack", "DoesNotExist", &[], true),
+            ("size", "Gt", &["6"], true),
+            ("size", "Lt", &["6"], false),
+            ("zone", "Gt", &["6"], false),
+            ("zone", "Nonsense", &["a"], false),
+        ] {
+            assert_eq!(
+                matches(&selector(&[(key, operator, values)]), &labels),
+                expected,
+                "{key} {operator} {values:?}"
+            );
+        }
+        assert!(!matches(&NodeSelector::default(), &labels));
+        assert_eq!(only_host(&selector(&[("kubernetes.io/hostname", "In", &["n1"])])), Some("n1"));
+    }
+}

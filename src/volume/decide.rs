@@ -1,0 +1,192 @@
+//! What is done next for a volume: a pure function of what was observed and of the time.
+//!
+//! The first row that holds is taken.
+//!
+//! | # | the volume | and | step |
+//! |---|---|---|---|
+//! | 1 | is not ours | | nothing |
+//! | 2 | belongs to a claim that lives | its policy is not Delete, and it is held | [`Step::Unhold`] |
+//! | 3 | belongs to a claim that lives | its policy is Delete, it is adopted, and not held | [`Step::Hold`] |
+//! | 4 | belongs to a claim that lives | | nothing: the claim decides |
+//! | 5 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
+//! | 6 | is released, policy not Delete | it is held | [`Step::Unhold`] |
+//! | 7 | is released | an admin lets go of it | [`Step::Remove`] |
+//! | 8 | is released | how it was made is not known | nothing, and told |
+//! | 9 | is released | a provision pod of its claim may still run | wait for its end |
+//! | 10 | is released | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::Remove`] |
+
+use contract::exit::Failure;
+use contract::names::{self, reason};
+use contract::request::Operation;
+
+use super::Volume;
+use crate::claim::LastFailure;
+use crate::claim::decide::{Tell, pause};
+use crate::config::Recipe;
+use crate::run::state::RunState;
+
+/// What is known of the claim that a volume refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimState {
+    /// It refers to none, or is only reserved.
+    None,
+    /// It is there, with the UID that the volume knows.
+    Alive,
+    /// It is there, and bound to another volume.
+    Elsewhere,
+    /// The cache does not have it.
+    Missing,
+    /// The API does not have it.
+    Gone,
+}
+
+/// All that the decision rests on.
+#[derive(Clone, Debug)]
+pub struct Observed<'a> {
+    /// The volume.
+    pub volume: &'a Volume,
+    /// It is of this orchestrator.
+    pub ours: bool,
+    /// Its claim.
+    pub claim: ClaimState,
+    /// How it was made, from its provenance, or why that cannot be read.
+    pub recipe: Result<&'a Recipe, String>,
+    /// A pod of a provision run for it may still be running.
+    pub pods_alive: bool,
+    /// The delete run.
+    pub run: RunState,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing; the next event decides again.
+    Nothing,
+    /// Put the finalizer on.
+    Hold,
+    /// Take the finalizer off; the storage stays.
+    Unhold,
+    /// Ask the API, not the cache, whether the claim is gone, and decide again.
+    ConfirmClaimGone,
+    /// Create the Job of a delete run.
+    StartDelete {
+        /// Its number, from 1.
+        attempt: u32,
+    },
+    /// Remember that a delete run failed, and tell.
+    RecordFailure(LastFailure),
+    /// Delete the volume and take the finalizer off: its storage is gone.
+    Remove,
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What to do.
+    pub step: Step,
+    /// What to say on the volume.
+    pub tell: Option<Tell>,
+    /// When to decide again if nothing happens, in seconds since 1970.
+    pub wake_at: Option<i64>,
+}
+
+impl From<Step> for Decision {
+    fn from(step: Step) -> Self {
+        Decision { step, tell: None, wake_at: None }
+    }
+}
+
+fn saying(step: Step, reason: &'static str, message: impl Into<String>) -> Decision {
+    Decision { step, tell: Some(Tell { warning: true, reason, message: message.into() }), wake_at: None }
+}
+
+/// The number of the delete run that is due or under way.
+pub fn attempt(volume: &Volume) -> u32 {
+    volume
+        .last_failure
+        .as_ref()
+        .filter(|failure| failure.operation == Operation::Delete)
+        .map_or(1, |failure| failure.attempt + 1)
+}
+
+/// The next step for a volume. `now` is in seconds since 1970.
+pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
+    let volume = o.volume;
+    if !o.ours {
+        return Step::Nothing.into();
+    }
+    let deletes = volume.reclaim_policy == "Delete";
+    match o.claim {
+        ClaimState::None => return Step::Nothing.into(),
+        ClaimState::Alive if !deletes && volume.is_held() => return Step::Unhold.into(),
+        ClaimState::Alive if deletes && !volume.is_held() && volume.provenance.is_some() && !volume.deleting => {
+            return Step::Hold.into();
+        }
+        ClaimState::Alive => return Step::Nothing.into(),
+        ClaimState::Missing => return Step::ConfirmClaimGone.into(),
+        ClaimState::Gone | ClaimState::Elsewhere => {}
+    }
+    if !deletes {
+        return if volume.is_held() { Step::Unhold.into() } else { Step::Nothing.into() };
+    }
+    if volume.abandoned {
+        return saying(Step::Remove, reason::VOLUME_FAILED_DELETE, "let go by annotation; its storage was not deleted");
+    }
+    let recipe = match &o.recipe {
+        Ok(recipe) => *recipe,
+        Err(why) => {
+            return saying(
+                Step::Nothing,
+                reason::VOLUME_FAILED_DELETE,
+                format!(
+                    "the storage cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
+                    names::ABANDON,
+                    names::ABANDON_YES
+                ),
+            );
+        }
+    };
+    if o.pods_alive {
+        return Step::Nothing.into();
+    }
+    deleting(o, recipe, now)
+}
+
+/// Row 10.
+fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
+    let volume = o.volume;
+    let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    let attempt = attempt(volume);
+    match &o.run {
+        RunState::Absent => {
+            let due = last.map_or(now, |failure| failure.at + pause(recipe, failure.attempt));
+            if now < due {
+                return Decision { wake_at: Some(due), ..Step::Nothing.into() };
+            }
+            Step::StartDelete { attempt }.into()
+        }
+        RunState::Running => Step::Nothing.into(),
+        RunState::Stuck { cause, .. } => {
+            saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
+        }
+        RunState::Succeeded => Step::Remove.into(),
+        RunState::Failed { settled: false, .. } => Step::Nothing.into(),
+        RunState::Failed { cause, at, .. } => {
+            let failure = LastFailure {
+                operation: Operation::Delete,
+                attempt,
+                at: (*at).max(now - 60),
+                kind: Failure::Retry,
+                reason: cause.reason.clone(),
+                message: cause.message.clone(),
+            };
+            let message =
+                format!("delete run {attempt} failed: {}; next try in {} s", cause.message, pause(recipe, attempt));
+            saying(Step::RecordFailure(failure), reason::VOLUME_FAILED_DELETE, message)
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

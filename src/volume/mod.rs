@@ -1,0 +1,148 @@
+//! Volumes: what is kept of each PersistentVolume ([`Volume`]), how it was made ([`Provenance`]),
+//! and the decision about one whose claim is gone ([`decide`]).
+
+pub mod affinity;
+pub mod decide;
+pub mod request;
+
+use contract::{names, quantity, volume as contract_volume};
+use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume};
+
+use crate::claim::LastFailure;
+use crate::config::record::Record;
+use crate::object::ObjectName;
+
+/// How a volume was made: all that its delete run needs, when claim, class and config are gone.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Provenance {
+    /// The recipe.
+    #[serde(flatten)]
+    pub record: Record,
+    /// The node where it was made, if that matters for its deletion.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+}
+
+/// The claim that a volume refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reference {
+    /// The claim's name.
+    pub name: ObjectName,
+    /// Its UID; empty while the volume is only reserved.
+    pub uid: String,
+}
+
+/// A PersistentVolume, as far as it matters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The version that was seen.
+    pub resource_version: String,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// All finalizers on it.
+    pub finalizers: Vec<String>,
+    /// The orchestrator instance on its label.
+    pub instance: Option<String>,
+    /// Who provisioned it, by the field's annotation.
+    pub provisioned_by: Option<String>,
+    /// Who claims it, by our annotation.
+    pub claim_uuid: Option<String>,
+    /// What every later run gets as `CLAIM_UUID`.
+    pub volume_id: Option<String>,
+    /// How it was made, as it stands on it; written by the orchestrator alone.
+    pub provenance: Option<String>,
+    /// Why it is not bound.
+    pub quarantine: Option<String>,
+    /// What the last failed delete run said.
+    pub last_failure: Option<LastFailure>,
+    /// An admin lets go of it.
+    pub abandoned: bool,
+    /// Its phase.
+    pub phase: String,
+    /// `Delete`, `Retain` or `Recycle`.
+    pub reclaim_policy: String,
+    /// Its class.
+    pub class: String,
+    /// Its size in bytes, or why it cannot be read.
+    pub size: Result<u64, String>,
+    /// Its access modes.
+    pub access_modes: Vec<String>,
+    /// `Filesystem` or `Block`.
+    pub volume_mode: String,
+    /// The claim that it refers to.
+    pub claim_ref: Option<Reference>,
+    /// The kind of its source.
+    pub source: Option<&'static str>,
+    /// The path on a node, for `hostPath` and `local`.
+    pub path: Option<String>,
+    /// The nodes that reach it.
+    pub affinity: Option<Box<NodeSelector>>,
+}
+
+impl Volume {
+    /// Our finalizer is on it.
+    pub fn is_held(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER)
+    }
+
+    /// It was made for this orchestrator.
+    pub fn is_of(&self, identity: &crate::config::classes::Identity) -> bool {
+        let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
+        let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
+        instance && (ours || (self.instance.is_some() && self.claim_uuid.is_some()))
+    }
+
+    /// The id that its runs get.
+    pub fn id(&self) -> Option<&str> {
+        self.volume_id.as_deref().or(self.claim_uuid.as_deref())
+    }
+}
+
+impl From<&PersistentVolume> for Volume {
+    fn from(volume: &PersistentVolume) -> Self {
+        let metadata = &volume.metadata;
+        let annotation = |key: &str| metadata.annotations.as_ref().and_then(|a| a.get(key).cloned());
+        let spec = volume.spec.clone().unwrap_or_default();
+        let size = match spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")) {
+            Some(size) => quantity::bytes(&size.0).map_err(|error| error.to_string()),
+            None => Err("the volume has no size".into()),
+        };
+        let path =
+            spec.host_path.as_ref().map(|s| s.path.clone()).or_else(|| spec.local.as_ref().map(|s| s.path.clone()));
+        Volume {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
+            provisioned_by: annotation(names::PROVISIONED_BY),
+            claim_uuid: annotation(names::CLAIM_UUID),
+            volume_id: annotation(names::VOLUME_ID),
+            provenance: annotation(names::PROVENANCE),
+            quarantine: annotation(names::QUARANTINE),
+            last_failure: annotation(names::FAILURE).and_then(|text| serde_json::from_str(&text).ok()),
+            abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
+            phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
+            reclaim_policy: spec.persistent_volume_reclaim_policy.clone().unwrap_or_else(|| "Retain".into()),
+            class: spec.storage_class_name.clone().unwrap_or_default(),
+            size,
+            access_modes: spec.access_modes.clone().unwrap_or_default(),
+            volume_mode: spec.volume_mode.clone().unwrap_or_else(|| "Filesystem".into()),
+            claim_ref: spec.claim_ref.as_ref().map(|reference| Reference {
+                name: ObjectName::new(
+                    reference.namespace.clone().unwrap_or_default(),
+                    reference.name.clone().unwrap_or_default(),
+                ),
+                uid: reference.uid.clone().unwrap_or_default(),
+            }),
+            source: contract_volume::source_kind(&spec),
+            path,
+            affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
+        }
+    }
+}

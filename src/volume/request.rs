@@ -1,0 +1,47 @@
+//! What an image is asked when a volume's storage is to go.
+
+use contract::request::{ClaimRef, Operation, Request};
+
+use super::{Provenance, Volume};
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+
+/// The request of a delete run, from what the volume itself records. `source` is the volume's spec
+/// as JSON; `ts` when the attempt began.
+pub fn request(
+    volume: &Volume,
+    provenance: &Provenance,
+    recipe: &Recipe,
+    identity: &Identity,
+    kube_api: &str,
+    run: (u32, String),
+    source: String,
+) -> Request {
+    let reference = volume.claim_ref.clone().unwrap_or_default();
+    Request {
+        operation: Operation::Delete,
+        claim_uuid: volume.id().unwrap_or_default().to_owned(),
+        provision_ts: run.1,
+        attempt: run.0,
+        pv_name: volume.name.clone(),
+        claim: ClaimRef { namespace: reference.name.namespace, name: reference.name.name, uid: reference.uid },
+        storage_class: volume.class.clone(),
+        size_bytes: volume.size.clone().unwrap_or_default(),
+        access_modes: volume.access_modes.clone(),
+        volume_mode: volume.volume_mode.clone(),
+        mount_options: recipe.mount_options.clone(),
+        reclaim_policy: volume.reclaim_policy.clone(),
+        fs_type: recipe.fs_type.clone(),
+        username: String::new(),
+        user_groups: Vec::new(),
+        service_account: recipe.service_account.clone().unwrap_or_default(),
+        kube_api: kube_api.to_owned(),
+        node_name: provenance.node.clone(),
+        topology: Default::default(),
+        provisioner: identity.provisioner.clone(),
+        instance: identity.instance.clone(),
+        volume_source: source,
+        claim_metadata: Default::default(),
+        parameters: recipe.parameters.clone(),
+    }
+}
