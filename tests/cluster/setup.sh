@@ -4,7 +4,7 @@
 # on stdout is the directory that holds what was built.
 #
 #   setup.sh                     everything a whole cluster needs
-#   setup.sh --control-plane     only what etcd and kube-apiserver need
+#   setup.sh --control-plane     only what a cluster without nodes needs
 #
 # FLEX_CACHE names the cache directory; the default is $XDG_CACHE_HOME/flex-provisioner, else ~/.cache/flex-provisioner.
 set -euo pipefail
@@ -28,6 +28,9 @@ required() {
 etcd etcd-server
 setpriv util-linux
 setsid util-linux
+nsenter util-linux
+unshare util-linux
+ip iproute2
 LIST
     if [[ $scope == control-plane ]]; then return; fi
     cat <<'LIST'
@@ -38,10 +41,6 @@ runc runc
 /usr/lib/cni/bridge containernetworking-plugins
 nft nftables
 conntrack conntrack
-ip iproute2
-nsenter util-linux
-unshare util-linux
-mount mount
 /bin/busybox busybox-static
 LIST
 }

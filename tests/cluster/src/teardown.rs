@@ -33,7 +33,6 @@ pub(crate) fn take_down(name: &str, keep_logs: bool) -> Result<()> {
             stop_shims(&state)?;
             remove_runtime_leftovers(&state);
         }
-        unmount_below(&state.root)?;
         if let Some(network) = &state.network {
             network.remove();
         }
@@ -160,24 +159,24 @@ fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(points.map(|point| PathBuf::from(point.replace("\\040", " "))).filter(|point| point.starts_with(dir)).collect())
 }
 
-fn remove_root(root: &Path, keep_logs: bool) -> Result<()> {
+/// Removes a directory of ours with everything in it, but not what is mounted there; leaves others alone.
+pub(crate) fn remove_root(root: &Path, keep_logs: bool) -> Result<()> {
     if !root.join(MARK).exists() {
         return Ok(());
     }
-    if !keep_logs {
-        return remove_all(root);
-    }
+    unmount_below(root)?;
+    // The mark goes last: if something cannot be removed, the rest is still known as ours.
     for entry in entries(root) {
         let name = entry.file_name().unwrap_or_default();
-        if name == MARK || name == "logs" {
+        if name == MARK || (keep_logs && name == "logs") {
             continue;
         }
         if entry.is_dir() { remove_all(&entry)? } else { fs::remove_file(&entry)? }
     }
-    Ok(())
+    if keep_logs { Ok(()) } else { remove_all(root) }
 }
 
-fn remove_all(dir: &Path) -> Result<()> {
+pub(crate) fn remove_all(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -148,7 +148,9 @@ impl Whole {
         if taken && !root.join(teardown::MARK).exists() {
             bail!("{} holds something else; give an empty or new directory with --dir", root.display());
         }
-        let _ = fs::remove_dir_all(&root);
+        teardown::remove_root(&root, false)?;
+        let etcd_data = fast_dir().join(format!("flex-cluster-{}-etcd", self.name));
+        teardown::remove_all(&etcd_data)?;
         fs::create_dir_all(root.join("logs")).with_context(|| format!("create {}", root.display()))?;
         fs::write(root.join(teardown::MARK), "A cluster of flex-cluster; removed by flex-cluster down.\n")?;
         let network = Network::choose(run.join("netns"))?;
@@ -157,7 +159,7 @@ impl Whole {
             root,
             kubernetes: cache.kubernetes(),
             api: (network.node(), 6443).into(),
-            etcd_data: fast_dir().join(format!("flex-cluster-{}-etcd", self.name)),
+            etcd_data,
             network: Some(network),
             node: self.nodes.then(|| format!("{}-node", self.name)),
             limits: self.limits,
