@@ -20,7 +20,7 @@ check() {
         '' | -* | *[!0-9a-f-]*) fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done" ;;
     esac
     case $base/ in
-        */../* | */./*) fail config "base-path is \`$base\`: write it without . and .." ;;
+        */../* | */./* | *//*) fail config "base-path is \`$base\`: write it without ., .. and a slash at its end" ;;
         /?*) ;;
         *) fail config "base-path is \`$base\`: it must be an absolute path on the node" ;;
     esac
@@ -43,19 +43,19 @@ provision() {
         free=$((${space% *} * ${space#* }))
         [ "$free" -ge "$SIZE_BYTES" ] ||
             fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $SIZE_BYTES asked for"
-        mkdir "$volume" || fail retry "$volume cannot be made on node ${POD_NODE:-?}"
+        why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # After the mkdir and not by it: a run that died in between must not leave another mode behind.
-    chmod "$mode" "$volume" || fail retry "$volume cannot be given the mode $mode on node ${POD_NODE:-?}"
+    why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     exec flex-pv create --local "$volume"
 }
 
 delete() {
     # Renamed first, so that a run that dies half-way leaves something that can only be rubbish.
     if [ -e "$volume" ]; then
-        mv "$volume" "$rubbish" || fail retry "$volume cannot be renamed on node ${POD_NODE:-?}"
+        why=$(mv "$volume" "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
-    rm -rf "$rubbish" || fail retry "$rubbish cannot be removed on node ${POD_NODE:-?}"
+    why=$(rm -rf "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
 }
 
 check

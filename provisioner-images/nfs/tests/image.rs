@@ -3,6 +3,8 @@
 
 #[path = "image/delete.rs"]
 mod delete;
+#[path = "image/killed.rs"]
+mod killed;
 #[path = "image/provision.rs"]
 mod provision;
 #[path = "image/refusal.rs"]

@@ -1,8 +1,13 @@
 //! Runs the image's program as the flex provisioner would, with `--dry-run` in place of a cluster.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ganesha::Ganesha;
 
@@ -22,14 +27,14 @@ pub struct Ended {
     pub last_words: String,
 }
 
-/// The environment of a run.
+/// The environment of a run, and the program.
 #[derive(Clone)]
-pub struct Run(BTreeMap<String, String>);
+pub struct Run(BTreeMap<String, String>, Arc<Stage>);
 
 impl Run {
     /// A run for a volume on a server.
     pub fn new(server: &Ganesha, id: &str) -> Self {
-        Self(BTreeMap::new())
+        Self(BTreeMap::new(), Arc::new(Stage::new()))
             .with("CLAIM_UUID", id)
             .with("PV_NAME", &format!("pvc-{id}"))
             .with("PVC_UID", id)
@@ -89,35 +94,67 @@ impl Run {
         self.clone().with("VOLUME_SOURCE", &source).delete()
     }
 
+    /// A provision run that is killed after a while; false if it had ended by then.
+    pub fn provision_killed_after(&self, time: Duration) -> bool {
+        self.clone().with("OPERATION", "provision").killed_after(time)
+    }
+
+    /// A delete run that is killed after a while; false if it had ended by then.
+    pub fn delete_killed_after(&self, time: Duration) -> bool {
+        self.clone().with("OPERATION", "delete").killed_after(time)
+    }
+
+    fn killed_after(self, time: Duration) -> bool {
+        let mut process = self.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(time);
+        let alive = process.try_wait().unwrap().is_none();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        alive
+    }
+
     fn end(self) -> Ended {
-        let folder = tempfile::tempdir().unwrap();
-        // The program runs as the image's own user, who has no rights on this machine's disk.
-        let log = folder.path().join("log");
-        let program = folder.path().join("nfs-provisioner");
-        // By another process: a file that this one holds open for writing, even in a child that a
-        // parallel test forks just now, could not be run.
-        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_nfs-provisioner")).arg(&program).status().unwrap();
-        assert!(copied.success());
-        std::fs::write(&log, "").unwrap();
-        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-        for path in [folder.path(), log.as_path(), program.as_path()] {
-            std::fs::set_permissions(path, std::clone::Clone::clone(&everyone)).unwrap();
-        }
-        let output = Command::new(&program)
-            .arg("--dry-run")
-            .env_clear()
-            .envs(&self.0)
-            .env("FLEX_TERMINATION_LOG", &log)
-            .uid(65532)
-            .gid(65532)
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        fs::write(self.1.log(), "").unwrap();
+        let output = self.command().output().unwrap();
         Ended {
             code: output.status.code().expect("ended by a signal"),
             out: String::from_utf8(output.stdout).unwrap(),
-            last_words: std::fs::read_to_string(&log).unwrap(),
+            last_words: fs::read_to_string(self.1.log()).unwrap(),
         }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.1.program());
+        command.arg("--dry-run").env_clear().envs(&self.0).env("FLEX_TERMINATION_LOG", self.1.log());
+        command.uid(65532).gid(65532).current_dir("/").stdin(Stdio::null());
+        command
+    }
+}
+
+/// A copy of the program, and a place for its last words, that the image's own user can use: that
+/// user has no rights on this machine's disk.
+struct Stage(tempfile::TempDir);
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Self(tempfile::tempdir().unwrap());
+        // By another process: a file that this one holds open for writing, even in a child that a
+        // parallel test forks just now, could not be run.
+        let copied =
+            Command::new("cp").arg(env!("CARGO_BIN_EXE_nfs-provisioner")).arg(stage.program()).status().unwrap();
+        assert!(copied.success());
+        fs::write(stage.log(), "").unwrap();
+        for path in [stage.0.path(), &stage.log(), &stage.program()] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        stage
+    }
+
+    fn program(&self) -> PathBuf {
+        self.0.path().join("nfs-provisioner")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.path().join("log")
     }
 }

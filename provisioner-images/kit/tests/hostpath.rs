@@ -1,0 +1,200 @@
+//! The script of the image `hostpath`, run by busybox as in the image, with the real `flex-pv`.
+
+#[path = "flex_pv/api.rs"]
+#[allow(dead_code)]
+mod api;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use api::{Api, Reply, path_text};
+
+const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+
+/// A node's directory, and a PATH with nothing but busybox and flex-pv.
+struct Node {
+    folder: tempfile::TempDir,
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../hostpath/provision.sh")
+}
+
+#[derive(Debug)]
+struct Ended {
+    code: i32,
+    last_words: String,
+}
+
+impl Node {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        fs::create_dir(folder.path().join("base")).unwrap();
+        let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
+        let busybox = busybox.expect("busybox is missing: install busybox-static");
+        for name in ["sh", "stat", "mkdir", "chmod", "mv", "rm", "id"] {
+            symlink(busybox, bin.join(name)).unwrap();
+        }
+        // A copy, as other users may not reach the folder of the build; made by another process, so that
+        // no child that a parallel test forks just now holds it open for writing.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_flex-pv")).arg(bin.join("flex-pv")).status().unwrap();
+        assert!(copied.success());
+        Self { folder }
+    }
+
+    fn base(&self) -> PathBuf {
+        self.folder.path().join("base")
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(self.base()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn run(&self, operation: &str, kubeconfig: &str, extra: &[(&str, &str)]) -> Ended {
+        self.end(&mut self.command(operation, kubeconfig, extra))
+    }
+
+    fn end(&self, command: &mut Command) -> Ended {
+        let log = self.folder.path().join("log");
+        fs::write(&log, "").unwrap();
+        let status = command.status().unwrap();
+        Ended { code: status.code().unwrap(), last_words: fs::read_to_string(&log).unwrap() }
+    }
+
+    fn command(&self, operation: &str, kubeconfig: &str, extra: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(self.folder.path().join("bin/sh"));
+        command
+            .arg(script())
+            .env_clear()
+            .env("PATH", self.folder.path().join("bin"))
+            .env("FLEX_TERMINATION_LOG", self.folder.path().join("log"))
+            .env("KUBECONFIG", kubeconfig)
+            .env("BASE_PATH", self.base())
+            .envs([("OPERATION", operation), ("CLAIM_UUID", ID), ("PV_NAME", "pvc-1"), ("POD_NODE", "node-1")])
+            .envs([("STORAGE_CLASS", "hostpath"), ("SIZE_BYTES", "1048576"), ("PVC_UID", ID)])
+            .envs(extra.iter().copied())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+}
+
+#[test]
+fn a_directory_is_made_once_and_becomes_a_local_volume() {
+    let node = Node::new();
+    let api = Api::start(vec![Reply::Echo, Reply::Echo]);
+    assert_eq!(node.run("provision", &api.kubeconfig(), &[("MODE", "2770")]).code, 0);
+    let volume = node.base().join(ID);
+    assert_eq!(fs::metadata(&volume).unwrap().permissions().mode() & 0o7777, 0o2770);
+    assert_eq!(api.posted()["spec"]["local"]["path"], path_text(volume.clone()));
+    let terms = &api.posted()["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+    assert_eq!(terms[0]["matchExpressions"][0]["values"][0], "node-1");
+
+    fs::write(volume.join("kept"), "x").unwrap();
+    // A second run needs no room: the volume is there.
+    let ended = node.run("provision", &api.kubeconfig(), &[("SIZE_BYTES", "9000000000000000000")]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(volume.join("kept").exists());
+    assert_eq!(node.names(), [ID]);
+}
+
+#[test]
+fn a_delete_removes_the_volume_and_nothing_else() {
+    let node = Node::new();
+    let (volume, rubbish) = (node.base().join(ID), node.base().join(format!(".deleting-{ID}")));
+    let outside = node.base().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("precious"), "x").unwrap();
+    // Also what an earlier delete left when it died.
+    for folder in [&volume, &rubbish] {
+        fs::create_dir_all(folder.join("deep/er")).unwrap();
+        fs::write(folder.join("deep/er/a file"), "x").unwrap();
+        symlink(&outside, folder.join("link")).unwrap();
+    }
+    for _ in 0..2 {
+        let ended = node.run("delete", "", &[]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(node.names(), ["outside"]);
+        assert!(outside.join("precious").exists());
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let node = Node::new();
+    let file = node.folder.path().join("log");
+    for (operation, name, value, code, says) in [
+        ("provision", "VOLUME_MODE", "Block", 65, "volumeMode Block"),
+        ("provision", "SIZE_BYTES", "9000000000000000000", 69, "bytes free on node node-1"),
+        ("provision", "MODE", "rwx", 78, "octal"),
+        ("provision", "MODE", "0777 /etc", 78, "octal"),
+        ("provision", "BASE_PATH", "/nonexistent", 78, "pod-template"),
+        ("delete", "BASE_PATH", "/nonexistent", 78, "pod-template"),
+        ("delete", "BASE_PATH", "relative", 78, "absolute"),
+        ("delete", "BASE_PATH", "/", 78, "without"),
+        ("delete", "BASE_PATH", "/tmp/../etc", 78, "without"),
+        ("delete", "BASE_PATH", file.to_str().unwrap(), 78, "pod-template"),
+        ("delete", "CLAIM_UUID", "", 65, "not the UUID"),
+        ("delete", "CLAIM_UUID", "..", 65, "not the UUID"),
+        ("delete", "CLAIM_UUID", "../base", 65, "not the UUID"),
+        ("delete", "CLAIM_UUID", "a b", 65, "not the UUID"),
+        ("delete", "CLAIM_UUID", "$(id)", 65, "not the UUID"),
+        ("expand", "MODE", "0777", 65, "provision and delete"),
+    ] {
+        let ended = node.run(operation, "", &[(name, value)]);
+        assert_eq!(ended.code, code, "{operation} {name}={value}: {ended:?}");
+        assert!(ended.last_words.contains(says), "{operation} {name}={value}: {ended:?}");
+        assert!(node.names().is_empty(), "{operation} {name}={value}");
+    }
+}
+
+#[test]
+fn a_link_in_the_volume_s_place_is_left_alone() {
+    let node = Node::new();
+    let outside = node.folder.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    symlink(&outside, node.base().join(ID)).unwrap();
+    for operation in ["provision", "delete"] {
+        assert_eq!(node.run(operation, "", &[]).code, 65);
+    }
+    assert!(outside.is_dir());
+    assert_eq!(node.names(), [ID]);
+}
+
+#[test]
+fn what_the_node_says_reaches_the_claim() {
+    let node = Node::new();
+    // A file in the volume's place: it cannot become a directory.
+    fs::write(node.base().join(ID), "x").unwrap();
+    let ended = node.run("provision", "", &[]);
+    assert_eq!(ended.code, 75, "{ended:?}");
+    assert!(ended.last_words.contains("node-1") && ended.last_words.contains("File exists"), "{ended:?}");
+}
+
+#[test]
+fn a_base_path_without_rights_names_the_key_that_helps() {
+    let node = Node::new();
+    for path in [node.folder.path(), &node.base()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let command = node.command("provision", "", &[]);
+    // The script's text, because the image's own user may not reach the folder of the sources.
+    let script = fs::read_to_string(script()).unwrap();
+    let mut unprivileged = Command::new(command.get_program());
+    unprivileged.arg("-c").arg(script).env_clear();
+    unprivileged.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let log = node.folder.path().join("log");
+    fs::write(&log, "").unwrap();
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o666)).unwrap();
+    let ended = node.end(unprivileged.uid(65532).gid(65532).stdin(Stdio::null()));
+    assert_eq!(ended.code, 78, "{ended:?}");
+    assert!(ended.last_words.contains("run-as-user: \"0\""), "{ended:?}");
+}

@@ -1,0 +1,36 @@
+//! Runs that are killed at any moment: whatever they left, the next run copes with it.
+
+use std::fs;
+use std::time::Duration;
+
+use ganesha::{Ganesha, Options};
+
+use crate::run::{ONE, Run};
+
+#[test]
+fn after_any_death_a_volume_can_be_finished_and_deleted() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    let mut died = 0;
+    for step in 0..40 {
+        // In steps of half a millisecond: a whole run takes about ten.
+        died += usize::from(run.provision_killed_after(Duration::from_micros(500 * step)));
+        if step % 2 == 0 {
+            let ended = run.provision();
+            assert_eq!(ended.code, 0, "step {step}: {ended:?}");
+            fs::write(server.directory().join(run.directory()).join("file"), "x").unwrap();
+            died += usize::from(run.delete_killed_after(Duration::from_micros(500 * step)));
+        }
+        let ended = run.delete_patiently();
+        assert_eq!(ended.code, 0, "step {step}: {ended:?}");
+        let left: Vec<_> = fs::read_dir(server.directory())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .filter(|name| name != ".flex-provisioner")
+            .collect();
+        assert!(left.is_empty(), "step {step}: {left:?}");
+        let records = fs::read_dir(server.directory().join(".flex-provisioner")).map_or(0, Iterator::count);
+        assert_eq!(records, 0, "step {step}");
+    }
+    assert!(died > 10, "only {died} runs were killed before their end: the steps are too long");
+}
