@@ -16,18 +16,21 @@ cd "$root"
 
 say() { printf '%s\n' "$*" >&2; }
 
-# Names, and what each is made of: the cargo package, its binary, the Dockerfile.
-# An image whose package does not exist yet is passed over.
-all=(hostpath nfs cinder csi flex-provisioner)
+# The orchestrator, and every folder here with a Dockerfile. A folder with a Cargo.toml is a program; one
+# without is a script, which gets a shell and flex-pv.
+orchestrator=flex-provisioner
+dockerfile() { if [[ $1 == "$orchestrator" ]]; then echo deploy/Dockerfile; else echo "provisioner-images/$1/Dockerfile"; fi; }
+is_script() { [[ $1 != "$orchestrator" && ! -f provisioner-images/$1/Cargo.toml ]]; }
 package() {
-    case $1 in
-        hostpath) echo kit ;;
-        flex-provisioner) echo flex-provisioner ;;
-        *) echo "$1-provisioner" ;;
-    esac
+    if [[ $1 == "$orchestrator" ]]; then
+        echo "$orchestrator"
+    elif is_script "$1"; then
+        echo kit
+    else
+        sed -n 's/^name = "\(.*\)"$/\1/p' "provisioner-images/$1/Cargo.toml" | head -1
+    fi
 }
-binary() { if [[ $1 == hostpath ]]; then echo flex-pv; else package "$1"; fi; }
-dockerfile() { if [[ $1 == flex-provisioner ]]; then echo deploy/Dockerfile; else echo "provisioner-images/$1/Dockerfile"; fi; }
+binary() { if is_script "$1"; then echo flex-pv; else package "$1"; fi; }
 
 need() { # PROGRAM PACKAGE
     command -v "$1" >/dev/null && return
@@ -37,7 +40,7 @@ need() { # PROGRAM PACKAGE
 
 # A program that needs a shared library would not start in an image FROM scratch.
 assert_static() {
-    if readelf --program-headers "$1" | grep -q INTERP; then
+    if [[ $(readelf --program-headers "$1") == *INTERP* ]]; then
         say "$1 is not static: build it with the flags of .cargo/config.toml"
         exit 1
     fi
@@ -60,10 +63,10 @@ busybox_root() { # DIRECTORY
 context() { # NAME DIRECTORY
     assert_static "$release/$(binary "$1")"
     install -m 0755 "$release/$(binary "$1")" "$2/$(binary "$1")"
-    if [[ $1 == hostpath ]]; then
+    if is_script "$1"; then
         assert_static /bin/busybox
         busybox_root "$2/root"
-        install -m 0755 provisioner-images/hostpath/provision.sh "$2/provision.sh"
+        install -m 0755 "provisioner-images/$1/provision.sh" "$2/provision.sh"
     fi
 }
 
@@ -106,23 +109,20 @@ for argument in "$@"; do
         *) wanted+=("$argument") ;;
     esac
 done
-[[ ${#wanted[@]} -gt 0 ]] || wanted=("${all[@]}")
-
-packages=$(cargo metadata --no-deps --format-version 1 --offline 2>/dev/null || cargo metadata --no-deps --format-version 1)
-exists() { [[ $packages == *"\"name\":\"$(package "$1")\",\"version\""* && -f $(dockerfile "$1") ]]; }
-
-chosen=()
+if [[ ${#wanted[@]} -eq 0 ]]; then
+    for file in provisioner-images/*/Dockerfile; do wanted+=("$(basename "$(dirname "$file")")"); done
+    wanted+=("$orchestrator")
+fi
 for name in "${wanted[@]}"; do
-    if exists "$name"; then chosen+=("$name"); else say "$name: not there yet, passed over"; fi
+    [[ -f $(dockerfile "$name") ]] || { say "there is no image $name: $(dockerfile "$name") does not exist"; exit 64; }
 done
-[[ ${#chosen[@]} -gt 0 ]] || exit 0
 if [[ $compile == yes ]]; then
     arguments=()
-    for name in "${chosen[@]}"; do arguments+=(--package "$(package "$name")"); done
+    for name in "${wanted[@]}"; do arguments+=(--package "$(package "$name")" --bin "$(binary "$name")"); done
     cargo build --release "${arguments[@]}" >&2 </dev/null
 fi
 need buildah buildah
 need readelf binutils
 [[ -x /bin/busybox ]] || need busybox busybox-static
 mkdir -p "$out"
-for name in "${chosen[@]}"; do build "$name"; done
+for name in "${wanted[@]}"; do build "$name"; done
