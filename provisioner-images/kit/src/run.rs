@@ -12,6 +12,10 @@ pub fn run<F>(work: impl FnOnce(Request) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
 {
+    // A defect must not end in silence: whoever waits for the claim sees where it is.
+    std::panic::set_hook(Box::new(|panic| {
+        let _ = last_words::leave(&format!("the image has a defect, please report it: {panic}"));
+    }));
     conclude(request().and_then(|request| block_on(work(request))))
 }
 
