@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Everything that can be said about the sources without running them. All checks run, also after one has failed; the
+# last lines say which failed and which could not be run.
+#
+# Installs what is missing by its Debian package (shellcheck), builds helm once from its Go module into
+# ${FLEX_CACHE:-~/.cache/flex-provisioner}, and takes kubectl from the cluster of the tests.
+#
+#   FLEX_LINT_DENY=1   install cargo-deny if it is missing, whatever it takes (minutes)
+#   CI=…               install cargo-deny if it is missing and 10 minutes are enough
+set -uo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
+readonly helm_version=v3.22.0
+readonly cache=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisioner}
+readonly chart=deploy/helm/flex-provisioner
+work=$(mktemp -d)
+readonly work
+trap 'rm -rf "$work"' EXIT
+
+failed=()
+skipped=()
+
+say() { printf '%s\n' "$*" >&2; }
+
+check() { # NAME COMMAND...
+    local name=$1 started=$SECONDS
+    shift
+    say "lint: $name"
+    if "$@"; then
+        say "lint: $name: passed in $((SECONDS - started)) s"
+    else
+        say "lint: $name: FAILED"
+        failed+=("$name")
+    fi
+}
+
+install_package() { # PROGRAM PACKAGE
+    command -v "$1" >/dev/null && return
+    say "lint: installing the Debian package $2"
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$2"; } \
+        </dev/null >&2
+}
+
+# cargo-deny takes minutes to build on a small machine, so it is only installed where that is wanted.
+ensure_deny() {
+    cargo deny --version >/dev/null 2>&1 && return
+    if [[ -n ${FLEX_LINT_DENY:-} ]]; then
+        say "lint: building cargo-deny"
+        cargo install cargo-deny --locked
+    elif [[ -n ${CI:-} ]]; then
+        say "lint: building cargo-deny, for 10 minutes at most"
+        timeout 600 cargo install cargo-deny --locked
+    else
+        return 1
+    fi
+}
+
+deny() {
+    if ensure_deny; then
+        check "cargo deny" cargo deny --log-level error check
+    else
+        say "lint: cargo deny was NOT RUN: cargo-deny is missing (FLEX_LINT_DENY=1 installs it, which takes minutes)"
+        skipped+=("cargo deny")
+    fi
+}
+
+# Shell scripts by their ending or their first line.
+shell_scripts() {
+    local file first
+    while IFS= read -r -d '' file; do
+        [[ -f $file ]] || continue
+        IFS= read -r first <"$file" 2>/dev/null || first=
+        if [[ $file == *.sh || $first =~ ^'#!'.*[/\ ](ba|da)?sh($|\ ) ]]; then printf '%s\0' "$file"; fi
+    done < <(git ls-files -z)
+}
+
+shell() {
+    install_package shellcheck shellcheck && shell_scripts | xargs -0 shellcheck
+}
+
+# The cluster of the tests holds all of Kubernetes in one binary, kubectl among it.
+kubernetes() {
+    local built
+    built=$(tests/cluster/setup.sh --control-plane | tail -n 1) && [[ -x $built/kubernetes ]] && echo "$built/kubernetes"
+}
+
+helm_binary() {
+    local directory=$cache/helm-$helm_version
+    if [[ ! -x $directory/helm ]]; then
+        say "lint: building helm $helm_version into $directory"
+        mkdir -p "$directory"
+        GOBIN=$directory CGO_ENABLED=0 GOFLAGS=-buildvcs=false \
+            go install -trimpath "helm.sh/helm/v3/cmd/helm@$helm_version" >&2 || return
+    fi
+    echo "$directory/helm"
+}
+
+# Both ways of installation, each brought by kustomize into one order and spelling.
+normal() { # DIRECTORY-WITH-KUSTOMIZATION
+    "$kubernetes" kubectl kustomize "$1"
+}
+
+kustomize() {
+    local base
+    base=$(realpath --relative-to="$work/kustomize" deploy/kustomize)
+    printf 'resources: [%s]\nsortOptions: {order: legacy}\n' "$base" >"$work/kustomize/kustomization.yaml"
+    normal "$work/kustomize" >"$work/kustomize.yaml" && [[ -s $work/kustomize.yaml ]]
+}
+
+# A helm that was built by `go install` takes the cluster for an old one unless told.
+template() { # ARGUMENTS...
+    "$helm" template flex-provisioner "$chart" --namespace flex-provisioner --kube-version 1.36.0 "$@"
+}
+
+chart_lint() {
+    "$helm" lint --strict --quiet "$chart" >&2
+}
+
+chart_is_kustomize() {
+    template --set namespace.create=true >"$work/chart/all.yaml" || return
+    printf 'resources: [all.yaml]\nsortOptions: {order: legacy}\n' >"$work/chart/kustomization.yaml"
+    normal "$work/chart" >"$work/chart.yaml" || return
+    diff -u --label deploy/kustomize --label "$chart" "$work/kustomize.yaml" "$work/chart.yaml" >&2
+}
+
+# Every value at once: the templates must still make objects that kustomize can read.
+chart_values() {
+    template --values "$chart/ci/all-values.yaml" >"$work/values/all.yaml" || return
+    printf 'resources: [all.yaml]\n' >"$work/values/kustomization.yaml"
+    normal "$work/values" >"$work/values.yaml" || return
+    local wanted
+    while read -r wanted; do
+        grep -qF -- "$wanted" "$work/values.yaml" || { say "the chart with all values lacks: $wanted"; return 1; }
+    done < <(sed -n 's/^# renders: //p' "$chart/ci/all-values.yaml")
+}
+
+json() {
+    local file status=0
+    while IFS= read -r -d '' file; do
+        python3 -m json.tool "$file" >/dev/null || { say "$file is not JSON"; status=1; }
+    done < <(git ls-files -z 'deploy/**/*.json')
+    return "$status"
+}
+
+mkdir "$work/kustomize" "$work/chart" "$work/values"
+check "cargo fmt" cargo fmt --all --check
+check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+deny
+check "shellcheck" shell
+install_package python3 python3
+check "json" json
+if kubernetes=$(kubernetes); then
+    readonly kubernetes
+    check "kustomize" kustomize
+    if helm=$(helm_binary); then
+        readonly helm
+        check "helm lint" chart_lint
+        check "the chart renders what kustomize renders" chart_is_kustomize
+        check "the chart with all values" chart_values
+    else
+        failed+=("helm could not be built")
+    fi
+else
+    failed+=("kubectl could not be had")
+fi
+
+if ((${#skipped[@]})); then say "lint: NOT RUN: ${skipped[*]}"; fi
+if ((${#failed[@]})); then
+    say "lint: FAILED:$(printf ' [%s]' "${failed[@]}")"
+    exit 1
+fi
+say "lint: passed"
