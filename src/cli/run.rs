@@ -1,5 +1,6 @@
 //! `run`: the orchestrator itself.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -56,7 +57,10 @@ pub(super) struct RunArgs {
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let RunArgs { names, namespaces, binding, admin_address, kube_api, log_format, log, replica } = args;
     let filter = EnvFilter::try_new(&log).map_err(|error| anyhow::anyhow!("--log `{log}`: {error}"))?;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match log_format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
@@ -92,30 +96,33 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             "started"
         );
         let began = std::time::Instant::now();
-        let ready = shared.clone();
+        let listed = shared.clone();
         tokio::spawn(async move {
-            ready.until_ready().await;
+            listed.until_ready().await;
             tracing::info!(elapsed = ?began.elapsed(), "ready");
         });
 
+        let mut ready = false;
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         loop {
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
+                // A leader decides everything anew, from what is known by then.
+                () = shared.until_ready(), if ready => {
+                    ready = false;
+                    let keys = shared.index().all_keys();
+                    keys.into_iter().for_each(|key| shared.queue.add(key));
+                    shared.queue.pause(false);
+                }
                 changed = leading.changed() => {
                     if changed.is_err() {
                         break;
                     }
                     let leads = *leading.borrow_and_update();
                     context.metrics.leader.set(i64::from(leads));
-                    if leads {
-                        // A leader decides everything anew, from what is known by then.
-                        shared.until_ready().await;
-                        let keys = shared.index().all_keys();
-                        keys.into_iter().for_each(|key| shared.queue.add(key));
-                    }
-                    shared.queue.pause(!leads);
+                    shared.queue.pause(true);
+                    ready = leads;
                 }
             }
         }

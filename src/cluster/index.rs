@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use contract::names;
 
@@ -13,6 +14,9 @@ use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
 use crate::volume::Volume;
+
+/// A watch that shows a created Job later than this is broken, and a quorum read decides.
+pub const EXPECTED: Duration = Duration::from_secs(10);
 
 /// Something that is decided on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +50,7 @@ pub struct Index {
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
     jobs: HashMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
+    expected: HashMap<String, Instant>,
     pods: HashMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
     complaints: HashMap<String, Arc<Complaint>>,
@@ -68,6 +73,7 @@ impl Index {
             volumes_by_claim: HashMap::new(),
             jobs: HashMap::new(),
             jobs_by_id: HashMap::new(),
+            expected: HashMap::new(),
             pods: HashMap::new(),
             pods_by_id: HashMap::new(),
             complaints: HashMap::new(),
@@ -108,6 +114,17 @@ impl Index {
     /// Jobs of a volume id.
     pub fn jobs_of(&self, id: &str) -> Vec<Arc<Job>> {
         self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name).cloned()).collect()
+    }
+
+    /// A Job was created by this process: until the watch shows it, it is not taken for absent.
+    pub fn expect_job(&mut self, name: &str) {
+        self.expected.retain(|_, since| since.elapsed() < EXPECTED);
+        self.expected.insert(name.to_owned(), Instant::now());
+    }
+
+    /// A Job was created a moment ago and is not seen yet.
+    pub fn is_expected(&self, job: &str) -> bool {
+        self.expected.get(job).is_some_and(|since| since.elapsed() < EXPECTED)
     }
 
     /// Jobs of the runs for a claim by its name, which may be gone.
@@ -282,6 +299,7 @@ impl Index {
         match change {
             Change::Apply(job) => {
                 let mut keys = vec![job_key(&job)];
+                self.expected.remove(&job.name.name);
                 if job.over {
                     keys.extend(self.waiting(&job));
                 }

@@ -58,6 +58,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             context.tell(about(&claim), tell);
         }
         match act(context, &claim, &snapshot, decision.step, &mut learnt).await? {
+            Next::Started => return Ok(Pass::Started),
             Next::Wait => return Ok(wake(decision.wake_at)),
             Next::Again => {}
             Next::With(newer) => claim = *newer,
@@ -69,6 +70,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
 
 enum Next {
     Wait,
+    Started,
     Again,
     With(Box<Claim>),
     Gone,
@@ -284,8 +286,8 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
     let place = Place { namespace: recipe.config.namespace.clone(), node: pinned.then_some(node), ..Place::default() };
-    match context.writes.create_job(&job::job(recipe, &request, &place)).await {
-        Ok(()) => Ok(Next::Wait),
+    match context.create_job(&job::job(recipe, &request, &place)).await {
+        Ok(()) => Ok(Next::Started),
         // Quota, admission, a Job that the API server takes for malformed: the attempt has failed.
         Err(WriteError::Refused { message, invalid, .. }) => {
             let kind = if invalid { Failure::Never } else { Failure::Retry };
@@ -348,7 +350,7 @@ async fn start_delete(
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let started = start_delete_job(context, &recipe, &request, place, failure).await;
     match started {
-        Ok(()) => Ok(Next::Wait),
+        Ok(()) => Ok(Next::Started),
         Err(Some(cause)) => {
             let failure = LastFailure {
                 operation: Operation::Delete,
@@ -381,7 +383,7 @@ pub(super) async fn start_delete_job(
     place.without_account |= account_gone;
     let own = &context.identity.namespace;
     for _ in 0..2 {
-        let error = match context.writes.create_job(&job::job(recipe, request, &place)).await {
+        let error = match context.create_job(&job::job(recipe, request, &place)).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };

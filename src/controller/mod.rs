@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cluster::events::{About, Events};
-use crate::cluster::index::Key;
+use crate::cluster::index::{EXPECTED, Key};
 use crate::cluster::watch::Shared;
 use crate::cluster::writes::{WriteError, Writes};
 use crate::config::classes::Identity;
@@ -47,6 +47,8 @@ pub struct Context {
 pub enum Pass {
     /// All is done until the next event.
     Done,
+    /// A Job was created: its event decides again, or a while without one.
+    Started,
     /// To be decided again after this time, whatever happens.
     After(Duration),
 }
@@ -87,9 +89,20 @@ impl Context {
         let job = jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
         let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
         let uids = job.map(|job| job.uid.as_str()).into_iter().chain(pods.iter().map(|pod| pod.uid.as_str()));
-        let complaints = self.shared.index().complaints_about(uids);
+        let index = self.shared.index();
+        let complaints = index.complaints_about(uids);
         let complaints: Vec<_> = complaints.iter().map(Arc::as_ref).collect();
-        state(job, &pods, &complaints)
+        match state(job, &pods, &complaints) {
+            RunState::Absent if index.is_expected(name) => RunState::Running,
+            state => state,
+        }
+    }
+
+    /// Creates the Job of a run, and does not take it for absent until the watch shows it.
+    async fn create_job(&self, job: &k8s_openapi::api::batch::v1::Job) -> Result<(), WriteError> {
+        self.writes.create_job(job).await?;
+        self.shared.index().expect_job(job.metadata.name.as_deref().unwrap_or_default());
+        Ok(())
     }
 
     fn retry_after(&self, key: &Key) -> Duration {
@@ -125,6 +138,10 @@ async fn work(context: &Context, key: &Key) {
         Ok(Ok(Pass::After(delay))) => {
             context.succeeded(key);
             queue.add_after(key.clone(), delay);
+        }
+        Ok(Ok(Pass::Started)) => {
+            context.succeeded(key);
+            queue.add_after(key.clone(), EXPECTED);
         }
         // Everyday life: somebody else wrote first. The event of that write decides anew; the
         // alarm is for the case that it came before our write was refused.

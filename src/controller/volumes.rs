@@ -1,7 +1,7 @@
 //! Volumes: observed, decided, and carried out.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use contract::exit::Failure;
 use contract::names::reason;
@@ -70,7 +70,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 let (Ok(recipe), Ok(provenance)) = (&recipe, &provenance) else { return Ok(Pass::Done) };
                 match start(context, &volume, provenance, recipe, attempt).await? {
                     Some(newer) => volume = newer,
-                    None => return Ok(Pass::Done),
+                    None => return Ok(Pass::Started),
                 }
             }
             Step::RecordFailure(failure) => {
@@ -148,7 +148,6 @@ async fn start(
     attempt: u32,
 ) -> Result<Option<Volume>, WriteError> {
     let source = context.writes.volume_source(&volume.name).await?;
-    let began = Instant::now();
     let ts = format!("{:.6}", jiff::Timestamp::now());
     let request = request(volume, provenance, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let node =
@@ -163,7 +162,7 @@ async fn start(
     let last = volume.last_failure.as_ref();
     match start_delete_job(context, recipe, &request, place, last).await {
         Ok(()) => {
-            tracing::info!(volume = volume.name, attempt, elapsed = ?began.elapsed(), "delete run started");
+            tracing::info!(volume = volume.name, attempt, "delete run started");
             Ok(None)
         }
         Err(None) => Err(WriteError::Conflict(format!("delete run of volume {}", volume.name))),

@@ -67,10 +67,12 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
     if let Some(failed) = &job.failed {
         let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
         if failed.reason == "DeadlineExceeded" {
-            let message = match (said, pod.and_then(|pod| pod.stuck.as_ref())) {
+            let complaint = complaints.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
+            let kept = pod.and_then(|pod| pod.stuck.clone()).or(complaint.map(|c| (c.reason.clone(), c.message.clone())));
+            let message = match (said, kept) {
                 (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
                 (None, Some((reason, message))) => {
-                    format!("the pod did not start within `timeout`: {reason}: {}", words(message))
+                    format!("the pod did not start within `timeout`: {reason}: {}", words(&message))
                 }
                 (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
             };

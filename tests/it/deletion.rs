@@ -1,0 +1,174 @@
+//! Deletion: nothing is left, whatever is gone by then.
+
+use contract::names::{self, reason};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::kubelet::{nfs_volume, request};
+use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
+use crate::wait::{seen, stays, until};
+
+#[tokio::test]
+async fn a_released_volume_is_deleted_with_what_was_recorded() {
+    let ring = Ring::start().await;
+    ring.account("foo").await;
+    let data = [("zone", "west"), ("service-account-name", "foo"), ("secret-env", "s"), ("timeout", "3s"), ("backoff", "1s")];
+    ring.config("c", "c", &data).await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "parameters": { "tier": "1" } })).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    ring.api::<ServiceAccount>(ADMIN).delete("foo", &DeleteParams::default()).await.unwrap();
+    let id = uid(&ring.get_claim("a").await);
+    // Config and class change and go: the delete run gets what the volume was made with.
+    ring.config("c", "c", &[("zone", "moved")]).await;
+    Api::<StorageClass>::all(ring.client.clone()).delete("c", &DeleteParams::default()).await.unwrap();
+    ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
+    ring.delete_claim("a").await;
+    ring.claim_gone("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    let asked = request(&job);
+    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), names::pv_name(&id).as_str()));
+    assert!(asked.volume_source.contains(&format!("\"path\":\"/{id}\"")), "{}", asked.volume_source);
+    let spec = job.spec.clone().unwrap().template.spec.unwrap();
+    let env = spec.containers[0].env.clone().unwrap();
+    let value = |name: &str| env.iter().find(|v| v.name == name).and_then(|v| v.value.clone());
+    assert_eq!((value("ZONE").as_deref(), value("TIER").as_deref()), (Some("west"), Some("1")));
+    assert_eq!(spec.containers[0].env_from.as_ref().unwrap()[0].secret_ref.as_ref().unwrap().optional, Some(true));
+
+    // The account is gone too: that is told, and the next run goes without it.
+    let name = volume.metadata.name.clone().unwrap();
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "serviceaccount \"foo\" not found").await;
+    let job = ring.job(ADMIN, "delete", &id, 2).await;
+    ring.pod_ends(&job, 75, "in use").await;
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "in use").await;
+    let job = ring.job(ADMIN, "delete", &id, 3).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_volume_outlives_its_config_s_namespace() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let id = uid(&ring.get_claim("a").await);
+    Api::<Namespace>::all(ring.client.clone()).delete(ADMIN, &DeleteParams::default()).await.unwrap();
+    ring.delete_claim("a").await;
+    let job = ring.job(OWN, "delete", &id, 1).await;
+    assert_eq!(job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().service_account_name, None);
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+}
+
+#[tokio::test]
+async fn retain_is_honoured_also_when_it_is_chosen_later() {
+    let ring = Ring::start().await;
+    ring.config("keep", "keep", &[("reclaim-policy", "Retain")]).await;
+    ring.config("delete", "delete", &[]).await;
+    for class in ["keep", "delete"] {
+        ring.claim(class, class).await;
+        let (_, volume) = ring.provision(class).await;
+        let name = volume.metadata.name.unwrap();
+        let id = uid(&ring.get_claim(class).await);
+        if class == "delete" {
+            let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+            ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(retain)).await.unwrap();
+        }
+        until("no finalizer of ours is on a volume that is kept", || async {
+            let finalizers = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
+            if finalizers.contains(&names::VOLUME_FINALIZER.to_owned()) { seen(finalizers) } else { Ok(()) }
+        })
+        .await;
+        ring.delete_claim(class).await;
+        ring.claim_gone(class).await;
+        stays("a kept volume has no delete run", WHILE, || async {
+            ring.volumes().get(&name).await.map_err(|error| error.to_string())?;
+            if ring.jobs(ADMIN, "delete", &id).await.is_empty() { Ok(()) } else { Err("a delete Job".into()) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+
+    // Before the image made anything visible: a delete run for what may be there.
+    ring.claim("early", "c").await;
+    let id = uid(&ring.stamped("early").await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    ring.delete_claim("early").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    assert!(ring.jobs(ADMIN, "provision", &id).await.is_empty(), "no provision pod runs beside a delete run");
+    ring.pod_ends(&job, 0, "").await;
+    ring.claim_gone("early").await;
+    ring.nothing_left().await;
+
+    // After its volume was created, in the moment before it is bound.
+    ring.claim("late", "c").await;
+    let id = uid(&ring.stamped("late").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let volume = nfs_volume(&job);
+    ring.delete_claim("late").await;
+    ring.create_volume(&volume).await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.claim_gone("late").await;
+    // The volume may have been seen before or after the claim's own delete run: it has one of its own if after.
+    let name = volume.metadata.name.clone().unwrap();
+    until("the volume is gone", || async {
+        if ring.volumes().get_opt(&name).await.unwrap().is_none() {
+            return Ok(());
+        }
+        for job in ring.jobs(ADMIN, "delete", &id).await {
+            ring.pod_ends(&job, 0, "").await;
+        }
+        seen(ring.volumes().get_opt(&name).await.unwrap().map(|volume| volume.status))
+    })
+    .await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_volume_deleted_by_hand_is_deleted_with_its_storage_once_its_claim_is_gone() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let name = volume.metadata.name.unwrap();
+    let id = uid(&ring.get_claim("a").await);
+    ring.volumes().delete(&name, &DeleteParams::default()).await.unwrap();
+    stays("no delete run while the claim lives", WHILE, || async {
+        if ring.jobs(ADMIN, "delete", &id).await.is_empty() { Ok(()) } else { Err("a delete Job".into()) }
+    })
+    .await;
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&name).await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_admin_can_let_go_of_what_cannot_be_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let name = volume.metadata.name.unwrap();
+    let broken = json!({ "metadata": { "annotations": { names::PROVENANCE: "not json" } } });
+    ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
+    ring.delete_claim("a").await;
+    let said = ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "clean up by hand").await;
+    assert!(said.contains(names::ABANDON_YES), "{said}");
+    let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(let_go)).await.unwrap();
+    ring.volume_gone(&name).await;
+}

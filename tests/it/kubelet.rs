@@ -1,0 +1,74 @@
+//! What kubelet and image do, played by the test.
+
+use contract::request::Request;
+use contract::volume::{Made, persistent_volume};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::orchestrator::Ring;
+
+/// The request that a Job's pod would read from its environment.
+pub fn request(job: &Job) -> Request {
+    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    let env = container.env.clone().unwrap_or_default();
+    Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone()).unwrap()
+}
+
+/// The volume that an image with flex-pv makes: a directory of an NFS server.
+pub fn nfs_volume(job: &Job) -> PersistentVolume {
+    let request = request(job);
+    let source = PersistentVolumeSpec {
+        nfs: Some(NFSVolumeSource { server: "10.0.0.1".into(), path: format!("/{}", request.claim_uuid), read_only: None }),
+        ..PersistentVolumeSpec::default()
+    };
+    persistent_volume(&request, Made { source, ..Made::default() })
+}
+
+impl Ring {
+    /// The image creates a volume.
+    pub async fn create_volume(&self, volume: &PersistentVolume) {
+        self.volumes().create(&PostParams::default(), volume).await.unwrap();
+    }
+
+    /// The kubelet says how the pod of a Job ended.
+    pub async fn pod_ends(&self, job: &Job, code: i32, words: &str) {
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        let state = json!({ "terminated": { "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }, "message": words, "finishedAt": now() } });
+        self.pod_status(job, json!({ "phase": phase, "containerStatuses": [container(state)] })).await;
+    }
+
+    /// The kubelet says that the pod of a Job waits.
+    pub async fn pod_waits(&self, job: &Job, reason: &str, message: &str) {
+        let state = json!({ "waiting": { "reason": reason, "message": message } });
+        self.pod_status(job, json!({ "phase": "Pending", "containerStatuses": [container(state)] })).await;
+    }
+
+    /// The kubelet writes the status of the pod of a Job.
+    pub async fn pod_status(&self, job: &Job, status: Value) {
+        let pod = self.pod_of(job).await;
+        let name = pod.metadata.name.unwrap();
+        let pods = self.api::<Pod>(pod.metadata.namespace.as_deref().unwrap());
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.unwrap();
+    }
+
+    /// A claim goes all the way: the image makes its volume and ends. Returns Job and volume.
+    pub async fn provision(&self, claim: &str) -> (Job, PersistentVolume) {
+        let stamped = self.stamped(claim).await;
+        let job = self.job(crate::orchestrator::ADMIN, "provision", &crate::orchestrator::uid(&stamped), 1).await;
+        let volume = nfs_volume(&job);
+        self.create_volume(&volume).await;
+        self.bound(claim).await;
+        self.pod_ends(&job, 0, "").await;
+        (job, volume)
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn container(state: Value) -> Value {
+    json!({ "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state })
+}

@@ -1,0 +1,342 @@
+//! The second ring: a control plane of its own, and the orchestrator as a process that can be
+//! killed at any time.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use cluster::{ClientLimits, Cluster};
+use contract::names;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::wait::{seen, until};
+
+/// Where the orchestrator lives in these tests.
+pub const OWN: &str = "flex-provisioner";
+/// Where configs live.
+pub const ADMIN: &str = "admin";
+/// Where users live.
+pub const USER: &str = "team";
+
+/// A control plane with an orchestrator.
+pub struct Ring {
+    pub client: Client,
+    cluster: Cluster,
+    dir: tempfile::TempDir,
+    flags: Vec<String>,
+    process: Option<Child>,
+    starts: usize,
+}
+
+impl Ring {
+    /// Starts it all.
+    pub async fn start() -> Ring {
+        Ring::start_with(&[]).await
+    }
+
+    /// Starts it all, the orchestrator with further flags.
+    pub async fn start_with(flags: &[&str]) -> Ring {
+        let mut ring = Ring::without_orchestrator(flags).await;
+        ring.run().await;
+        ring
+    }
+
+    /// Everything but the orchestrator.
+    pub async fn without_orchestrator(flags: &[&str]) -> Ring {
+        let cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await.expect("the control plane starts");
+        let client = cluster.client().await.expect("the API server answers");
+        let ring = Ring {
+            client,
+            cluster,
+            dir: tempfile::tempdir().unwrap(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            process: None,
+            starts: 0,
+        };
+        for namespace in [OWN, ADMIN, USER] {
+            ring.namespace(namespace, &[]).await;
+        }
+        ring
+    }
+
+    /// Starts the orchestrator.
+    pub async fn run(&mut self) {
+        self.starts += 1;
+        let child = self.spawn("one").await;
+        self.process = Some(child);
+    }
+
+    /// Starts a replica beside it.
+    pub async fn spawn(&self, replica: &str) -> Child {
+        let log = File::create(self.log(self.starts, replica)).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+            .args(["run", "--namespace", OWN, "--config-namespace", ADMIN, "--admin-address", "127.0.0.1:0", "--replica", replica])
+            .args(["--log", "flex_provisioner=debug,info"])
+            .args(&self.flags)
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .stderr(Stdio::from(log))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    fn log(&self, start: usize, replica: &str) -> PathBuf {
+        self.dir.path().join(format!("orchestrator-{start}-{replica}.log"))
+    }
+
+    /// Kills the orchestrator, as a crash does.
+    pub async fn kill(&mut self) {
+        self.process.take().expect("it runs").kill().await.unwrap();
+    }
+
+    /// Asks it to stop, as Kubernetes does, and waits until it has.
+    pub async fn stop(&mut self) {
+        let mut child = self.process.take().expect("it runs");
+        let pid = child.id().expect("it has not ended");
+        assert!(std::process::Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+        let status = child.wait().await.unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    /// Kills it and starts it anew.
+    pub async fn restart(&mut self) {
+        self.kill().await;
+        self.run().await;
+    }
+
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub fn claims(&self) -> Api<PersistentVolumeClaim> {
+        self.api(USER)
+    }
+
+    pub fn volumes(&self) -> Api<PersistentVolume> {
+        Api::all(self.client.clone())
+    }
+
+    pub async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap();
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let _ = namespaces.create(&PostParams::default(), &namespace).await;
+        // Pods are refused until the namespace has its default account.
+        until("the default account", || async {
+            self.api::<ServiceAccount>(name).get("default").await.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
+    /// Creates a ServiceAccount in the config namespace.
+    pub async fn account(&self, name: &str) {
+        let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        self.api::<ServiceAccount>(ADMIN).create(&PostParams::default(), &account).await.unwrap();
+    }
+
+    /// Failed Jobs are kept for a while: their time passes.
+    pub async fn forget_failed_jobs(&self) {
+        for job in self.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap() {
+            let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
+            if failed {
+                self.api::<Job>(ADMIN).delete(job.metadata.name.as_deref().unwrap(), &DeleteParams::background()).await.unwrap();
+            }
+        }
+    }
+
+    /// Creates or replaces a provisioner config for a class.
+    pub async fn config(&self, name: &str, class: &str, data: &[(&str, &str)]) -> ConfigMap {
+        self.config_in(ADMIN, name, class, data).await
+    }
+
+    pub async fn config_in(&self, namespace: &str, name: &str, class: &str, data: &[(&str, &str)]) -> ConfigMap {
+        let mut all: BTreeMap<&str, &str> = [("plugin-name", names::DEFAULT_PLUGIN), ("image", "example/image")].into();
+        all.extend(data.iter().copied());
+        all.retain(|_, value| *value != "-");
+        let labels = json!({ names::LABEL_TYPE: names::LABEL_TYPE_CONFIG, names::LABEL_STORAGE_CLASS: class });
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": name, "namespace": namespace, "labels": labels },
+            "data": all,
+        });
+        let api = self.api::<ConfigMap>(namespace);
+        let applied = api.patch(name, &PatchParams::apply("admin").force(), &Patch::Apply(body)).await;
+        applied.unwrap()
+    }
+
+    pub async fn class(&self, name: &str, provisioner: &str, more: Value) -> StorageClass {
+        let mut body = json!({ "metadata": { "name": name }, "provisioner": provisioner });
+        body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+        let api: Api<StorageClass> = Api::all(self.client.clone());
+        api.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap()
+    }
+
+    /// Creates a claim of 1 GiB.
+    pub async fn claim(&self, name: &str, class: &str) -> PersistentVolumeClaim {
+        self.claim_with(name, class, json!({})).await
+    }
+
+    /// Creates a claim; `more` is merged over the usual one.
+    pub async fn claim_with(&self, name: &str, class: &str, more: Value) -> PersistentVolumeClaim {
+        let mut body = json!({
+            "metadata": { "name": name },
+            "spec": { "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        });
+        merge(&mut body, more);
+        self.claims().create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap()
+    }
+
+    pub async fn get_claim(&self, name: &str) -> PersistentVolumeClaim {
+        self.claims().get(name).await.unwrap()
+    }
+
+    /// Waits for a claim in a state.
+    pub async fn claim_when(&self, name: &str, what: &str, is: impl Fn(&PersistentVolumeClaim) -> bool) -> PersistentVolumeClaim {
+        let found = until(format!("claim {name} {what}"), || async {
+            let claim = self.claims().get(name).await.map_err(|error| error.to_string())?;
+            if is(&claim) { Ok(claim) } else { seen((&claim.metadata.annotations, &claim.metadata.finalizers, &claim.status)) }
+        });
+        self.explained(found).await
+    }
+
+    pub async fn bound(&self, name: &str) -> PersistentVolumeClaim {
+        self.claim_when(name, "is Bound", |claim| phase(claim) == "Bound").await
+    }
+
+    pub async fn stamped(&self, name: &str) -> PersistentVolumeClaim {
+        self.claim_when(name, "is stamped", |claim| annotation(claim, names::ATTEMPT).is_some()).await
+    }
+
+    pub async fn claim_gone(&self, name: &str) {
+        let gone = until(format!("claim {name} is gone"), || async {
+            match self.claims().get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(claim) => seen((&claim.metadata.finalizers, &claim.metadata.annotations)),
+            }
+        });
+        self.explained(gone).await;
+    }
+
+    pub async fn volume_gone(&self, name: &str) {
+        let gone = until(format!("volume {name} is gone"), || async {
+            match self.volumes().get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(volume) => seen((&volume.metadata.finalizers, &volume.metadata.annotations, &volume.status)),
+            }
+        });
+        self.explained(gone).await;
+    }
+
+    pub async fn delete_claim(&self, name: &str) {
+        self.claims().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits for an event about an object that contains a text; returns its message.
+    pub async fn event(&self, namespace: &str, about: &str, reason: &str, text: &str) -> String {
+        let found = until(format!("event {reason} on {about} that says `{text}`"), || async {
+            let list = ListParams::default().fields(&format!("involvedObject.name={about}"));
+            let events = self.api::<Event>(namespace).list(&list).await.map_err(|error| error.to_string())?;
+            let messages: Vec<_> = events.iter().map(|e| (e.reason.clone().unwrap_or_default(), e.message.clone().unwrap_or_default())).collect();
+            match messages.iter().find(|(r, message)| r == reason && message.contains(text)) {
+                Some((_, message)) => Ok(message.clone()),
+                None => seen(messages),
+            }
+        });
+        self.explained(found).await
+    }
+
+    /// Waits for the Job of a run in a namespace, by operation and volume id.
+    pub async fn job(&self, namespace: &str, operation: &str, id: &str, attempt: u32) -> Job {
+        let found = until(format!("{operation} Job {attempt} of {id}"), || async {
+            let jobs = self.jobs(namespace, operation, id).await;
+            let wanted = jobs.iter().find(|job| job.metadata.labels.as_ref().unwrap()[names::LABEL_ATTEMPT] == attempt.to_string());
+            match wanted {
+                Some(job) => Ok(job.clone()),
+                None => seen(jobs.iter().map(|job| job.metadata.name.clone()).collect::<Vec<_>>()),
+            }
+        });
+        self.explained(found).await
+    }
+
+    pub async fn jobs(&self, namespace: &str, operation: &str, id: &str) -> Vec<Job> {
+        let labels = format!("{}={operation},{}={id}", names::LABEL_OPERATION, names::LABEL_CLAIM_UUID);
+        self.api::<Job>(namespace).list(&ListParams::default().labels(&labels)).await.unwrap().items
+    }
+
+    /// Waits for the pod of a Job.
+    pub async fn pod_of(&self, job: &Job) -> Pod {
+        let namespace = job.metadata.namespace.clone().unwrap();
+        let name = job.metadata.name.clone().unwrap();
+        let found = until(format!("the pod of {name}"), || async {
+            let list = ListParams::default().labels(&format!("job-name={name}"));
+            let pods = self.api::<Pod>(&namespace).list(&list).await.map_err(|error| error.to_string())?;
+            pods.items.into_iter().next().ok_or_else(|| "none".to_owned())
+        });
+        self.explained(found).await
+    }
+
+    /// Waits until no Job and no pod is left in the config namespaces.
+    pub async fn nothing_left(&self) {
+        let left = until("no Job, pod or volume is left", || async {
+            let mut left = Vec::new();
+            for namespace in [ADMIN, OWN] {
+                left.extend(self.api::<Job>(namespace).list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name));
+                left.extend(self.api::<Pod>(namespace).list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name));
+            }
+            left.extend(self.volumes().list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name));
+            if left.is_empty() { Ok(()) } else { seen(left) }
+        });
+        self.explained(left).await;
+    }
+
+    /// Adds the orchestrator's log to a panic.
+    async fn explained<T>(&self, waiting: impl Future<Output = T>) -> T {
+        struct Dump(Option<PathBuf>);
+        impl Drop for Dump {
+            fn drop(&mut self) {
+                if let Some(log) = self.0.take().filter(|_| std::thread::panicking()) {
+                    let text = std::fs::read_to_string(log).unwrap_or_default();
+                    let last: Vec<_> = text.lines().rev().take(40).collect();
+                    eprintln!("--- the orchestrator's log ends:\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+                }
+            }
+        }
+        let mut dump = Dump(Some(self.log(self.starts, "one")));
+        let done = waiting.await;
+        dump.0 = None;
+        done
+    }
+}
+
+pub fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value)),
+        (into, from) => *into = from,
+    }
+}
+
+pub fn annotation(claim: &PersistentVolumeClaim, key: &str) -> Option<String> {
+    claim.metadata.annotations.as_ref()?.get(key).cloned()
+}
+
+pub fn phase(claim: &PersistentVolumeClaim) -> String {
+    claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
+}
+
+pub fn uid(claim: &PersistentVolumeClaim) -> String {
+    claim.metadata.uid.clone().unwrap()
+}
+
+/// Long enough to see that something does not happen.
+pub const WHILE: Duration = Duration::from_secs(2);

@@ -1,0 +1,35 @@
+//! Waiting for what must come.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+/// No step of a healthy system takes longer, even on a busy machine.
+pub const GUARD: Duration = Duration::from_secs(60);
+
+/// Waits until `look` finds something, and returns it.
+pub async fn until<T, F: Future<Output = Result<T, String>>>(what: impl Into<String>, mut look: impl FnMut() -> F) -> T {
+    let (what, began) = (what.into(), Instant::now());
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) if began.elapsed() > GUARD => panic!("{what}: not within {GUARD:?}; last seen: {seen}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(25)).await,
+        }
+    }
+}
+
+/// Watches for a while that something stays true.
+pub async fn stays<F: Future<Output = Result<(), String>>>(what: &str, time: Duration, mut look: impl FnMut() -> F) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        if let Err(seen) = look().await {
+            panic!("{what}: {seen}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// An error for [`until`], from anything.
+pub fn seen<T>(value: impl Debug) -> Result<T, String> {
+    Err(format!("{value:?}"))
+}
