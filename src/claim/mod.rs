@@ -13,6 +13,7 @@ use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::object::ObjectName;
+use crate::run::state::Cause;
 
 /// What the orchestrator writes on a claim before anything else is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,25 @@ pub struct LastFailure {
     pub reason: String,
     /// In words.
     pub message: String,
+    /// A delete run could not start for want of its ServiceAccount: later ones go without.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_account: bool,
+}
+
+impl LastFailure {
+    /// A failed delete run, after the last one.
+    pub fn of_delete(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
+        let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
+        LastFailure {
+            operation: Operation::Delete,
+            attempt,
+            at,
+            kind: Failure::Retry,
+            reason: cause.reason.clone(),
+            message: cause.message.clone(),
+            without_account: account_gone || last.is_some_and(|last| last.without_account),
+        }
+    }
 }
 
 /// A claim, as far as it matters.

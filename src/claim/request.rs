@@ -65,5 +65,6 @@ pub fn request(
             .filter_map(|key| Some((key.clone(), claim.metadata.get(key)?.clone())))
             .collect(),
         parameters: recipe.parameters.clone(),
+        pod_namespace: recipe.config.namespace.clone(),
     }
 }

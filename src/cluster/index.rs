@@ -18,6 +18,14 @@ use crate::volume::Volume;
 /// A watch that shows a created Job later than this is broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
 
+/// A Job that the watch does not show yet.
+#[derive(Debug)]
+struct Expected {
+    since: Instant,
+    class: String,
+    created: bool,
+}
+
 /// Something that is decided on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
@@ -50,7 +58,7 @@ pub struct Index {
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
     jobs: HashMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
-    expected: HashMap<String, Instant>,
+    expected: HashMap<String, Expected>,
     pods: HashMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
     complaints: HashMap<String, Arc<Complaint>>,
@@ -116,15 +124,26 @@ impl Index {
         self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name).cloned()).collect()
     }
 
+    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one.
+    pub fn reserve(&mut self, job: &str, class: &str, most: usize) -> bool {
+        self.expected.retain(|_, expected| expected.since.elapsed() < EXPECTED);
+        if !self.expected.contains_key(job) && self.runs_in_flight(class) >= most {
+            return false;
+        }
+        let expected = Expected { since: Instant::now(), class: crate::object::label_value(class), created: false };
+        self.expected.insert(job.to_owned(), expected);
+        true
+    }
+
     /// A Job was created by this process: until the watch shows it, it is not taken for absent.
-    pub fn expect_job(&mut self, name: &str) {
-        self.expected.retain(|_, since| since.elapsed() < EXPECTED);
-        self.expected.insert(name.to_owned(), Instant::now());
+    pub fn expect_job(&mut self, job: &str) {
+        let class = self.expected.get(job).map(|expected| expected.class.clone()).unwrap_or_default();
+        self.expected.insert(job.to_owned(), Expected { since: Instant::now(), class, created: true });
     }
 
     /// A Job was created a moment ago and is not seen yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        self.expected.get(job).is_some_and(|since| since.elapsed() < EXPECTED)
+        self.expected.get(job).is_some_and(|expected| expected.created && expected.since.elapsed() < EXPECTED)
     }
 
     /// Jobs of the runs for a claim by its name, which may be gone.
@@ -172,13 +191,17 @@ impl Index {
         self.recipes.get(hash_of(version)?).cloned()
     }
 
-    /// Runs of a class that go on.
+    /// Provision runs of a class that go on, with those that are about to.
     pub fn runs_in_flight(&self, class: &str) -> usize {
         let class = crate::object::label_value(class);
-        self.jobs
+        let seen = self
+            .jobs
             .values()
             .filter(|job| !job.over && job.marks.class == class && job.marks.operation == "provision")
-            .count()
+            .count();
+        let expected =
+            self.expected.values().filter(|expected| expected.class == class && expected.since.elapsed() < EXPECTED);
+        seen + expected.count()
     }
 
     /// Revisions that nothing refers to any more: no class, no claim under way.

@@ -7,7 +7,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -172,6 +173,13 @@ impl Writes {
         let claim =
             self.claims(&name.namespace).get_opt(&name.name).await.map_err(WriteError::of(format!("claim {name}")))?;
         Ok(claim.as_ref().map(Claim::from))
+    }
+
+    /// Whether any claim has a UID, by the API.
+    pub async fn has_claim(&self, uid: &str) -> Result<bool> {
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
+        let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
+        Ok(claims.items.iter().any(|claim| claim.metadata.uid.as_deref() == Some(uid)))
     }
 
     /// The volume as the API has it now; none if it is gone.

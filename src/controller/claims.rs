@@ -22,6 +22,9 @@ use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
 
+/// A claim that waits for room is woken when a run ends; this is for the case that it was not.
+const FULL: Duration = Duration::from_secs(5);
+
 fn about(claim: &Claim) -> About {
     About { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
 }
@@ -58,7 +61,9 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             context.tell(about(&claim), tell);
         }
         match act(context, &claim, &snapshot, decision.step, &mut learnt).await? {
+            Next::Full => return Ok(Pass::After(FULL)),
             Next::Started => return Ok(Pass::Started),
+            Next::Wait if !snapshot.room && decision.wake_at.is_none() => return Ok(Pass::After(FULL)),
             Next::Wait => return Ok(wake(decision.wake_at)),
             Next::Again => {}
             Next::With(newer) => claim = *newer,
@@ -70,6 +75,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
 
 enum Next {
     Wait,
+    Full,
     Started,
     Again,
     With(Box<Claim>),
@@ -196,6 +202,10 @@ async fn act(
         Step::Stamp { attempt, nodes } => {
             let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
+            let job = job::name(Operation::Provision, &claim.uid, attempt, "");
+            if !context.shared.index().reserve(&job, &class.name, recipe.max_in_flight) {
+                return Ok(Next::Full);
+            }
             let stamp = Stamp { uuid: claim.uid.clone(), ts: timestamp(), attempt, config: recipe.version() };
             let stamped = writes.stamp(claim, &stamp, &nodes).await?;
             learnt.fresh = true;
@@ -352,14 +362,7 @@ async fn start_delete(
     match started {
         Ok(()) => Ok(Next::Started),
         Err(Some(cause)) => {
-            let failure = LastFailure {
-                operation: Operation::Delete,
-                attempt,
-                at: now(),
-                kind: Failure::Retry,
-                reason: cause.reason,
-                message: cause.message,
-            };
+            let failure = LastFailure::of_delete(attempt, now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
             context.tell(about(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &claim.nodes).await?)))

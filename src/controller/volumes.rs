@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::exit::Failure;
 use contract::names::reason;
 use contract::request::Operation;
 
@@ -65,7 +64,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 context.writes.unhold_volume(&volume).await?;
                 return Ok(Pass::Done);
             }
-            Step::ConfirmClaimGone => confirmed = Some(confirm(context, &volume).await?),
+            Step::ConfirmClaimGone => confirmed = Some(confirm(context, &volume, &jobs).await?),
             Step::StartDelete { attempt } => {
                 let (Ok(recipe), Ok(provenance)) = (&recipe, &provenance) else { return Ok(Pass::Done) };
                 match start(context, &volume, provenance, recipe, attempt).await? {
@@ -115,16 +114,17 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     }
 }
 
-async fn confirm(context: &Context, volume: &Volume) -> Result<ClaimState, WriteError> {
-    let reference = volume.claim_ref.clone().unwrap_or_default();
-    let uid = if reference.uid.is_empty() { volume.claim_uuid.clone().unwrap_or_default() } else { reference.uid };
-    if reference.name.name.is_empty() {
-        return Ok(ClaimState::Gone);
-    }
-    Ok(match context.writes.read_claim(&reference.name).await? {
-        Some(claim) if claim.uid == uid => ClaimState::Alive,
-        _ => ClaimState::Gone,
-    })
+/// Asks the API for the claim. A volume that is only reserved does not know its claim's name; a Job
+/// of it may, else all claims are looked through.
+async fn confirm(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
+    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref()).cloned().unwrap_or_default();
+    let by_job = jobs.iter().find_map(|job| job.claim.clone());
+    let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
+        Some(name) => context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid),
+        None => context.writes.has_claim(&uid).await?,
+    };
+    Ok(if alive { ClaimState::Alive } else { ClaimState::Gone })
 }
 
 /// How a volume was made: as it stands on it, or for one that was never adopted, by its Jobs.
@@ -170,14 +170,7 @@ async fn start(
             let message = format!("delete run {attempt}: {}", cause.message);
             context.tell(about(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             context.metrics.delete_failed(&volume.class);
-            let failure = LastFailure {
-                operation: Operation::Delete,
-                attempt,
-                at: now(),
-                kind: Failure::Retry,
-                reason: cause.reason,
-                message: cause.message,
-            };
+            let failure = LastFailure::of_delete(attempt, now(), &cause, last);
             context.writes.record_volume_failure(volume, &failure).await.map(Some)
         }
     }

@@ -38,6 +38,7 @@ fn request(recipe: &Recipe) -> Request {
         volume_source: String::new(),
         claim_metadata: BTreeMap::new(),
         parameters: recipe.parameters.clone(),
+        pod_namespace: recipe.config.namespace.clone(),
     }
 }
 

@@ -68,7 +68,8 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
         let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
         if failed.reason == "DeadlineExceeded" {
             let complaint = complaints.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
-            let kept = pod.and_then(|pod| pod.stuck.clone()).or(complaint.map(|c| (c.reason.clone(), c.message.clone())));
+            let kept =
+                pod.and_then(|pod| pod.stuck.clone()).or(complaint.map(|c| (c.reason.clone(), c.message.clone())));
             let message = match (said, kept) {
                 (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
                 (None, Some((reason, message))) => {

@@ -11,19 +11,21 @@
 //! | 5 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
 //! | 6 | is released, policy not Delete | it is held | [`Step::Unhold`] |
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] |
-//! | 8 | is released | how it was made is not known | nothing, and told |
+//! | 8 | is released | is not named after its id, or how it was made is not known | nothing, and told |
 //! | 9 | is released | a provision pod of its claim may still run | wait for its end |
 //! | 10 | is released | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::Remove`] |
 
-use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::Volume;
 use crate::claim::LastFailure;
-use crate::claim::decide::{Tell, pause};
+use crate::claim::decide::{Tell, just_now, pause};
 use crate::config::Recipe;
 use crate::run::state::RunState;
+
+/// The end of a pod concerns its claim; a volume whose claim is gone looks again, in seconds.
+const POD_ENDS: i64 = 5;
 
 /// What is known of the claim that a volume refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,13 +102,22 @@ fn saying(step: Step, reason: &'static str, message: impl Into<String>) -> Decis
     Decision { step, tell: Some(Tell { warning: true, reason, message: message.into() }), wake_at: None }
 }
 
+fn by_hand(why: &str) -> Decision {
+    let message = format!(
+        "the storage cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
+        names::ABANDON,
+        names::ABANDON_YES
+    );
+    saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
+}
+
 /// The number of the delete run that is due or under way.
 pub fn attempt(volume: &Volume) -> u32 {
     volume
         .last_failure
         .as_ref()
         .filter(|failure| failure.operation == Operation::Delete)
-        .map_or(1, |failure| failure.attempt + 1)
+        .map_or(1, |failure| failure.attempt.saturating_add(1))
 }
 
 /// The next step for a volume. `now` is in seconds since 1970.
@@ -132,22 +143,17 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if volume.abandoned {
         return saying(Step::Remove, reason::VOLUME_FAILED_DELETE, "let go by annotation; its storage was not deleted");
     }
+    // Deleting by its id would delete what the volume stands for that bears the id's name, which may
+    // be in use or retained.
+    if let Some(id) = volume.id().filter(|id| volume.name != names::pv_name(id)) {
+        return by_hand(&format!("it is not named {}, as the volume with the id {id} is", names::pv_name(id)));
+    }
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
-        Err(why) => {
-            return saying(
-                Step::Nothing,
-                reason::VOLUME_FAILED_DELETE,
-                format!(
-                    "the storage cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
-                    names::ABANDON,
-                    names::ABANDON_YES
-                ),
-            );
-        }
+        Err(why) => return by_hand(why),
     };
     if o.pods_alive {
-        return Step::Nothing.into();
+        return Decision { wake_at: Some(now + POD_ENDS), ..Step::Nothing.into() };
     }
     deleting(o, recipe, now)
 }
@@ -159,7 +165,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = attempt(volume);
     match &o.run {
         RunState::Absent => {
-            let due = last.map_or(now, |failure| failure.at + pause(recipe, failure.attempt));
+            let due = last.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
             if now < due {
                 return Decision { wake_at: Some(due), ..Step::Nothing.into() };
             }
@@ -172,14 +178,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         RunState::Succeeded => Step::Remove.into(),
         RunState::Failed { settled: false, .. } => Step::Nothing.into(),
         RunState::Failed { cause, at, .. } => {
-            let failure = LastFailure {
-                operation: Operation::Delete,
-                attempt,
-                at: (*at).max(now - 60),
-                kind: Failure::Retry,
-                reason: cause.reason.clone(),
-                message: cause.message.clone(),
-            };
+            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
             let message =
                 format!("delete run {attempt} failed: {}; next try in {} s", cause.message, pause(recipe, attempt));
             saying(Step::RecordFailure(failure), reason::VOLUME_FAILED_DELETE, message)

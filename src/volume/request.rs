@@ -43,5 +43,6 @@ pub fn request(
         volume_source: source,
         claim_metadata: Default::default(),
         parameters: recipe.parameters.clone(),
+        pod_namespace: recipe.config.namespace.clone(),
     }
 }

@@ -38,7 +38,9 @@ async fn the_seed_s_example_works_as_written() {
     assert_eq!(spec.service_account_name.as_deref(), Some("foo"));
     let container = &spec.containers[0];
     assert_eq!(container.image.as_deref(), Some("custom/iscsi-provision"));
-    let env = |name: &str| container.env.as_ref().unwrap().iter().find(|v| v.name == name).unwrap_or_else(|| panic!("no {name}"));
+    let env = |name: &str| {
+        container.env.as_ref().unwrap().iter().find(|v| v.name == name).unwrap_or_else(|| panic!("no {name}"))
+    };
     assert_eq!(env("USE_NFS_SERVER").value.as_deref(), Some("10.10.2.4"));
     assert_eq!(env("ZONE").value.as_deref(), Some("west"));
     assert_eq!(env("STORAGE_CLASS").value.as_deref(), Some("silver"));
@@ -54,7 +56,12 @@ async fn the_seed_s_example_works_as_written() {
 #[tokio::test]
 async fn all_errors_are_told_at_once_and_an_edit_heals() {
     let ring = Ring::start().await;
-    ring.config("bad", "bad", &[("image", "-"), ("path", "/x"), ("timeout", "soon"), ("pool", "5"), ("capabilities", "clone")]).await;
+    ring.config(
+        "bad",
+        "bad",
+        &[("image", "-"), ("path", "/x"), ("timeout", "soon"), ("pool", "5"), ("capabilities", "clone")],
+    )
+    .await;
     let said = verdict(&ring, "bad", "refused").await;
     for part in ["image: is missing", "PATH", "timeout", "pool", "clone"] {
         assert!(said.contains(part), "{part}: {said}");
@@ -152,13 +159,22 @@ async fn a_storage_class_object_rules_its_class() {
     ring.config("shared", "unused-label", &[("zone", "west"), ("reclaim-policy", "Delete")]).await;
     let parameters = json!({ "parameters": { "provisioner-config": "admin/shared", "zone": "east", "tier": "1" }, "reclaimPolicy": "Retain", "mountOptions": ["noatime", "ro"] });
     ring.class("object", names::DEFAULT_PROVISIONER, parameters).await;
-    ring.class("wrong-pair", names::DEFAULT_PROVISIONER, json!({ "parameters": { "provisioner-config": "admin/shared", "image": "evil" } })).await;
-    ring.class("outside", names::DEFAULT_PROVISIONER, json!({ "parameters": { "provisioner-config": "team/shared" } })).await;
+    ring.class(
+        "wrong-pair",
+        names::DEFAULT_PROVISIONER,
+        json!({ "parameters": { "provisioner-config": "admin/shared", "image": "evil" } }),
+    )
+    .await;
+    ring.class("outside", names::DEFAULT_PROVISIONER, json!({ "parameters": { "provisioner-config": "team/shared" } }))
+        .await;
     ring.claim("c", "object").await;
     let claim = ring.stamped("c").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     let request = crate::kubelet::request(&job);
-    assert_eq!((request.reclaim_policy.as_str(), request.mount_options), ("Retain", vec!["noatime".to_owned(), "ro".to_owned()]));
+    assert_eq!(
+        (request.reclaim_policy.as_str(), request.mount_options),
+        ("Retain", vec!["noatime".to_owned(), "ro".to_owned()])
+    );
     let env = job.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
     let value = |name: &str| env.iter().find(|v| v.name == name).and_then(|v| v.value.clone());
     assert_eq!((value("ZONE").as_deref(), value("TIER").as_deref()), (Some("east"), Some("1")));

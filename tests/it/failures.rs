@@ -11,7 +11,10 @@ use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, uid};
 use crate::wait::stays;
 
 async fn attempt(ring: &Ring, claim: &str, number: u32) {
-    ring.claim_when(claim, &format!("has attempt {number}"), |claim| annotation(claim, names::ATTEMPT) == Some(number.to_string())).await;
+    ring.claim_when(claim, &format!("has attempt {number}"), |claim| {
+        annotation(claim, names::ATTEMPT) == Some(number.to_string())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -59,7 +62,8 @@ async fn no_room_asks_the_scheduler_for_another_node() {
     assert_eq!(annotation(&claim, names::NODES).as_deref(), Some("full"));
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     ring.pod_ends(&job, 69, "disk full").await;
-    let cleared = ring.claim_when("a", "has no selected node", |claim| annotation(claim, names::SELECTED_NODE).is_none()).await;
+    let cleared =
+        ring.claim_when("a", "has no selected node", |claim| annotation(claim, names::SELECTED_NODE).is_none()).await;
     assert_eq!(annotation(&cleared, names::NODES).as_deref(), Some("full"), "what may be left there is remembered");
     ring.event(USER, "a", reason::RESCHEDULING, "no room on node full").await;
     let other = json!({ "metadata": { "annotations": { names::SELECTED_NODE: "roomy" } } });
@@ -119,7 +123,8 @@ async fn a_mended_image_is_used_at_once() {
 async fn quota_and_admission_are_told_and_retried() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s"), ("timeout", "3s")]).await;
-    let quota: ResourceQuota = serde_json::from_value(json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } })).unwrap();
+    let quota: ResourceQuota =
+        serde_json::from_value(json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } })).unwrap();
     let quotas = ring.api::<ResourceQuota>(ADMIN);
     quotas.create(&PostParams::default(), &quota).await.unwrap();
     crate::wait::until("the quota is in force", || async {
@@ -134,7 +139,10 @@ async fn quota_and_admission_are_told_and_retried() {
     quotas.delete("none", &DeleteParams::default()).await.unwrap();
 
     // Jobs themselves can be limited too: then the Job is refused, and the attempt with it.
-    let quota: ResourceQuota = serde_json::from_value(json!({ "metadata": { "name": "jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } } })).unwrap();
+    let quota: ResourceQuota = serde_json::from_value(
+        json!({ "metadata": { "name": "jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } } }),
+    )
+    .unwrap();
     quotas.create(&PostParams::default(), &quota).await.unwrap();
     ring.claim("b", "c").await;
     ring.event(USER, "b", reason::PROVISIONING_FAILED, "Kubernetes refuses the provisioner's Job").await;
@@ -161,7 +169,12 @@ async fn pods_pass_the_restricted_level_unless_the_config_asks_for_more() {
 #[tokio::test]
 async fn claims_that_no_image_can_serve_are_refused_on_the_claim() {
     let ring = Ring::start().await;
-    ring.config("c", "c", &[("min-size", "1Gi"), ("max-size", "10Gi"), ("access-modes", "ReadWriteOnce"), ("volume-mode", "Filesystem")]).await;
+    ring.config(
+        "c",
+        "c",
+        &[("min-size", "1Gi"), ("max-size", "10Gi"), ("access-modes", "ReadWriteOnce"), ("volume-mode", "Filesystem")],
+    )
+    .await;
     let size = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
     let cases = [
         ("small", size("1Mi"), "class c begins at 1Gi"),
@@ -169,7 +182,11 @@ async fn claims_that_no_image_can_serve_are_refused_on_the_claim() {
         ("modes", json!({ "spec": { "accessModes": ["ReadWriteMany"] } }), "has no access mode ReadWriteMany"),
         ("block", json!({ "spec": { "volumeMode": "Block" } }), "has no volume mode Block"),
         ("labels", json!({ "spec": { "selector": { "matchLabels": { "a": "b" } } } }), "spec.selector"),
-        ("clone", json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } }), "PersistentVolumeClaim source"),
+        (
+            "clone",
+            json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } }),
+            "PersistentVolumeClaim source",
+        ),
     ];
     for (name, more, says) in cases {
         ring.claim_with(name, "c", more).await;

@@ -20,7 +20,11 @@ pub fn request(job: &Job) -> Request {
 pub fn nfs_volume(job: &Job) -> PersistentVolume {
     let request = request(job);
     let source = PersistentVolumeSpec {
-        nfs: Some(NFSVolumeSource { server: "10.0.0.1".into(), path: format!("/{}", request.claim_uuid), read_only: None }),
+        nfs: Some(NFSVolumeSource {
+            server: "10.0.0.1".into(),
+            path: format!("/{}", request.claim_uuid),
+            read_only: None,
+        }),
         ..PersistentVolumeSpec::default()
     };
     persistent_volume(&request, Made { source, ..Made::default() })

@@ -108,7 +108,13 @@ async fn runs_in_flight_are_limited_and_all_claims_get_their_turn() {
     let began = Instant::now();
     loop {
         let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
-        let open: Vec<_> = jobs.iter().filter(|job| job.status.as_ref().is_none_or(|s| s.completion_time.is_none()) && job.metadata.deletion_timestamp.is_none()).collect();
+        let open: Vec<_> = jobs
+            .iter()
+            .filter(|job| {
+                job.status.as_ref().is_none_or(|s| s.completion_time.is_none())
+                    && job.metadata.deletion_timestamp.is_none()
+            })
+            .collect();
         assert!(open.len() <= 3, "{} runs at once", open.len());
         for job in &open {
             let volume = nfs_volume(job);

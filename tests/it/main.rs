@@ -6,8 +6,8 @@
 //!
 //! What a test expects it waits for, with a wide guard; times are printed, not asserted.
 
-mod orchestrator;
 mod kubelet;
+mod orchestrator;
 mod wait;
 
 mod binding;

@@ -10,7 +10,9 @@ use std::time::Duration;
 use cluster::{ClientLimits, Cluster};
 use contract::names;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
+};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -51,7 +53,10 @@ impl Ring {
 
     /// Everything but the orchestrator.
     pub async fn without_orchestrator(flags: &[&str]) -> Ring {
-        let cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await.expect("the control plane starts");
+        let cluster = Cluster::control_plane()
+            .with_controller_manager(ClientLimits::Raised)
+            .await
+            .expect("the control plane starts");
         let client = cluster.client().await.expect("the API server answers");
         let ring = Ring {
             client,
@@ -78,7 +83,17 @@ impl Ring {
     pub async fn spawn(&self, replica: &str) -> Child {
         let log = File::create(self.log(self.starts, replica)).unwrap();
         Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
-            .args(["run", "--namespace", OWN, "--config-namespace", ADMIN, "--admin-address", "127.0.0.1:0", "--replica", replica])
+            .args([
+                "run",
+                "--namespace",
+                OWN,
+                "--config-namespace",
+                ADMIN,
+                "--admin-address",
+                "127.0.0.1:0",
+                "--replica",
+                replica,
+            ])
             .args(["--log", "flex_provisioner=debug,info"])
             .args(&self.flags)
             .env("KUBECONFIG", self.cluster.kubeconfig())
@@ -129,7 +144,8 @@ impl Ring {
 
     pub async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();
-        let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap();
+        let namespace: Namespace =
+            serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap();
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let _ = namespaces.create(&PostParams::default(), &namespace).await;
         // Pods are refused until the namespace has its default account.
@@ -150,7 +166,10 @@ impl Ring {
         for job in self.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap() {
             let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
             if failed {
-                self.api::<Job>(ADMIN).delete(job.metadata.name.as_deref().unwrap(), &DeleteParams::background()).await.unwrap();
+                self.api::<Job>(ADMIN)
+                    .delete(job.metadata.name.as_deref().unwrap(), &DeleteParams::background())
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -202,10 +221,19 @@ impl Ring {
     }
 
     /// Waits for a claim in a state.
-    pub async fn claim_when(&self, name: &str, what: &str, is: impl Fn(&PersistentVolumeClaim) -> bool) -> PersistentVolumeClaim {
+    pub async fn claim_when(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&PersistentVolumeClaim) -> bool,
+    ) -> PersistentVolumeClaim {
         let found = until(format!("claim {name} {what}"), || async {
             let claim = self.claims().get(name).await.map_err(|error| error.to_string())?;
-            if is(&claim) { Ok(claim) } else { seen((&claim.metadata.annotations, &claim.metadata.finalizers, &claim.status)) }
+            if is(&claim) {
+                Ok(claim)
+            } else {
+                seen((&claim.metadata.annotations, &claim.metadata.finalizers, &claim.status))
+            }
         });
         self.explained(found).await
     }
@@ -247,7 +275,10 @@ impl Ring {
         let found = until(format!("event {reason} on {about} that says `{text}`"), || async {
             let list = ListParams::default().fields(&format!("involvedObject.name={about}"));
             let events = self.api::<Event>(namespace).list(&list).await.map_err(|error| error.to_string())?;
-            let messages: Vec<_> = events.iter().map(|e| (e.reason.clone().unwrap_or_default(), e.message.clone().unwrap_or_default())).collect();
+            let messages: Vec<_> = events
+                .iter()
+                .map(|e| (e.reason.clone().unwrap_or_default(), e.message.clone().unwrap_or_default()))
+                .collect();
             match messages.iter().find(|(r, message)| r == reason && message.contains(text)) {
                 Some((_, message)) => Ok(message.clone()),
                 None => seen(messages),
@@ -260,7 +291,9 @@ impl Ring {
     pub async fn job(&self, namespace: &str, operation: &str, id: &str, attempt: u32) -> Job {
         let found = until(format!("{operation} Job {attempt} of {id}"), || async {
             let jobs = self.jobs(namespace, operation, id).await;
-            let wanted = jobs.iter().find(|job| job.metadata.labels.as_ref().unwrap()[names::LABEL_ATTEMPT] == attempt.to_string());
+            let wanted = jobs
+                .iter()
+                .find(|job| job.metadata.labels.as_ref().unwrap()[names::LABEL_ATTEMPT] == attempt.to_string());
             match wanted {
                 Some(job) => Ok(job.clone()),
                 None => seen(jobs.iter().map(|job| job.metadata.name.clone()).collect::<Vec<_>>()),
@@ -291,10 +324,28 @@ impl Ring {
         let left = until("no Job, pod or volume is left", || async {
             let mut left = Vec::new();
             for namespace in [ADMIN, OWN] {
-                left.extend(self.api::<Job>(namespace).list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name));
-                left.extend(self.api::<Pod>(namespace).list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name));
+                left.extend(
+                    self.api::<Job>(namespace)
+                        .list(&ListParams::default())
+                        .await
+                        .unwrap()
+                        .items
+                        .into_iter()
+                        .map(|o| o.metadata.name),
+                );
+                left.extend(
+                    self.api::<Pod>(namespace)
+                        .list(&ListParams::default())
+                        .await
+                        .unwrap()
+                        .items
+                        .into_iter()
+                        .map(|o| o.metadata.name),
+                );
             }
-            left.extend(self.volumes().list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name));
+            left.extend(
+                self.volumes().list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata.name),
+            );
             if left.is_empty() { Ok(()) } else { seen(left) }
         });
         self.explained(left).await;
@@ -308,7 +359,10 @@ impl Ring {
                 if let Some(log) = self.0.take().filter(|_| std::thread::panicking()) {
                     let text = std::fs::read_to_string(log).unwrap_or_default();
                     let last: Vec<_> = text.lines().rev().take(40).collect();
-                    eprintln!("--- the orchestrator's log ends:\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+                    eprintln!(
+                        "--- the orchestrator's log ends:\n{}",
+                        last.into_iter().rev().collect::<Vec<_>>().join("\n")
+                    );
                 }
             }
         }
@@ -321,7 +375,9 @@ impl Ring {
 
 pub fn merge(into: &mut Value, from: Value) {
     match (into, from) {
-        (Value::Object(into), Value::Object(from)) => from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value)),
+        (Value::Object(into), Value::Object(from)) => {
+            from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value))
+        }
         (into, from) => *into = from,
     }
 }

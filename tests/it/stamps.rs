@@ -25,7 +25,9 @@ async fn the_stamp_comes_first_and_changes_with_each_attempt() {
     assert!(job.metadata.creation_timestamp.unwrap().0.as_second() >= stamped_at.as_second());
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     ring.pod_ends(&job, 75, "busy").await;
-    let again = ring.claim_when("a", "has a second attempt", |claim| annotation(claim, names::ATTEMPT).as_deref() == Some("2")).await;
+    let again = ring
+        .claim_when("a", "has a second attempt", |claim| annotation(claim, names::ATTEMPT).as_deref() == Some("2"))
+        .await;
     assert_ne!(annotation(&again, names::PROVISION_TS).unwrap(), first);
     ring.job(ADMIN, "provision", &uid(&claim), 2).await;
 }
@@ -40,7 +42,9 @@ async fn a_copied_or_forged_stamp_is_replaced() {
     let mut annotations = original.metadata.annotations.clone().unwrap();
     annotations.retain(|key, _| key.starts_with("flex-provisioner.io/"));
     ring.claim_with("copy", "c", json!({ "metadata": { "annotations": annotations } })).await;
-    let copy = ring.claim_when("copy", "has its own stamp", |claim| annotation(claim, names::CLAIM_UUID) == claim.metadata.uid).await;
+    let copy = ring
+        .claim_when("copy", "has its own stamp", |claim| annotation(claim, names::CLAIM_UUID) == claim.metadata.uid)
+        .await;
     ring.event(USER, "copy", reason::STAMP_REPLACED, "stamp of another claim").await;
     assert_ne!(uid(&copy), uid(&original));
     ring.provision("copy").await;

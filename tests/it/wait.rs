@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 pub const GUARD: Duration = Duration::from_secs(60);
 
 /// Waits until `look` finds something, and returns it.
-pub async fn until<T, F: Future<Output = Result<T, String>>>(what: impl Into<String>, mut look: impl FnMut() -> F) -> T {
+pub async fn until<T, F: Future<Output = Result<T, String>>>(
+    what: impl Into<String>,
+    mut look: impl FnMut() -> F,
+) -> T {
     let (what, began) = (what.into(), Instant::now());
     loop {
         match look().await {

@@ -109,6 +109,8 @@ pub struct Request {
     pub claim_metadata: BTreeMap<String, String>,
     /// The parameters of config and class.
     pub parameters: BTreeMap<String, String>,
+    /// The namespace of the run's pod, which the pod knows by itself.
+    pub pod_namespace: String,
 }
 
 /// A property: the name that its file bears, and its value. Its environment variable is the name
@@ -194,6 +196,7 @@ impl Request {
             volume_source,
             claim_metadata,
             parameters,
+            pod_namespace: _,
         } = self;
         let pairs = |map: &BTreeMap<String, String>| {
             if map.is_empty() { String::new() } else { serde_json::json!(map).to_string() }
@@ -289,6 +292,7 @@ impl Request {
             instance: or(optional("INSTANCE"), crate::names::DEFAULT_INSTANCE),
             volume_source: optional("VOLUME_SOURCE"),
             claim_metadata: pairs("CLAIM_METADATA")?,
+            pod_namespace: or(optional("POD_NAMESPACE"), crate::names::FIELD_MANAGER),
             parameters: BTreeMap::new(),
         })
     }
@@ -348,6 +352,7 @@ pub(crate) mod tests {
             volume_source: String::new(),
             claim_metadata: [("team.example/key".to_owned(), "a,b=\"c\"".to_owned())].into(),
             parameters: BTreeMap::new(),
+            pod_namespace: crate::names::FIELD_MANAGER.into(),
         }
     }
 

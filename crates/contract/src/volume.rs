@@ -105,14 +105,15 @@ pub fn affinity(labels: &BTreeMap<String, String>) -> Option<VolumeNodeAffinity>
     Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![term] }) })
 }
 
-/// The reference with which a volume belongs to one claim and no other.
-pub fn claim_ref(request: &Request) -> ObjectReference {
+/// The reference with which a volume is reserved from birth: to a claim that does not exist, in the
+/// namespace of the run's pod, where only admins create anything, and without a UID. No other pending claim can take it, and the PV controller does not bind it either, so that
+/// the orchestrator can check it first; it then replaces the placeholder by the claim.
+pub fn placeholder(request: &Request) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("PersistentVolumeClaim".into()),
-        namespace: Some(request.claim.namespace.clone()),
-        name: Some(request.claim.name.clone()),
-        uid: Some(request.claim.uid.clone()),
+        namespace: Some(request.pod_namespace.clone()),
+        name: Some(request.claim_uuid.clone()),
         ..ObjectReference::default()
     }
 }
@@ -144,7 +145,7 @@ pub fn persistent_volume(request: &Request, made: Made) -> PersistentVolume {
             mount_options: (!request.mount_options.is_empty()).then(|| request.mount_options.clone()),
             persistent_volume_reclaim_policy: Some(request.reclaim_policy.clone()),
             storage_class_name: Some(request.storage_class.clone()),
-            claim_ref: Some(claim_ref(request)),
+            claim_ref: Some(placeholder(request)),
             node_affinity: affinity(&reachable_from).or_else(|| source.node_affinity.clone()),
             ..source
         }),
@@ -169,7 +170,8 @@ mod tests {
         let spec = pv.spec.as_ref().unwrap();
         assert_eq!(pv.metadata.name.as_deref(), Some(request.pv_name.as_str()));
         assert_eq!(pv.metadata.annotations.as_ref().unwrap()[names::CLAIM_UUID], request.claim.uid);
-        assert_eq!(spec.claim_ref.as_ref().unwrap().uid.as_deref(), Some(request.claim.uid.as_str()));
+        let reference = spec.claim_ref.as_ref().unwrap();
+        assert_eq!((reference.name.as_deref(), &reference.uid), (Some(request.claim_uuid.as_str()), &None));
         assert_eq!(spec.capacity.as_ref().unwrap()["storage"].0, "3Gi");
         assert_eq!(source_kind(spec), Some("local"));
         assert!(spec.node_affinity.is_some());
