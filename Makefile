@@ -1,0 +1,33 @@
+# From nothing to a result, on Debian 12 with Rust and Go, as root. What else is needed is installed.
+# CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
+CLUSTER ?= demo
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint images cluster-up cluster-down clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: ## the whole story on a real Kubernetes, step by step with times; the cluster stays up
+	@scripts/demo.sh $(CLUSTER)
+
+test: ## all tests, the ones with a real cluster included
+	@scripts/test.sh
+
+bench: ## how long one claim takes, on a fresh cluster; writes docs/bench
+	@benches/bench.sh
+
+lint: ## all checks that need no run: formatting, clippy, shellcheck, manifests
+	@scripts/lint.sh
+
+images: ## all images, offline, into build/images
+	@scripts/setup.sh
+	@bash -c '. scripts/lib.sh; build' images
+
+cluster-up: ## a cluster with the orchestrator; the last line is the path of its kubeconfig
+	@scripts/cluster-up.sh $(CLUSTER)
+
+cluster-down: ## ends that cluster and removes all of it
+	@scripts/cluster-down.sh $(CLUSTER)
+
+clean: ## removes what was built here; the Kubernetes binary in ~/.cache/flex-provisioner stays
+	rm -rf target build

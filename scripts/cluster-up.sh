@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# From nothing to a running orchestrator: installs what is missing, builds, starts the cluster, imports the images,
+# applies deploy/kustomize, and waits until the orchestrator leads. Run again, it brings what has changed since.
+# Progress goes to stderr; the last line on stdout is the path of the administrator's kubeconfig.
+#
+#   cluster-up.sh [NAME]     the cluster's name, `demo` if none is given
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+name=${1:-demo}
+namespace=flex-provisioner
+need_root "the cluster"
+
+kubectl() { "$release/flex-cluster" --name "$name" kubectl "$@"; }
+
+# Which steps will take long is only known before the first of them.
+plan() {
+    local cache=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/flex-provisioner} minutes=0
+    compgen -G "$cache/kubernetes-*/kubernetes" >/dev/null || minutes=$((minutes + 5))
+    [[ -x $release/flex-provisioner && -x $release/flex-cluster ]] || minutes=$((minutes + 4))
+    ((minutes == 0)) || say "on 2 cores it takes about $minutes minutes to build what is missing, this one time"
+}
+
+# An image goes into the cluster if it is not there or not the same.
+import_images() {
+    local marks=${kubeconfig%/*}/imported archive
+    local -a new=()
+    mkdir -p "$marks"
+    for archive in build/images/*.tar; do
+        cmp -s "$archive.inputs" "$marks/$(basename "$archive").inputs" || new+=("$archive")
+    done
+    ((${#new[@]} > 0)) || return 0
+    say "importing ${new[*]##*/}"
+    "$release/flex-cluster" --name "$name" import "${new[@]}"
+    for archive in "${new[@]}"; do cp "$archive.inputs" "$marks/"; done
+}
+
+# The image keeps its name when its content changes, so the pod template bears the content's hash.
+apply() {
+    local overlay=build/deploy
+    mkdir -p "$overlay"
+    cat >"$overlay/kustomization.yaml" <<YAML
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../deploy/kustomize]
+patches:
+- target: {kind: Deployment, name: flex-provisioner}
+  patch: |
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: flex-provisioner}
+    spec:
+      template:
+        metadata:
+          annotations: {flex-provisioner.io/image-inputs: "$(<build/images/flex-provisioner.tar.inputs)"}
+YAML
+    kubectl apply -k "$overlay" >&2
+}
+
+# Until the newest pod is ready and has taken the lead from the one before it.
+wait_until_leading() {
+    local pod
+    kubectl -n "$namespace" rollout status deployment/flex-provisioner --timeout=90s >&2 || return 1
+    pod=$(kubectl -n "$namespace" get pods -l app.kubernetes.io/name=flex-provisioner \
+        --sort-by=.metadata.creationTimestamp -o name | tail -n 1) || return 1
+    kubectl -n "$namespace" wait --for=create lease/flex-provisioner-default --timeout=30s >&2 || return 1
+    kubectl -n "$namespace" wait "--for=jsonpath={.spec.holderIdentity}=${pod#pod/}" \
+        lease/flex-provisioner-default --timeout=30s >&2
+}
+
+what_is_wrong() {
+    kubectl -n "$namespace" get pods,leases -o wide >&2 || true
+    kubectl -n "$namespace" get events --sort-by=.lastTimestamp >&2 || true
+    kubectl -n "$namespace" logs deployment/flex-provisioner --tail=50 >&2 || true
+}
+
+plan
+scripts/setup.sh
+build
+say "starting cluster $name"
+kubeconfig=$("$release/flex-cluster" --name "$name" up | tail -n 1)
+import_images
+apply
+wait_until_leading || {
+    what_is_wrong
+    fail "the orchestrator is not ready; its pods, events and log are above" \
+        "the logs of the cluster are in ${kubeconfig%/*}/logs"
+}
+say "cluster $name is up and the orchestrator leads; its kubeconfig:"
+echo "$kubeconfig"

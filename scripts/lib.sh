@@ -1,0 +1,66 @@
+# shellcheck shell=bash
+# What the scripts here share. Source it: `source "$(dirname "$0")/lib.sh"`. Changes into the project's root.
+set -euo pipefail
+
+# Whoever starts us may have closed standard input; programs that read it must not wait.
+exec </dev/null
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin:/usr/local/cargo/bin:${HOME:-/root}/.cargo/bin
+export PATH
+
+# Where cargo puts the release programs: .cargo/config.toml names the target.
+release=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/release
+
+me=$(basename "$0" .sh)
+
+say() { printf '%s: %s\n' "$me" "$*" >&2; }
+
+fail() { # WHAT IS WRONG, WHAT TO DO ABOUT IT...
+    printf "$me: error: %s\n" "$@" >&2
+    exit 1
+}
+
+need_root() { # FOR WHAT
+    ((EUID == 0)) || fail "$1 needs root: network namespaces, containers and mounts are made" "run it again with sudo"
+}
+
+# All programs in one go, so that cargo builds each dependency once and with one set of features; then the images.
+build() {
+    [[ -x $release/flex-cluster ]] || say "building the programs of this project, about 4 minutes on 2 cores the first time"
+    cargo build --release --workspace --bins >&2 ||
+        fail "cargo could not build the programs (its output is above)" \
+            "if it could not download: check that this machine reaches crates.io, and run it again"
+    provisioner-images/images.sh --no-build >/dev/null
+}
+
+# As built last, or built now: to end a cluster nothing else must be built.
+flex_cluster() {
+    [[ -x $release/flex-cluster ]] || cargo build --release --package cluster --bin flex-cluster >&2
+    "$release/flex-cluster" "$@"
+}
+
+# Stages with their durations; the summary goes last. A stage is a program or a function that calls none of `fail`'s
+# callers in a condition: the shell does not stop at errors there.
+stages=()
+stage() { # NAME COMMAND...
+    local name=$1 began=$SECONDS status=0
+    shift
+    printf '\n== %s\n' "$name" >&2
+    "$@" || status=$?
+    local took=$((SECONDS - began))
+    if ((status != 0)); then
+        stages+=("$(printf '%-24s failed after %4d s' "$name" "$took")")
+        return "$status"
+    fi
+    stages+=("$(printf '%-24s %4d s' "$name" "$took")")
+    printf '== %s: %d s\n' "$name" "$took" >&2
+}
+
+summary() {
+    local line
+    printf '\n'
+    for line in "${stages[@]}"; do printf '%s\n' "$line"; done
+    printf '%-24s %4d s\n' 'all of it' "$SECONDS"
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Makes a machine ready to build, run and test this project: Debian packages, the Kubernetes binary. Idempotent and
+# quick when nothing is missing. Rust and Go must be there.
+#
+#   setup.sh            what `make demo` and `make cluster-up` need
+#   setup.sh --test     and what only the tests need
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+scope='demo'
+case ${1:-} in
+    '') ;;
+    --test) scope='test' ;;
+    *) fail "unknown argument $1; usage: setup.sh [--test]" ;;
+esac
+
+# Each line: what must be there, and the Debian package that brings it. tests/cluster/setup.sh has a list of its own.
+required() {
+    cat <<'LIST'
+cc gcc
+/usr/include/stdio.h libc6-dev
+ld binutils
+readelf binutils
+buildah buildah
+/bin/busybox busybox-static
+LIST
+    [[ $scope == test ]] || return 0
+    cat <<'LIST'
+ganesha.nfsd nfs-ganesha
+/usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so nfs-ganesha-vfs
+nfs-ls libnfs-utils
+LIST
+}
+
+missing_packages() {
+    local what package
+    while read -r what package; do
+        case $what in
+            /usr/include/*) [[ -e $what || -e /usr/include/x86_64-linux-gnu/${what#/usr/include/} ]] || echo "$package" ;;
+            /*) [[ -e $what ]] || echo "$package" ;;
+            *) command -v "$what" >/dev/null || echo "$package" ;;
+        esac
+    done < <(required) | sort -u
+}
+
+# Some packages bring services, which must not start here. policy-rc.d is Debian's way to say so; it is put back.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d ours='' status=0
+    if [[ ! -e $policy ]]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 0755 "$policy"
+        ours=yes
+    fi
+    {
+        # A source that is not reachable matters only if a package comes from it: the installation tells.
+        apt-get -o DPkg::Lock::Timeout=300 update -q || say "apt-get update had errors; going on with the lists that are there"
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q --no-install-recommends "$@"
+    } >&2 || status=$?
+    [[ -z $ours ]] || rm -f "$policy"
+    return "$status"
+}
+
+command -v cargo >/dev/null ||
+    fail "cargo is missing" "install Rust 1.90 or newer (https://rustup.rs) so that 'cargo --version' works, and run it again"
+command -v go >/dev/null ||
+    fail "go is missing: Kubernetes is built from its Go modules" \
+        "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
+
+mapfile -t missing < <(missing_packages)
+if ((${#missing[@]} > 0)); then
+    command -v apt-get >/dev/null ||
+        fail "these Debian packages (or what they hold) are missing: ${missing[*]}" \
+            "there is no apt-get here: install them by the means of this system and run it again"
+    ((EUID == 0)) || fail "these Debian packages are missing: ${missing[*]}" "run as root: apt-get install ${missing[*]}"
+    say "installing Debian packages, about a minute: ${missing[*]}"
+    install_packages "${missing[@]}" ||
+        fail "apt-get could not install ${missing[*]} (its output is above)" \
+            "check the package sources of this machine and run it again"
+    mapfile -t missing < <(missing_packages)
+    ((${#missing[@]} == 0)) || fail "still missing after apt-get install: ${missing[*]}"
+fi
+tests/cluster/setup.sh >/dev/null
