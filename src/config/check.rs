@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::{parameter, quantity, request};
 
 use super::record::Record;
-use super::values::{backoff, duration, list, map, source_rule, words, yaml};
+use super::values::{backoff, duration, known_yaml, list, map, source_rule, words};
 use super::{Backoff, Placement, Problem, Recipe};
 use crate::object::is_dns_name;
 
@@ -153,9 +153,9 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         service_account: r.name("service-account-name", "ServiceAccount"),
         service_token: record.service_token,
         node_selector: r.read("node-selector", map).unwrap_or_default(),
-        tolerations: r.read("tolerations", yaml).unwrap_or_default(),
+        tolerations: r.read("tolerations", known_yaml).unwrap_or_default(),
         priority_class: r.name("priority-class", "PriorityClass"),
-        resources: r.read("resources", yaml),
+        resources: r.read("resources", known_yaml),
         run_as_user: r.read("run-as-user", |text| match text.parse::<i64>() {
             Ok(user) if (0..=i64::from(i32::MAX)).contains(&user) => Ok(user),
             _ => Err(format!("`{text}` is not a user id; write a number, \"0\" for root")),
@@ -323,7 +323,7 @@ fn claim_metadata(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpec, String> {
-    let template: k8s_openapi::api::core::v1::PodTemplateSpec = yaml(text)?;
+    let template: k8s_openapi::api::core::v1::PodTemplateSpec = known_yaml(text)?;
     if template.spec.is_none() && template.metadata.is_none() {
         return Err(
             "has neither `spec:` nor `metadata:` at its top; it is a pod template, so begin with `spec:`".into()
@@ -349,3 +349,7 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
     }
     Ok(template)
 }
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

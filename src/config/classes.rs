@@ -231,24 +231,25 @@ pub fn classes<'a>(
         }
     }
 
-    for object in objects {
-        if object.provisioner != identity.provisioner {
-            table.foreign.insert(object.name.clone());
-            if let Some(config) = labelled.remove(object.name.as_str()) {
-                refuse(
-                    &mut table,
-                    config,
-                    Problem::new(
-                        "",
-                        format!(
-                            "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
-                            object.name, object.provisioner, identity.provisioner
-                        ),
+    let (own, foreign): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
+    for object in foreign {
+        table.foreign.insert(object.name.clone());
+        if let Some(config) = labelled.remove(object.name.as_str()) {
+            refuse(
+                &mut table,
+                config,
+                Problem::new(
+                    "",
+                    format!(
+                        "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
+                        object.name, object.provisioner, identity.provisioner
                     ),
-                );
-            }
-            continue;
+                ),
+            );
         }
+    }
+    for object in own {
         let config = match object.parameters.get(CONFIG_PARAMETER) {
             Some(text) => pointed_at(identity, &configs, text),
             None => labelled.get(object.name.as_str()).copied().ok_or_else(|| no_config(identity, &object.name)),
@@ -455,3 +456,7 @@ pub fn class_to_create(identity: &Identity, class: &str) -> String {
         identity.provisioner
     )
 }
+
+#[cfg(test)]
+#[path = "classes_tests.rs"]
+mod tests;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{Backoff, SourceRule};
 
@@ -11,6 +13,45 @@ use super::{Backoff, SourceRule};
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: true, with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+}
+
+/// YAML into a type of the Kubernetes API, where a misspelt field is an error: those types pass over
+/// what they do not know, so that it would be missing in the pod without a word.
+pub fn known_yaml<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, String> {
+    let value: T = yaml(text)?;
+    let mut unknown = Vec::new();
+    if let (Ok(written), Ok(known)) = (yaml::<Value>(text), serde_json::to_value(&value)) {
+        unknown_fields(&written, &known, "", &mut unknown);
+    }
+    match unknown.as_slice() {
+        [] => Ok(value),
+        [field] => Err(format!("has the field `{field}`, which Kubernetes does not know there; mind its spelling")),
+        fields => Err(format!(
+            "has the fields `{}`, which Kubernetes does not know there; mind their spelling",
+            fields.join("`, `")
+        )),
+    }
+}
+
+/// The paths of the fields that were written but are not in the value that was read.
+fn unknown_fields(written: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
+    match (written, known) {
+        (Value::Object(written), Value::Object(known)) => {
+            for (key, value) in written.iter().filter(|(_, value)| !value.is_null()) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match known.get(key) {
+                    Some(known) => unknown_fields(value, known, &path, unknown),
+                    None => unknown.push(path),
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(known)) => {
+            for (n, (written, known)) in written.iter().zip(known).enumerate() {
+                unknown_fields(written, known, &format!("{path}[{n}]"), unknown);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A list: YAML (`[a, b]`, or `- a` on lines), or items between commas or on lines of their own.

@@ -1,0 +1,344 @@
+use super::*;
+use crate::object::ObjectName;
+
+/// The data of a good config, with these keys over it.
+fn data(keys: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let image = ("image", "registry.example/team/provisioner:1.0");
+    [image].iter().chain(keys).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn check(keys: &[(&str, &str)]) -> Result<Recipe, Vec<Problem>> {
+    let config = ObjectName::new("admin", "silver");
+    recipe(Record { config, class: "silver".into(), service_token: false, data: data(keys) })
+}
+
+fn good(keys: &[(&str, &str)]) -> Recipe {
+    check(keys).unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
+}
+
+/// The problems with a config, each as `key: message`.
+fn problems(keys: &[(&str, &str)]) -> Vec<String> {
+    match check(keys) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.iter().map(Problem::to_string).collect(),
+    }
+}
+
+/// One key is refused, it alone, and the message says this.
+#[track_caller]
+fn refused(key: &str, value: &str, says: &str) {
+    let found = problems(&[(key, value)]);
+    assert!(found.len() == 1 && found[0].starts_with(&format!("{key}: ")), "{key}={value:?}: {found:?}");
+    assert!(found[0].contains(says), "{key}={value:?} does not say {says:?}: {found:?}");
+}
+
+#[test]
+fn nothing_but_an_image_is_enough() {
+    let recipe = good(&[]);
+    assert_eq!(recipe.image, "registry.example/team/provisioner:1.0");
+    assert_eq!((recipe.placement, recipe.reclaim_policy.as_str()), (Placement::SelectedNode, "Delete"));
+    assert_eq!((recipe.access_modes.len(), recipe.volume_modes.len()), (4, 2));
+    assert_eq!((recipe.timeout.as_secs(), recipe.retries, recipe.max_in_flight), (300, 15, 100));
+    assert_eq!((recipe.backoff.initial.as_secs(), recipe.backoff.max.as_secs()), (2, 300));
+    assert_eq!((recipe.run_as_user, recipe.pull_policy.as_deref(), recipe.service_token), (None, None, false));
+    assert!(recipe.parameters.is_empty() && recipe.volume_sources.is_empty());
+}
+
+#[test]
+fn every_key_has_its_effect() {
+    let recipe = good(&[
+        ("command", "[sh, -c, 'echo $HOME']"),
+        ("args", "--fast now"),
+        ("image-pull-policy", "IfNotPresent"),
+        ("image-pull-secrets", "hub, backup.hub"),
+        ("service-account-name", "foo"),
+        ("node-selector", "disk=ssd,zone=a"),
+        ("tolerations", "- key: storage\n  operator: Exists\n"),
+        ("priority-class", "high"),
+        ("resources", "limits: {memory: 64Mi, cpu: 1}"),
+        ("run-as-user", "0"),
+        ("placement", "any"),
+        ("secret-env", "env-one"),
+        ("secret-volume", "[files]"),
+        ("reclaim-policy", "Retain"),
+        ("access-modes", "ReadWriteOnce, ReadOnlyMany"),
+        ("volume-mode", "Block"),
+        ("mount-options", "noatime, vers=4"),
+        ("fs-type", "xfs"),
+        ("timeout", "90s"),
+        ("retries", "0"),
+        ("backoff", "1s..10s"),
+        ("max-in-flight", "1"),
+        ("min-size", "1Mi"),
+        ("max-size", "1Gi"),
+        ("volume-sources", "nfs, HOSTPATH:/srv/a/"),
+        ("claim-metadata", "team.example/owner, app"),
+        ("pod-template", "spec:\n  hostNetwork: true\n"),
+        ("zone", "west"),
+    ]);
+    assert_eq!((recipe.command.join("|"), recipe.args.join("|")), ("sh|-c|echo $HOME".into(), "--fast|now".into()));
+    assert_eq!(recipe.pull_policy.as_deref(), Some("IfNotPresent"));
+    assert_eq!(recipe.pull_secrets, ["hub", "backup.hub"]);
+    assert_eq!((recipe.service_account.as_deref(), recipe.priority_class.as_deref()), (Some("foo"), Some("high")));
+    assert_eq!((recipe.node_selector["disk"].as_str(), recipe.node_selector["zone"].as_str()), ("ssd", "a"));
+    assert_eq!(recipe.tolerations[0].key.as_deref(), Some("storage"));
+    assert_eq!(recipe.resources.unwrap().limits.unwrap()["cpu"].0, "1");
+    assert_eq!((recipe.run_as_user, recipe.placement), (Some(0), Placement::Any));
+    assert_eq!((recipe.secret_env, recipe.secret_volume), (vec!["env-one".to_owned()], vec!["files".to_owned()]));
+    assert_eq!(recipe.reclaim_policy, "Retain");
+    assert_eq!(recipe.access_modes, ["ReadWriteOnce", "ReadOnlyMany"]);
+    assert_eq!((recipe.volume_modes, recipe.mount_options.join(" ")), (vec!["Block".into()], "noatime vers=4".into()));
+    assert_eq!((recipe.fs_type.as_str(), recipe.timeout.as_secs(), recipe.retries), ("xfs", 90, 0));
+    assert_eq!((recipe.backoff.initial.as_secs(), recipe.backoff.max.as_secs()), (1, 10));
+    assert_eq!((recipe.max_in_flight, recipe.min_size, recipe.max_size), (1, Some(1 << 20), Some(1 << 30)));
+    let sources: Vec<_> =
+        recipe.volume_sources.iter().map(|rule| (rule.kind.as_str(), rule.prefix.as_deref())).collect();
+    assert_eq!(sources, [("nfs", None), ("hostPath", Some("/srv/a"))]);
+    assert_eq!(recipe.claim_metadata, ["team.example/owner", "app"]);
+    assert_eq!(recipe.pod_template.unwrap().spec.unwrap().host_network, Some(true));
+    assert_eq!(recipe.parameters, [("zone".to_owned(), "west".to_owned())].into());
+}
+
+#[test]
+fn bad_values_are_told_with_what_to_do() {
+    for (key, value, says) in [
+        ("image", "has space", "not the name of an image"),
+        ("image", "registry.example/a:", "not the name of an image"),
+        ("image", "a\u{e9}", "not the name of an image"),
+        ("command", "sh -c 'echo hi'", "write a YAML list"),
+        ("command", "[sh, {a: b}]", "expected"),
+        ("args", "a | b", "no shell reads this"),
+        ("image-pull-policy", "Sometimes", "write one of Always, IfNotPresent, Never"),
+        ("image-pull-secrets", "Hub", "`Hub` cannot be the name of a Secret"),
+        ("service-account-name", "foo/bar", "`foo/bar` cannot be the name of a ServiceAccount"),
+        ("node-selector", "disk=ssd,zone", "`zone` has no `=`"),
+        ("node-selector", "[a]", "expected"),
+        ("tolerations", "key: storage", "expected"),
+        ("tolerations", "- kye: storage", "`[0].kye`"),
+        ("priority-class", "High!", "`High!` cannot be the name of a PriorityClass"),
+        ("resources", "limits: 5", "expected"),
+        ("resources", "limit: {memory: 64Mi}", "`limit`"),
+        ("run-as-user", "root", "\"0\" for root"),
+        ("run-as-user", "-1", "not a user id"),
+        ("run-as-user", "2147483648", "not a user id"),
+        ("placement", "node", "write one of selected-node, any"),
+        ("secret-env", "a, B", "`B` cannot be the name of a Secret"),
+        ("secret-volume", "../x", "`../x` cannot be the name of a Secret"),
+        ("reclaim-policy", "Recycle", "write one of Delete, Retain"),
+        ("access-modes", "RWO", "`RWO` is not known; write some of ReadWriteOnce"),
+        ("access-modes", "[]", "it is empty; leave the key out"),
+        ("volume-mode", "file", "`file` is not known"),
+        ("mount-options", "[a", "unclosed bracket"),
+        ("fs-type", "EXT4", "write for example ext4"),
+        ("timeout", "5", "write for example 90s"),
+        ("timeout", "0s", "out of range"),
+        ("timeout", "8d", "not a length of time"),
+        ("retries", "1001", "a whole number from 0 to 1000"),
+        ("retries", "many", "a whole number from 0 to 1000"),
+        ("backoff", "10m..5s", "write the shorter time first"),
+        ("backoff", "5s..", "not a length of time"),
+        ("max-in-flight", "0", "a whole number from 1 to 10000"),
+        ("min-size", "10 GB", "is not a size"),
+        ("max-size", "-1Gi", "is negative"),
+        ("volume-sources", "floppy", "`floppy` is no volume source"),
+        ("volume-sources", "hostPath", "needs the directory"),
+        ("volume-sources", "local:/", "would allow every path"),
+        ("volume-sources", "nfs:/export", "only hostPath and local take a directory"),
+        ("volume-sources", "hostPath:/a/../b", "without `..`"),
+        ("claim-metadata", "a b", "`a b` cannot be the key"),
+    ] {
+        refused(key, value, says);
+    }
+}
+
+#[test]
+fn an_image_is_required() {
+    for missing in [None, Some(""), Some("  ")] {
+        let mut data = data(&[]);
+        data.remove("image");
+        data.extend(missing.map(|text| ("image".to_owned(), text.to_owned())));
+        let problems = recipe(Record { data, ..Record::default() }).unwrap_err();
+        assert!(problems.len() == 1 && problems[0].to_string().starts_with("image: is missing; name"), "{problems:?}");
+    }
+}
+
+#[test]
+fn sizes_must_leave_something_between_them() {
+    assert!(good(&[("min-size", "1Gi"), ("max-size", "1Gi")]).max_size.is_some());
+    assert_eq!(
+        problems(&[("min-size", "2Gi"), ("max-size", "1Gi")]),
+        ["min-size: is larger than max-size; no claim could be served"]
+    );
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_order() {
+    let keys = ["timeout", "retries", "run-as-user", "reclaim-policy", "min-size", "volume-sources", "path", "pool"];
+    let bad: Vec<_> = keys.iter().map(|key| (*key, "no such thing")).collect();
+    let found = problems(&bad);
+    let mut expected: Vec<_> = keys.iter().map(|key| format!("{key}: ")).collect();
+    expected.sort();
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (problem, key) in found.iter().zip(expected) {
+        assert!(problem.starts_with(&key), "{problem} is not about {key}");
+    }
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_name() {
+    for capability in CAPABILITIES {
+        refused("capabilities", capability, &format!("`{capability}` is not built into this version"));
+    }
+    let both = problems(&[("capabilities", "clone, expand")]);
+    assert!(both.len() == 2 && both[0].contains("`clone`") && both[1].contains("`expand`"), "{both:?}");
+    refused("capabilities", "teleport", "`teleport` is no capability; known are clone, snapshot");
+    assert_eq!(problems(&[("capabilities", "")]), [""; 0], "none declared is none promised");
+    for key in ["batch-size", "batch-window", "pool"] {
+        for value in ["4", ""] {
+            refused(key, value, "is not built into this version of the orchestrator; remove the key");
+        }
+    }
+}
+
+#[test]
+fn parameters_reach_the_image_untouched() {
+    let recipe = good(&[("use-nfs-server", " 10.10.2.4 "), ("zone", ""), ("text", "line\n$(HOME) `id`\n")]);
+    let values: Vec<_> = recipe.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    assert_eq!(values, [("text", "line\n$(HOME) `id`\n"), ("use-nfs-server", " 10.10.2.4 "), ("zone", "")]);
+}
+
+#[test]
+fn two_parameters_of_one_variable_are_refused() {
+    let found = problems(&[("use-nfs", "a"), ("use_nfs", "b")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with(
+            "use_nfs: `use-nfs` and `use_nfs` would both become the environment variable USE_NFS; rename one"
+        ),
+        "{found:?}"
+    );
+    assert_eq!(problems(&[("Zone", "a"), ("zone", "b"), ("z.one", "c")]).len(), 1, "ZONE twice, Z_ONE once");
+}
+
+#[test]
+fn names_with_a_meaning_are_refused_with_a_better_one() {
+    for (name, variable) in [
+        ("path", "PATH"),
+        ("ld-preload", "LD_PRELOAD"),
+        ("ifs", "IFS"),
+        ("env", "ENV"),
+        ("bash_env", "BASH_ENV"),
+        ("groups", "GROUPS"),
+        ("uid", "UID"),
+        ("kubernetes-service-host", "KUBERNETES_SERVICE_HOST"),
+        ("size", "SIZE"),
+        ("claim-uuid", "CLAIM_UUID"),
+        ("pod-name", "POD_NAME"),
+    ] {
+        refused(name, "x", &format!("the environment variable {variable}"));
+        refused(name, "x", &format!("call it `my-{name}`"));
+    }
+    refused("a b", "x", "a character that is not allowed");
+}
+
+#[test]
+fn a_misspelt_key_is_no_parameter() {
+    for (written, meant) in [
+        ("nodeSelector", "node-selector"),
+        ("pod_template", "pod-template"),
+        ("Image", "image"),
+        ("mountOptions", "mount-options"),
+        ("batchsize", "batch-size"),
+    ] {
+        let found = problems(&[(written, "x")]);
+        assert!(found.iter().any(|problem| problem.contains(&format!("reads like `{meant}`"))), "{written}: {found:?}");
+    }
+}
+
+#[test]
+fn parameters_have_room_on_a_pod() {
+    let fits = "x".repeat(MAX_VALUE);
+    assert_eq!(problems(&[("text", &fits)]), [""; 0]);
+    refused("text", &"x".repeat(MAX_VALUE + 1), "is 65537 bytes long; a parameter may have 65536");
+    refused("text", "a\0b", "has a zero byte");
+    let found = problems(&[("a1", &fits), ("a2", &fits), ("a3", &fits)]);
+    assert_eq!(
+        found,
+        [format!("the parameters are {} bytes in all; {MAX_PARAMETERS} fit on a pod", 3 * MAX_VALUE + 6)]
+    );
+}
+
+#[test]
+fn a_pod_template_leaves_the_contract_alone() {
+    for (template, says) in [
+        ("containers: []", "`containers`"),
+        ("{}", "has neither `spec:` nor `metadata:`"),
+        ("spec: [", "expected"),
+        ("spec: {containers: [{name: provisioner, image: other}]}", "use the key `image`"),
+        ("spec: {containers: [{image: other}]}", "a container without a name"),
+        ("spec: {containers: [{name: side, image: other}]}", "under `initContainers` with `restartPolicy: Always`"),
+        ("spec: {restartPolicy: OnFailure}", "retries are the orchestrator's"),
+        ("spec: {nodeName: node-1}", "use the key `node-selector`"),
+    ] {
+        refused("pod-template", template, says);
+    }
+    let sidecar = "spec: {restartPolicy: Never, initContainers: [{name: side, image: other, restartPolicy: Always}]}";
+    let recipe = good(&[("pod-template", sidecar)]);
+    assert_eq!(recipe.pod_template.unwrap().spec.unwrap().init_containers.unwrap()[0].name, "side");
+}
+
+#[test]
+fn a_misspelt_field_of_a_pod_template_is_named() {
+    for (template, field) in [
+        ("spec:\n  volumes:\n  - name: base\n    hostpath: {path: /srv}\n", "`spec.volumes[0].hostpath`"),
+        ("spec: {containers: [{name: provisioner, securitycontext: {}}]}", "`spec.containers[0].securitycontext`"),
+        ("spec: {dnsConfig: {nameserver: [a]}}", "`spec.dnsConfig.nameserver`"),
+        ("metadata: {label: {a: b}}", "`metadata.label`"),
+    ] {
+        refused("pod-template", template, &format!("has the field {field}, which Kubernetes does not know there"));
+    }
+    let several = "spec: {hostnetwork: true, volumes: [{name: a, emptyDir: {}}, {name: b, emptydir: {}}]}\nkind: Pod";
+    refused("pod-template", several, "`kind`, `spec.hostnetwork`, `spec.volumes[1].emptydir`");
+}
+
+#[test]
+fn every_form_of_a_good_pod_template_is_taken() {
+    let template = "\
+metadata:
+  creationTimestamp: null
+  labels: {team: a, number: \"1\"}
+spec:
+  securityContext: {}
+  volumes: &v
+  - name: a
+    emptyDir: {}
+  - name: b
+    hostPath: {path: /srv, type: DirectoryOrCreate}
+  - name: c
+    secret: {secretName: s, defaultMode: 0400}
+  tolerations: []
+  affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Exists}]}}]}}
+  containers:
+  - name: provisioner
+    env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    ports: [{containerPort: 80}]
+    livenessProbe: {httpGet: {path: /, port: http}, periodSeconds: 3}
+    resources: {requests: {cpu: 100m, memory: 1e6}}
+    volumeMounts: [{name: a, mountPath: /a}]
+";
+    let spec = good(&[("pod-template", template)]).pod_template.unwrap().spec.unwrap();
+    assert_eq!(spec.volumes.unwrap()[2].secret.as_ref().unwrap().default_mode, Some(0o400));
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_config_gets_an_answer(
+        key in proptest::sample::select(KEYS.to_vec()),
+        value in "[ -~\n]{0,80}",
+        name in "[ -~]{0,40}",
+    ) {
+        if let Err(problems) = check(&[(key, &value), (&name, &value)]) {
+            assert!(!problems.is_empty() && problems.iter().all(|problem| !problem.message.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,323 @@
+use super::*;
+
+fn identity() -> Identity {
+    Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: names::DEFAULT_INSTANCE.into(),
+        config_namespaces: vec!["admin".into(), "storage".into()],
+        namespace: "flex-provisioner".into(),
+    }
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A good config in `admin`, with these keys over it.
+fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
+    let mut data = map(&[("plugin-name", names::DEFAULT_PLUGIN), ("image", "custom/provision")]);
+    data.extend(map(keys));
+    Config {
+        name: ObjectName::new("admin", name),
+        uid: format!("uid-{name}"),
+        created: "2026-01-01T00:00:00Z".into(),
+        class: class.map(str::to_owned),
+        data,
+        verdict: None,
+    }
+}
+
+/// A StorageClass of ours.
+fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
+    ClassObject {
+        name: name.into(),
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        parameters: map(parameters),
+        reclaim_policy: "Delete".into(),
+        mount_options: vec![],
+        binding: BindingMode::WaitForFirstConsumer,
+    }
+}
+
+fn table(configs: &[&Config], objects: &[&ClassObject]) -> Classes {
+    classes(&identity(), configs.iter().copied(), objects.iter().copied(), &HashMap::new())
+}
+
+fn class<'a>(table: &'a Classes, name: &str) -> &'a Class {
+    match table.lookup(name) {
+        Lookup::Ours(class) => class,
+        other => panic!("class {name} is {other:?}"),
+    }
+}
+
+fn recipe<'a>(table: &'a Classes, name: &str) -> &'a Recipe {
+    class(table, name).recipe.as_ref().unwrap_or_else(|why| panic!("class {name}: {why}"))
+}
+
+#[track_caller]
+fn why_not(table: &Classes, name: &str) -> String {
+    class(table, name).recipe.as_ref().expect_err("the class must have no recipe").clone()
+}
+
+fn verdict<'a>(table: &'a Classes, name: &str) -> &'a Verdict {
+    &table.verdicts[&ObjectName::new("admin", name)]
+}
+
+/// The problems of a config in one text.
+fn problems(table: &Classes, name: &str) -> String {
+    crate::config::joined(&verdict(table, name).problems)
+}
+
+/// A kept revision of a config for a class.
+fn revision(config: &Config, class: &str, number: i64) -> (String, Revision) {
+    let record = record_of(config, class);
+    (record.hash(), Revision { number, record, created: 0 })
+}
+
+#[test]
+fn a_label_alone_makes_a_class() {
+    let table = table(&[&config("a", Some("silver"), &[("zone", "west")])], &[]);
+    let silver = class(&table, "silver");
+    assert_eq!((silver.has_object, silver.binding, silver.last_good), (false, BindingMode::Immediate, false));
+    assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
+    assert_eq!(recipe(&table, "silver").class, "silver");
+    assert_eq!((problems(&table, "a").as_str(), verdict(&table, "a").classes.join(",")), ("", "silver".into()));
+    assert!(matches!(table.lookup("gold"), Lookup::Unknown));
+}
+
+#[test]
+fn with_an_object_its_fields_win() {
+    let silver = config("a", Some("silver"), &[("reclaim-policy", "Delete"), ("mount-options", "ro")]);
+    let object = ClassObject {
+        reclaim_policy: "Retain".into(),
+        mount_options: vec!["noatime".into(), "a,b".into()],
+        ..object("silver", &[])
+    };
+    let table = table(&[&silver], &[&object]);
+    let class = class(&table, "silver");
+    assert_eq!((class.has_object, class.binding), (true, BindingMode::WaitForFirstConsumer));
+    assert_eq!(recipe(&table, "silver").reclaim_policy, "Retain");
+    assert_eq!(recipe(&table, "silver").mount_options, ["noatime", "a,b"]);
+    assert_eq!(table.iter().count(), 1, "the label makes no second class");
+}
+
+#[test]
+fn an_object_without_mount_options_has_none() {
+    let table = table(&[&config("a", Some("silver"), &[("mount-options", "ro")])], &[&object("silver", &[])]);
+    assert!(recipe(&table, "silver").mount_options.is_empty());
+}
+
+#[test]
+fn many_classes_point_to_one_config() {
+    let shared = config("shared", None, &[("zone", "west"), ("max-size", "1Gi")]);
+    let fast = object("fast", &[(CONFIG_PARAMETER, "admin/shared"), ("zone", "east"), ("tier", "ssd")]);
+    let large = object("large", &[(CONFIG_PARAMETER, "admin/shared"), ("max-size", "1Ti"), ("fs-type", "xfs")]);
+    let table = table(&[&shared], &[&fast, &large]);
+    assert_eq!(recipe(&table, "fast").parameters, map(&[("zone", "east"), ("tier", "ssd")]), "class over config");
+    assert_eq!(recipe(&table, "large").parameters, map(&[("zone", "west")]));
+    assert_eq!((recipe(&table, "large").max_size, recipe(&table, "fast").max_size), (Some(1 << 40), Some(1 << 30)));
+    assert_eq!(recipe(&table, "large").fs_type, "xfs");
+    assert_eq!(verdict(&table, "shared").classes, ["fast", "large"]);
+}
+
+#[test]
+fn a_pointer_wins_over_a_label() {
+    let labelled = config("labelled", Some("silver"), &[("from", "label")]);
+    let pointed = config("pointed", None, &[("from", "pointer")]);
+    let table = table(&[&labelled, &pointed], &[&object("silver", &[(CONFIG_PARAMETER, "admin/pointed")])]);
+    assert_eq!(recipe(&table, "silver").parameters["from"], "pointer");
+    assert!(verdict(&table, "labelled").classes.is_empty());
+}
+
+#[test]
+fn a_pointer_that_leads_nowhere_is_told() {
+    let elsewhere = Config { name: ObjectName::new("team", "mine"), ..config("mine", None, &[]) };
+    for (pointer, says) in [
+        ("team/mine", "points to team/mine, but configs are only read in admin, storage"),
+        ("admin/absent", "ConfigMap admin/absent, which the StorageClass names, does not exist"),
+        ("mine", "is not of the form namespace/name"),
+    ] {
+        let table = table(&[&elsewhere], &[&object("silver", &[(CONFIG_PARAMETER, pointer)])]);
+        assert!(why_not(&table, "silver").contains(says), "{pointer}: {}", why_not(&table, "silver"));
+    }
+}
+
+#[test]
+fn a_config_outside_the_config_namespaces_is_ignored() {
+    let theirs = Config { name: ObjectName::new("team", "mine"), ..config("mine", Some("silver"), &[]) };
+    let table = table(&[&theirs], &[]);
+    assert!(matches!(table.lookup("silver"), Lookup::Unknown) && table.verdicts.is_empty());
+}
+
+#[test]
+fn an_object_without_a_config_says_what_to_create() {
+    let why = why_not(&table(&[], &[&object("silver", &[])]), "silver");
+    assert!(why.contains("`storage-class: silver` in the namespace admin or storage"), "{why}");
+}
+
+#[test]
+fn a_class_of_another_provisioner_is_not_touched() {
+    let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
+    let table = table(&[&config("a", Some("gold"), &[])], &[&theirs]);
+    assert!(matches!(table.lookup("gold"), Lookup::Foreign));
+    let said = problems(&table, "a");
+    assert!(
+        said.contains(
+            "belongs to the provisioner ebs.example; for ours it must say `provisioner: flex-provisioner.io`"
+        ),
+        "{said}"
+    );
+    assert!(verdict(&table, "a").classes.is_empty());
+}
+
+#[test]
+fn the_order_of_the_objects_does_not_matter() {
+    // A config that is refused for its label is refused for the class that points to it as well.
+    let both = config("both", Some("gold"), &[]);
+    let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
+    let ours = object("silver", &[(CONFIG_PARAMETER, "admin/both")]);
+    let (first, second) = (table(&[&both], &[&theirs, &ours]), table(&[&both], &[&ours, &theirs]));
+    assert_eq!(first.verdicts, second.verdicts);
+    assert_eq!(why_not(&first, "silver"), why_not(&second, "silver"));
+}
+
+#[test]
+fn of_two_configs_for_a_class_the_older_stays() {
+    let older = Config { created: "2026-01-01T00:00:00Z".into(), ..config("z", Some("silver"), &[("who", "older")]) };
+    let newer = Config { created: "2026-01-01T00:00:01Z".into(), ..config("a", Some("silver"), &[("who", "newer")]) };
+    for configs in [[&older, &newer], [&newer, &older]] {
+        let table = table(&configs, &[]);
+        assert_eq!(recipe(&table, "silver").parameters["who"], "older");
+        assert_eq!(problems(&table, "z"), "");
+        let said = problems(&table, "a");
+        assert!(said.contains("the older ConfigMap admin/z serves class `silver` already"), "{said}");
+    }
+}
+
+#[test]
+fn of_two_configs_of_one_second_the_uid_decides() {
+    let first = Config { uid: "1".into(), ..config("z", Some("silver"), &[("who", "first")]) };
+    let second = Config { uid: "2".into(), ..config("a", Some("silver"), &[("who", "second")]) };
+    let table = table(&[&second, &first], &[]);
+    assert_eq!(recipe(&table, "silver").parameters["who"], "first");
+    assert_ne!(problems(&table, "a"), "");
+}
+
+#[test]
+fn a_bad_edit_keeps_the_last_good_version() {
+    let before = config("a", Some("silver"), &[("zone", "west")]);
+    let oldest = config("a", Some("silver"), &[("zone", "north")]);
+    let revisions = HashMap::from([revision(&before, "silver", 2), revision(&oldest, "silver", 1)]);
+    let edited = config("a", Some("silver"), &[("zone", "east"), ("retries", "many")]);
+    let table = classes(&identity(), [&edited], [], &revisions);
+    assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
+    assert!(class(&table, "silver").last_good && verdict(&table, "a").last_good);
+    assert_eq!(verdict(&table, "a").classes, ["silver"]);
+    assert!(problems(&table, "a").starts_with("retries: "), "{}", problems(&table, "a"));
+    assert!(table.unkept.is_empty(), "what is bad is not kept");
+}
+
+#[test]
+fn a_bad_config_without_a_good_version_serves_nothing() {
+    let bad = config("a", Some("silver"), &[("retries", "many")]);
+    let another = config("b", None, &[]);
+    let revisions = HashMap::from([revision(&bad, "gold", 1), revision(&another, "silver", 2)]);
+    let table = classes(&identity(), [&bad], [], &revisions);
+    assert!(why_not(&table, "silver").contains("admin/a has errors; its events name them"));
+    assert!(verdict(&table, "a").classes.is_empty() && !verdict(&table, "a").last_good);
+}
+
+#[test]
+fn what_is_in_use_is_to_be_kept_once() {
+    let now = config("a", Some("silver"), &[("zone", "west")]);
+    let before = config("a", Some("silver"), &[("zone", "east")]);
+    let unkept = |revisions: Vec<(String, Revision)>| -> Vec<(String, i64)> {
+        let table = classes(&identity(), [&now], [], &revisions.into_iter().collect());
+        table.unkept.into_iter().map(|(record, number)| (record.data["zone"].clone(), number)).collect()
+    };
+    assert_eq!(unkept(vec![]), [("west".to_owned(), 1)]);
+    assert_eq!(unkept(vec![revision(&before, "silver", 7)]), [("west".to_owned(), 8)]);
+    assert_eq!(unkept(vec![revision(&before, "silver", 7), revision(&now, "silver", 8)]), []);
+    let back = vec![revision(&before, "silver", 9), revision(&now, "silver", 8)];
+    assert_eq!(unkept(back), [("west".to_owned(), 10)], "an edit that was taken back is the newest again");
+}
+
+#[test]
+fn the_service_token_is_never_kept() {
+    let table = table(&[&config("a", Some("silver"), &[("service-token", "hush")])], &[]);
+    assert!(recipe(&table, "silver").service_token);
+    assert!(!serde_json::json!(table.unkept[0].0).to_string().contains("hush"));
+    let warned = crate::config::joined(&verdict(&table, "a").warnings);
+    assert!(
+        warned.contains("kubectl -n admin create secret generic a-token --from-literal=SERVICE_TOKEN=…"),
+        "{warned}"
+    );
+    assert!(problems(&table, "a").is_empty());
+}
+
+#[test]
+fn keys_of_an_object_in_the_pure_form_print_the_object() {
+    for key in OBJECT_KEYS {
+        let table = table(&[&config("a", Some("silver"), &[(key, "x")])], &[]);
+        let said = problems(&table, "a");
+        assert!(said.starts_with(&format!("{key}: asks for what only a StorageClass object can do")), "{said}");
+        let (_, yaml) = said.split_once("create the object:\n").unwrap();
+        let object: StorageClass = crate::config::values::yaml(yaml).unwrap();
+        assert_eq!(object.metadata.name.as_deref(), Some("silver"));
+        assert_eq!(ClassObject::from(&object).provisioner, names::DEFAULT_PROVISIONER);
+        assert_eq!(ClassObject::from(&object).binding, BindingMode::WaitForFirstConsumer);
+        assert!(why_not(&table, "silver").contains("has errors"));
+    }
+}
+
+#[test]
+fn a_config_for_another_plugin_is_left_alone() {
+    let theirs = config("a", Some("silver"), &[("plugin-name", "example.com/other"), ("retries", "many")]);
+    let table = table(&[&theirs], &[]);
+    assert!(table.verdicts.is_empty() && matches!(table.lookup("silver"), Lookup::Unknown));
+}
+
+#[test]
+fn a_config_without_a_plugin_name_is_told() {
+    let mut nobody = config("a", Some("silver"), &[]);
+    nobody.data.remove("plugin-name");
+    let table = table(&[&nobody], &[]);
+    assert_eq!(problems(&table, "a"), "plugin-name: is missing; write `plugin-name: kubernetes.io/flex-provisioner`");
+    assert!(class(&table, "silver").recipe.is_err());
+}
+
+#[test]
+fn what_a_class_may_not_say_is_told_on_its_claims() {
+    let good = config("a", Some("silver"), &[("use-nfs-server", "10.10.2.4")]);
+    for (key, value, says) in [
+        ("image", "mine", "image: as a parameter of the StorageClass is not allowed"),
+        ("service-account-name", "root", "service-account-name: as a parameter of the StorageClass is not allowed"),
+        ("service-token", "x", "service-token: as a parameter of the StorageClass is not allowed"),
+        ("plugin-name", "x", "plugin-name: as a parameter of the StorageClass is not allowed"),
+        ("use_nfs_server", "b", "would both become the environment variable USE_NFS_SERVER"),
+        ("max-size", "much", "max-size: `much` is not a size"),
+        ("path", "/", "the environment variable PATH"),
+    ] {
+        let table = table(&[&good], &[&object("silver", &[(key, value)])]);
+        let why = why_not(&table, "silver");
+        assert!(why.starts_with("the StorageClass does not go with the provisioner config admin/a: "), "{why}");
+        assert!(why.contains(says), "{key}: {why}");
+        assert_eq!(problems(&table, "a"), "", "the config itself is good");
+    }
+    let both = table(&[&good], &[&object("silver", &[("image", "mine"), ("args", "x")])]);
+    let why = why_not(&both, "silver");
+    assert!(why.contains("args: ") && why.contains("image: "), "both are told: {why}");
+}
+
+#[test]
+fn a_config_map_and_a_class_are_read_as_the_api_gives_them() {
+    let text = "metadata: {name: a, namespace: admin, uid: u, creationTimestamp: '2026-01-02T03:04:05Z', labels: {storage-class: silver}}\ndata: {image: x}\n";
+    let map: ConfigMap = crate::config::values::yaml(text).unwrap();
+    let config = Config::from(&map);
+    assert_eq!((config.name, config.created), (ObjectName::new("admin", "a"), "2026-01-02T03:04:05Z".into()));
+    assert_eq!((config.class.as_deref(), config.uid.as_str()), (Some("silver"), "u"));
+    let bare: StorageClass = crate::config::values::yaml("metadata: {name: a}\nprovisioner: x\n").unwrap();
+    let class = ClassObject::from(&bare);
+    assert_eq!((class.reclaim_policy.as_str(), class.binding), ("Delete", BindingMode::Immediate));
+}
