@@ -87,3 +87,7 @@ fn source(volume: &Volume, rules: &[SourceRule]) -> Result<(), String> {
         (false, false) => Err(format!("`volume-sources` of the provisioner config does not allow {kind}")),
     }
 }
+
+#[cfg(test)]
+#[path = "fit_tests.rs"]
+mod tests;

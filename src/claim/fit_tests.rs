@@ -1,0 +1,132 @@
+use super::*;
+use crate::config::record::Record;
+use crate::object::ObjectName;
+use crate::volume::Reference;
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+
+const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+
+fn recipe(sources: &str) -> Recipe {
+    let data = [("image", "x"), ("volume-sources", sources)];
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Record { class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+}
+
+fn claim() -> Claim {
+    let text = format!(
+        "metadata: {{name: data, namespace: team, uid: {UID}}}\nspec: {{storageClassName: silver, accessModes: [ReadWriteOnce, ReadOnlyMany], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+    );
+    Claim::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(&text).unwrap())
+}
+
+/// A volume as an image makes it for the claim.
+fn volume() -> Volume {
+    let text = format!(
+        "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{storageClassName: silver, capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce, ReadOnlyMany], nfs: {{server: s, path: /p}}}}\n",
+        names::CLAIM_UUID
+    );
+    Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
+}
+
+fn on(kind: &'static str, path: &str) -> Volume {
+    Volume { source: Some(kind), path: Some(path.into()), ..volume() }
+}
+
+fn said(volume: &Volume, sources: &str) -> Vec<String> {
+    misfits(volume, &claim(), &recipe(sources), None)
+}
+
+#[track_caller]
+fn refused(volume: Volume, says: &str) {
+    let found = said(&volume, "");
+    assert!(found.len() == 1 && found[0].contains(says), "{found:?} does not say {says:?}");
+}
+
+fn zone(value: &str) -> Box<NodeSelector> {
+    let expression =
+        NodeSelectorRequirement { key: "zone".into(), operator: "In".into(), values: Some(vec![value.into()]) };
+    let term = NodeSelectorTerm { match_expressions: Some(vec![expression]), match_fields: None };
+    Box::new(NodeSelector { node_selector_terms: vec![term] })
+}
+
+#[test]
+fn a_right_volume_fits() {
+    assert_eq!(said(&volume(), ""), [""; 0]);
+    assert_eq!(said(&Volume { size: Ok(2 << 30), ..volume() }, ""), [""; 0], "larger is right");
+    let modes = ["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"].map(str::to_owned).into();
+    assert_eq!(said(&Volume { access_modes: modes, ..volume() }, ""), [""; 0], "more modes are right");
+    assert_eq!(said(&Volume { claim_uuid: None, ..volume() }, ""), [""; 0], "the name is enough");
+}
+
+#[test]
+fn each_misfit_is_told() {
+    refused(Volume { name: "vol-1".into(), ..volume() }, &format!("its name is `vol-1`, not PV_NAME `pvc-{UID}`"));
+    refused(Volume { class: "gold".into(), ..volume() }, "its class is `gold`, the claim's is `silver`");
+    refused(Volume { class: String::new(), ..volume() }, "its class is ``");
+    refused(Volume { size: Ok(1023 << 20), ..volume() }, "its size is 1023Mi, the claim asks for 1Gi");
+    refused(Volume { size: Err("no size".into()), ..volume() }, "no size");
+    refused(Volume { access_modes: vec!["ReadOnlyMany".into()], ..volume() }, "it lacks the access mode ReadWriteOnce");
+    refused(Volume { volume_mode: "Block".into(), ..volume() }, "its volume mode is Block, the claim's is Filesystem");
+    refused(Volume { claim_uuid: Some("other".into()), ..volume() }, "its annotation names another claim");
+    refused(Volume { source: None, ..volume() }, "it has no volume source, or several");
+}
+
+#[test]
+fn all_misfits_are_told_at_once() {
+    let volume =
+        Volume { name: "a".into(), class: "b".into(), size: Ok(1), access_modes: vec![], source: None, ..volume() };
+    assert_eq!(said(&volume, "").len(), 6, "{:?}", said(&volume, ""));
+}
+
+#[test]
+fn a_claim_ref_may_be_absent_reserved_or_ours() {
+    let with = |name: &str, uid: &str| {
+        let reference = Reference { name: ObjectName::new("team", name), uid: uid.into() };
+        Volume { claim_ref: Some(reference), ..volume() }
+    };
+    assert_eq!(said(&with("data", UID), ""), [""; 0]);
+    assert_eq!(said(&with(UID, ""), ""), [""; 0], "a placeholder has no UID");
+    refused(with("theirs", "another"), "its claimRef names another claim, team/theirs with UID another");
+}
+
+#[test]
+fn paths_on_nodes_need_a_rule() {
+    for kind in ["hostPath", "local"] {
+        refused(on(kind, "/srv/a"), &format!("a {kind} volume needs `volume-sources: {kind}:/directory`"));
+        for (path, fits) in [
+            ("/srv/a", true),
+            ("/srv/a/b", true),
+            ("/srv", false),
+            ("/srv/", false),
+            ("/srvx/a", false),
+            ("/etc", false),
+            ("/srv/../etc", false),
+            ("/srv//a", false),
+            ("srv/a", false),
+            ("", false),
+        ] {
+            assert_eq!(said(&on(kind, path), &format!("nfs, {kind}:/srv")).is_empty(), fits, "{kind} at {path:?}");
+        }
+        let other = if kind == "local" { "hostPath:/srv" } else { "local:/srv" };
+        let found = said(&on(kind, "/srv/a"), other);
+        assert!(found.len() == 1 && found[0].contains(&format!("does not allow {kind} at `/srv/a`")), "{found:?}");
+    }
+}
+
+#[test]
+fn only_listed_sources_are_allowed() {
+    assert_eq!(said(&volume(), "iscsi, nfs"), [""; 0]);
+    let found = said(&volume(), "iscsi, hostPath:/srv");
+    assert_eq!(found, ["`volume-sources` of the provisioner config does not allow nfs"]);
+}
+
+#[test]
+fn a_volume_must_be_in_reach_of_the_selected_node() {
+    let labels = BTreeMap::from([("zone".to_owned(), "west".to_owned())]);
+    let at = |zone_of_volume: &str, node: Option<(&str, &BTreeMap<String, String>)>| {
+        misfits(&Volume { affinity: Some(zone(zone_of_volume)), ..volume() }, &claim(), &recipe(""), node)
+    };
+    assert_eq!(at("west", Some(("node-1", &labels))), [""; 0]);
+    assert_eq!(at("east", Some(("node-1", &labels))), ["its node affinity excludes the selected node node-1"]);
+    assert_eq!(at("east", None), [""; 0], "no node is selected, so the pod follows the volume");
+}
