@@ -7,32 +7,37 @@
 //! |---|---|---|---|
 //! | 1 | bound, held | to a volume of ours that is not adopted yet | [`Step::Adopt`] |
 //! | 2 | bound, held | to a volume of ours that is adopted | [`Step::Release`] |
-//! | 3 | bound, held | to another volume | as from row 6: what was begun is taken back |
+//! | 3 | bound, held | to another volume, or going and its volume is gone | as from row 6: what was begun is taken back |
 //! | 4 | bound, not held | a Job of it is over | [`Step::RemoveJob`] |
 //! | 5 | going, not held | | nothing, or [`Step::RemoveJob`] |
 //! | 6 | going, held | an admin lets go of it | [`Step::Release`] |
 //! | 7 | going, held | a pod ran on a node that is not noted | [`Step::NoteNodes`] |
 //! | 8 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
 //! | 9 | going, held | a pod may still run | wait for its end |
-//! | 10 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
-//! | 11 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
-//! | 12 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
-//! | 13 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`] |
-//! | 14 | pending | of a class that is not ours, or names a volume itself | nothing |
-//! | 15 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told |
-//! | 16 | pending, not stamped | can be served | [`Step::Stamp`] |
-//! | 17 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
-//! | 18 | stamped | a volume fits, adopted | [`Step::Bind`] |
-//! | 19 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`] |
-//! | 20 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
-//! | 21 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`] |
-//! | 22 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`] |
-//! | 23 | stamped, attempt failed | the next attempt is not due | wait |
-//! | 24 | stamped | no Job | [`Step::StartRun`], on a claim that was just read |
-//! | 25 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed |
-//! | 26 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
-//! | 27 | stamped | the run failed | [`Step::RecordFailure`] |
-//! | 28 | stamped | the run goes on | wait |
+//! | 10 | going, held | another claim has its volume, or a volume of its name is another's | nothing, and told |
+//! | 11 | going, held | a volume of it is going by itself | wait for its end |
+//! | 12 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
+//! | 13 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
+//! | 14 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
+//! | 15 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`] |
+//! | 16 | pending | of a class that is not ours, or names a volume itself | nothing |
+//! | 17 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told |
+//! | 18 | pending, not stamped | can be served | [`Step::Stamp`] |
+//! | 19 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
+//! | 20 | stamped | a volume fits, adopted | [`Step::Bind`] |
+//! | 21 | stamped | a volume fits, but is going by itself | wait for its end |
+//! | 22 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`] |
+//! | 23 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
+//! | 24 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], then [`Step::RecordFailure`] of a failure like others |
+//! | 25 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`] |
+//! | 26 | stamped, attempt failed | the next attempt is not due | wait |
+//! | 27 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
+//! | 28 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
+//! | 29 | stamped | no Job | [`Step::StartRun`], on a claim that was just read |
+//! | 30 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed |
+//! | 31 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
+//! | 32 | stamped | the run failed | [`Step::RecordFailure`] |
+//! | 33 | stamped | the run goes on | wait |
 
 use std::time::Duration;
 
@@ -53,6 +58,9 @@ use crate::volume::{Provenance, Volume};
 const STUCK_IMAGE: Duration = Duration::from_secs(30);
 /// The pace for what will hardly ever work.
 pub const SLOW: Duration = Duration::from_secs(30 * 60);
+/// A claim that waits for room is woken by the end of a run; this is for the case that another
+/// claim was woken that cannot use it.
+const ROOM: Duration = Duration::from_secs(10);
 
 /// What the claim's class is to us.
 #[derive(Clone, Copy, Debug)]
@@ -234,19 +242,26 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return leaving(o, now);
     }
     if claim.is_bound() || claim.deleting {
-        return settled(o);
+        return settled(o, now);
     }
     pending(o, now)
 }
 
 /// Rows 1 to 5: nothing is owed to the claim any more, or only its finalizer.
-fn settled(o: &Observed<'_>) -> Decision {
-    if o.claim.is_held() {
-        let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == o.claim.volume_name.as_ref());
-        return match bound_to {
-            // Its volume is not in the cache yet; its event comes.
+fn settled(o: &Observed<'_>, now: i64) -> Decision {
+    let claim = o.claim;
+    if claim.is_held() {
+        let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
+        return match bound_to.map(|candidate| adopted(o, candidate.volume)) {
+            None if claim.deleting => leaving(o, now),
+            // Its volume is not in the cache yet, and its event comes; or it is lost, and nothing
+            // is to be done before the claim goes.
             None => Decision::nothing(),
-            Some(candidate) => adopted(o, candidate.volume).unwrap_or_else(|| Step::Release.into()),
+            Some(None) => Step::Release.into(),
+            Some(Some(hindered)) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => {
+                leaving(o, now)
+            }
+            Some(Some(adopt)) => adopt,
         };
     }
     match o.jobs.iter().find(|job| job.over && !job.deleting) {
@@ -255,8 +270,21 @@ fn settled(o: &Observed<'_>) -> Decision {
     }
 }
 
+/// Another claim has the volume: its claimRef says so, with a UID.
+fn is_taken(o: &Observed<'_>, volume: &Volume) -> bool {
+    volume.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty() && reference.uid != o.claim.uid)
+}
+
+/// It is being deleted and nothing of ours keeps it: a finalizer cannot be added any more.
+fn is_vanishing(volume: &Volume) -> bool {
+    volume.deleting && !volume.is_held()
+}
+
 /// The step that is missing until a volume is adopted, if any.
 fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
+    if is_taken(o, volume) {
+        return Some(taken(volume));
+    }
     let Some(recipe) = recipe(o) else {
         return Some(Decision::wait(
             reason::WAITING,
@@ -276,8 +304,24 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         && (volume.is_held() || volume.reclaim_policy != "Delete")
         && volume.provisioned_by.is_some()
         && volume.instance.is_some()
-        && volume.volume_id.is_some();
+        && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
+        && volume.volume_id.as_ref() == Some(&o.claim.uid);
     (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance) }.into())
+}
+
+/// What an image stored under the claim's id is in use by another claim: deleting it would take it
+/// from there.
+fn taken(volume: &Volume) -> Decision {
+    let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
+    Decision::wait(
+        reason::VOLUME_REFUSED,
+        format!(
+            "volume {} was made for this claim, but claim {by} has it, so that it is not deleted with this claim; to let go of it, annotate this claim with {}={}",
+            volume.name,
+            names::ABANDON,
+            names::ABANDON_YES
+        ),
+    )
 }
 
 /// The recipe of the attempt; where it is lost, that of the class.
@@ -308,7 +352,7 @@ fn unnoted(o: &Observed<'_>) -> Option<Vec<String>> {
     })
 }
 
-/// Rows 6 to 13: what was begun for a claim that goes, or that found another volume, is taken back.
+/// Rows 6 to 15: what was begun for a claim that goes, or that found another volume, is taken back.
 fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
@@ -327,12 +371,26 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if o.pods_alive || !o.jobs.is_empty() {
         return Decision::nothing();
     }
-    let mine = o
-        .volumes
-        .iter()
-        .map(|candidate| candidate.volume)
-        .find(|volume| volume.claim_uuid.as_deref() == Some(&claim.uid));
-    if let Some(volume) = mine {
+    let volumes = || o.volumes.iter().map(|candidate| candidate.volume);
+    if let Some(volume) = volumes().find(|volume| is_taken(o, volume)) {
+        return taken(volume);
+    }
+    // A volume under any other name is no volume of the claim: its delete run would not be told
+    // apart from that of the right one.
+    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.uid)) {
+        if volume.claim_uuid.as_ref().is_some_and(|uuid| *uuid != claim.uid) {
+            return Decision::wait(
+                reason::VOLUME_FAILED_DELETE,
+                format!(
+                    "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then what an attempt left behind is deleted",
+                    volume.name,
+                    names::CLAIM_UUID
+                ),
+            );
+        }
+        if is_vanishing(volume) {
+            return vanishing(volume);
+        }
         return adopted(o, volume).unwrap_or_else(|| Step::Release.into());
     }
     if !o.no_volume {
@@ -351,15 +409,19 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     deleting(o, recipe, now)
 }
 
-/// Row 13.
+fn vanishing(volume: &Volume) -> Decision {
+    Decision::wait(reason::WAITING, format!("volume {} is being deleted; its end is waited for", volume.name))
+}
+
+/// Row 15.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let claim = o.claim;
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    let attempt = last.map_or(1, |failure| failure.attempt + 1);
+    let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
     let node = claim.nodes.first().cloned().unwrap_or_default();
     match &o.delete_run {
         RunState::Absent => {
-            let due = last.map_or(now, |failure| failure.at + pause(recipe, failure.attempt));
+            let due = last.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
             if now < due {
                 return Decision::nothing().until(due);
             }
@@ -378,14 +440,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if !settled {
                 return Decision::nothing();
             }
-            let failure = LastFailure {
-                operation: Operation::Delete,
-                attempt,
-                at: (*at).max(1),
-                kind: Failure::Retry,
-                reason: cause.reason.clone(),
-                message: cause.message.clone(),
-            };
+            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
             let next = pause(recipe, attempt);
             Decision::from(Step::RecordFailure { failure, nodes: claim.nodes.clone() }).saying(
                 true,
@@ -399,7 +454,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// Rows 14 to 28.
+/// Rows 16 to 33.
 fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let Serving::Ours(class) = o.class else {
@@ -416,12 +471,12 @@ fn pending(o: &Observed<'_>, now: i64) -> Decision {
     }
     match claim.own_stamp() {
         Some(_) => stamped(o, class, now),
-        None => unstamped(o, class),
+        None => unstamped(o, class, now),
     }
 }
 
-/// Rows 15 and 16.
-fn unstamped(o: &Observed<'_>, class: &Class) -> Decision {
+/// Rows 17 and 18.
+fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
@@ -433,8 +488,8 @@ fn unstamped(o: &Observed<'_>, class: &Class) -> Decision {
     if let Err(why) = acceptable(claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
-    if !o.kept || !o.room {
-        return Decision::nothing();
+    if let Some(wait) = served_later(o, now) {
+        return wait;
     }
     let stamp = Decision::from(Step::Stamp { attempt: 1, nodes: nodes_from(o, recipe) });
     match &claim.stamp {
@@ -448,14 +503,23 @@ fn unstamped(o: &Observed<'_>, class: &Class) -> Decision {
     }
 }
 
-/// Where an attempt that begins now may leave something.
-fn nodes_from(o: &Observed<'_>, recipe: &Recipe) -> Vec<String> {
-    let mut nodes = o.claim.nodes.clone();
-    if o.claim.own_stamp().is_none() {
-        nodes.clear();
+/// No attempt can begin now: the recipe is not kept yet, or there is no room.
+fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    match (o.kept, o.room) {
+        // The revision's event comes.
+        (false, _) => Some(Decision::nothing()),
+        (true, false) => Some(Decision::nothing().until(now + seconds(ROOM))),
+        (true, true) => None,
     }
-    let selected = o.claim.selected_node.iter().filter(|_| recipe.placement == Placement::SelectedNode);
-    for node in selected.chain(o.seen_nodes) {
+}
+
+/// Where an attempt that begins now may leave something; last, where it is to run.
+fn nodes_from(o: &Observed<'_>, recipe: &Recipe) -> Vec<String> {
+    let mut nodes = match o.claim.own_stamp() {
+        Some(_) => unnoted(o).unwrap_or_else(|| o.claim.nodes.clone()),
+        None => Vec::new(),
+    };
+    if let Some(node) = o.claim.selected_node.as_ref().filter(|_| recipe.placement == Placement::SelectedNode) {
         nodes.retain(|noted| noted != node);
         nodes.push(node.clone());
     }
@@ -517,11 +581,14 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows 17 to 28.
+/// Rows 19 to 33.
 fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty() && !candidate.volume.deleting) {
+    if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
+        if is_vanishing(right.volume) {
+            return vanishing(right.volume);
+        }
         return adopted(o, right.volume).unwrap_or_else(|| {
             Decision::from(Step::Bind { volume: right.volume.name.clone() }).saying(
                 false,
@@ -550,6 +617,12 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         let why = format!("volume {} does not fit: {}", wrong.volume.name, wrong.misfits.join("; "));
         return record(o, class, Cause::new("VolumeRefused", why), Failure::Never, now);
     }
+    if !claim.is_held() {
+        return stopping(o).unwrap_or_else(|| match &class.recipe {
+            Ok(recipe) => next(o, recipe, attempt, now),
+            Err(why) => Decision::wait(reason::WAITING, why.clone()),
+        });
+    }
     match &o.run {
         RunState::Absent if o.stamped_recipe.is_none() => record(
             o,
@@ -559,6 +632,13 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             now,
         ),
         RunState::Absent if !o.fresh => Step::Refresh.into(),
+        RunState::Absent if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() => {
+            Decision::nothing()
+        }
+        RunState::Absent if is_unnoted(o) => match &class.recipe {
+            Ok(recipe) => next(o, recipe, attempt, now),
+            Err(why) => Decision::wait(reason::WAITING, why.clone()),
+        },
         RunState::Absent => Step::StartRun.into(),
         RunState::Running => Decision::nothing(),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
@@ -573,14 +653,25 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             );
             record(o, class, cause, Failure::Retry, now)
         }
-        RunState::Failed { cause, kind, at, .. } => record(o, class, cause.clone(), *kind, (*at).max(now - 60)),
+        RunState::Failed { cause, kind, at, .. } => record(o, class, cause.clone(), *kind, just_now(*at, now)),
     }
 }
 
-/// Row 25.
+/// The selected node is not the one that the stamp was written for.
+fn is_unnoted(o: &Observed<'_>) -> bool {
+    let on_nodes = recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
+    on_nodes && o.claim.selected_node.as_ref().is_some_and(|node| !o.claim.nodes.contains(node))
+}
+
+/// A time that a node's clock says, which may be wrong or missing, as one from which to count a pause.
+pub fn just_now(at: i64, now: i64) -> i64 {
+    at.clamp(now - 60, now)
+}
+
+/// Row 30.
 fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
     let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
-    let give_up = since + seconds(STUCK_IMAGE);
+    let give_up = since.saturating_add(seconds(STUCK_IMAGE));
     let changed = is_newer(o, class);
     if changed || (image && now >= give_up) {
         return record(o, class, cause.clone(), Failure::Retry, now);
@@ -600,7 +691,7 @@ pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure
     record(o, class, cause, kind, now)
 }
 
-/// Rows 19 and 25 to 27: remember a failed attempt, and say what comes next.
+/// Rows 22 and 29 to 32: remember a failed attempt, and say what comes next.
 fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let failure = LastFailure {
@@ -610,6 +701,7 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
         kind,
         reason: cause.reason,
         message: cause.message,
+        without_account: false,
     };
     let next = match (kind, recipe(o)) {
         (Failure::Never, _) => format!(
@@ -627,18 +719,11 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
     Decision::from(Step::RecordFailure { failure, nodes }).saying(true, reason::PROVISIONING_FAILED, told)
 }
 
-/// Rows 20 to 23.
+/// Rows 23 to 26.
 fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
     let claim = o.claim;
-    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    let current = o.jobs.iter().find(|job| job.marks.attempt == attempt);
-    if let Some(job) = current.filter(|job| !job.over && !job.deleting)
-        && !matches!(o.run, RunState::Failed { .. } | RunState::Succeeded)
-    {
-        return Step::RemoveJob { job: job.name.clone() }.into();
-    }
-    if o.pods_alive || current.is_some_and(|job| !job.over) {
-        return Decision::nothing();
+    if let Some(wait) = stopping(o) {
+        return wait;
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
@@ -646,40 +731,52 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if delayed && failure.kind == Failure::NoRoom {
-        match &claim.selected_node {
-            Some(node) if claim.nodes.last().is_none_or(|last| last == node) => {
-                return Decision::from(Step::Reschedule).saying(
-                    false,
-                    reason::RESCHEDULING,
-                    format!("no room on node {node}: {}; the scheduler is asked for another node", failure.message),
-                );
+        return match &claim.selected_node {
+            Some(node) => Decision::from(Step::Reschedule).saying(
+                false,
+                reason::RESCHEDULING,
+                format!("no room on node {node}: {}; the scheduler is asked for another node", failure.message),
+            ),
+            // The scheduler was asked. Whichever node it selects, be it the same, gets an attempt.
+            None => {
+                let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
+                Step::RecordFailure { failure, nodes: claim.nodes.clone() }.into()
             }
-            None => return Decision::nothing(),
-            Some(_) => return next(o, recipe, attempt),
-        }
+        };
     }
     if delayed && claim.selected_node.is_none() {
         return Decision::nothing();
     }
-    let due = match failure.kind {
-        _ if is_newer(o, class) => now,
-        Failure::Never => failure.at + seconds(SLOW),
-        Failure::Retry | Failure::NoRoom => failure.at + pause(recipe, attempt),
+    let wait = match failure.kind {
+        _ if is_newer(o, class) => 0,
+        Failure::Never => seconds(SLOW),
+        Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
     };
-    if now < due {
+    let due = failure.at.saturating_add(wait);
+    if wait > 0 && now < due {
         return Decision::nothing().until(due);
     }
-    next(o, recipe, attempt)
+    next(o, recipe, failure.attempt, now)
 }
 
-fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32) -> Decision {
+/// What must end before another attempt may begin, if anything.
+fn stopping(o: &Observed<'_>) -> Option<Decision> {
+    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    let ends =
+        |job: &Job| job.marks.attempt == attempt && matches!(o.run, RunState::Failed { .. } | RunState::Succeeded);
+    let running = || o.jobs.iter().filter(|job| !job.over);
+    if let Some(job) = running().find(|job| !job.deleting && !ends(job)) {
+        return Some(Step::RemoveJob { job: job.name.clone() }.into());
+    }
+    (o.pods_alive || running().next().is_some()).then(Decision::nothing)
+}
+
+fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
     if let Err(why) = acceptable(o.claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
-    if !o.kept || !o.room {
-        return Decision::nothing();
-    }
-    Step::Stamp { attempt: attempt + 1, nodes: nodes_from(o, recipe) }.into()
+    served_later(o, now)
+        .unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes: nodes_from(o, recipe) }.into())
 }
 
 /// Seconds between a failed attempt and the next.
