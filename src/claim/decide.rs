@@ -7,37 +7,38 @@
 //! |---|---|---|---|
 //! | 1 | bound, held | to a volume of ours that is not adopted yet | [`Step::Adopt`] |
 //! | 2 | bound, held | to a volume of ours that is adopted | [`Step::Release`] |
-//! | 3 | bound, held | to another volume, or going and its volume is gone | as from row 6: what was begun is taken back |
-//! | 4 | bound, not held | a Job of it is over | [`Step::RemoveJob`] |
-//! | 5 | going, not held | | nothing, or [`Step::RemoveJob`] |
-//! | 6 | going, held | an admin lets go of it | [`Step::Release`] |
-//! | 7 | going, held | a pod ran on a node that is not noted | [`Step::NoteNodes`] |
-//! | 8 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
-//! | 9 | going, held | a pod may still run | wait for its end |
-//! | 10 | going, held | another claim has its volume, or a volume of its name is another's | nothing, and told |
-//! | 11 | going, held | a volume of it is going by itself | wait for its end |
-//! | 12 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
-//! | 13 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
-//! | 14 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
-//! | 15 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`] |
-//! | 16 | pending | of a class that is not ours, or names a volume itself | nothing |
-//! | 17 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told |
-//! | 18 | pending, not stamped | can be served | [`Step::Stamp`] |
-//! | 19 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
-//! | 20 | stamped | a volume fits, adopted | [`Step::Bind`] |
-//! | 21 | stamped | a volume fits, but is going by itself | wait for its end |
-//! | 22 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`] |
-//! | 23 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
-//! | 24 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], then [`Step::RecordFailure`] of a failure like others |
-//! | 25 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`] |
-//! | 26 | stamped, attempt failed | the next attempt is not due | wait |
-//! | 27 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
-//! | 28 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
-//! | 29 | stamped | no Job | [`Step::StartRun`], on a claim that was just read |
-//! | 30 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed |
-//! | 31 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
-//! | 32 | stamped | the run failed | [`Step::RecordFailure`] |
-//! | 33 | stamped | the run goes on | wait |
+//! | 3 | bound, held | to another volume, or going and its volume is gone | as from row 7: what was begun is taken back |
+//! | 4 | bound, held | to a volume that is going, so that it cannot be adopted | wait for the claim's end, then as row 16 |
+//! | 5 | bound, not held | a Job of it is over | [`Step::RemoveJob`] |
+//! | 6 | going, not held | | nothing, or [`Step::RemoveJob`] |
+//! | 7 | going, held | an admin lets go of it | [`Step::Release`] |
+//! | 8 | going, held | a pod ran on a node that is not noted | [`Step::NoteNodes`] |
+//! | 9 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
+//! | 10 | going, held | a pod may still run | wait for its end |
+//! | 11 | going, held | another claim has its volume, or a volume of its name is another's | nothing, and told |
+//! | 12 | going, held | a volume of it is going by itself | wait for its end |
+//! | 13 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
+//! | 14 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
+//! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
+//! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`] |
+//! | 17 | pending | of a class that is not ours, or names a volume itself | nothing |
+//! | 18 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told |
+//! | 19 | pending, not stamped | can be served | [`Step::Stamp`] |
+//! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
+//! | 21 | stamped | a volume fits, adopted | [`Step::Bind`] |
+//! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
+//! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`] |
+//! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
+//! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], then [`Step::RecordFailure`] of a failure like others |
+//! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`] |
+//! | 27 | stamped, attempt failed | the next attempt is not due | wait |
+//! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
+//! | 29 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
+//! | 30 | stamped | no Job | [`Step::StartRun`], on a claim that was just read |
+//! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed |
+//! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
+//! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
+//! | 34 | stamped | the run goes on | wait |
 
 use std::time::Duration;
 
@@ -247,11 +248,14 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     pending(o, now)
 }
 
-/// Rows 1 to 5: nothing is owed to the claim any more, or only its finalizer.
+/// Rows 1 to 6: nothing is owed to the claim any more, or only its finalizer.
 fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.is_held() {
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
+        if bound_to.is_some_and(|candidate| is_unholdable(candidate.volume)) && !claim.abandoned {
+            return unholdable(o, now);
+        }
         return match bound_to.map(|candidate| adopted(o, candidate.volume)) {
             None if claim.deleting => leaving(o, now),
             // Its volume is not in the cache yet, and its event comes; or it is lost, and nothing
@@ -278,6 +282,22 @@ fn is_taken(o: &Observed<'_>, volume: &Volume) -> bool {
 /// It is being deleted and nothing of ours keeps it: a finalizer cannot be added any more.
 fn is_vanishing(volume: &Volume) -> bool {
     volume.deleting && !volume.is_held()
+}
+
+/// It would have to be held for its deletion, and cannot be.
+fn is_unholdable(volume: &Volume) -> bool {
+    is_vanishing(volume) && volume.reclaim_policy == "Delete"
+}
+
+/// Row 4. The volume vanishes with the claim, so its storage goes first, once no pod uses it.
+fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
+    let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
+    match recipe(o) {
+        // The claim's deletion and the end of its use are events.
+        _ if !o.claim.deleting || others => Decision::nothing(),
+        Some(recipe) => process(o).unwrap_or_else(|| deleting(o, recipe, now)),
+        None => unknown(),
+    }
 }
 
 /// The step that is missing until a volume is adopted, if any.
@@ -352,7 +372,7 @@ fn unnoted(o: &Observed<'_>) -> Option<Vec<String>> {
     })
 }
 
-/// Rows 6 to 15: what was begun for a claim that goes, or that found another volume, is taken back.
+/// Rows 7 to 16: what was begun for a claim that goes, or that found another volume, is taken back.
 fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
@@ -365,11 +385,8 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(nodes) = unnoted(o) {
         return Step::NoteNodes { nodes }.into();
     }
-    if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
-        return Step::RemoveJob { job: job.name.clone() }.into();
-    }
-    if o.pods_alive || !o.jobs.is_empty() {
-        return Decision::nothing();
+    if let Some(wait) = process(o) {
+        return wait;
     }
     let volumes = || o.volumes.iter().map(|candidate| candidate.volume);
     if let Some(volume) = volumes().find(|volume| is_taken(o, volume)) {
@@ -396,24 +413,38 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if !o.no_volume {
         return Step::ConfirmNoVolume.into();
     }
-    let Some(recipe) = recipe(o) else {
-        return Decision::wait(
-            reason::VOLUME_FAILED_DELETE,
-            format!(
-                "an attempt may have left something behind, but its provisioner config is not known any more; clean up by hand, then annotate the claim with {}={}",
-                names::ABANDON,
-                names::ABANDON_YES
-            ),
-        );
-    };
-    deleting(o, recipe, now)
+    match recipe(o) {
+        Some(recipe) => deleting(o, recipe, now),
+        None => unknown(),
+    }
+}
+
+/// Rows 9 and 10: no process of a provision run may be left before its traces are removed.
+fn process(o: &Observed<'_>) -> Option<Decision> {
+    if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
+        return Some(Step::RemoveJob { job: job.name.clone() }.into());
+    }
+    // A Job that was just created may not be seen yet.
+    let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
+    (o.pods_alive || goes_on || !o.jobs.is_empty()).then(Decision::nothing)
+}
+
+fn unknown() -> Decision {
+    Decision::wait(
+        reason::VOLUME_FAILED_DELETE,
+        format!(
+            "an attempt may have left something behind, but its provisioner config is not known any more; clean up by hand, then annotate the claim with {}={}",
+            names::ABANDON,
+            names::ABANDON_YES
+        ),
+    )
 }
 
 fn vanishing(volume: &Volume) -> Decision {
     Decision::wait(reason::WAITING, format!("volume {} is being deleted; its end is waited for", volume.name))
 }
 
-/// Row 15.
+/// Row 16.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let claim = o.claim;
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
@@ -454,7 +485,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// Rows 16 to 33.
+/// Rows 17 to 34.
 fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let Serving::Ours(class) = o.class else {
@@ -475,7 +506,7 @@ fn pending(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Rows 17 and 18.
+/// Rows 18 and 19.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     let recipe = match &class.recipe {
@@ -581,7 +612,7 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows 19 to 33.
+/// Rows 20 to 34.
 fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
@@ -632,6 +663,8 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             now,
         ),
         RunState::Absent if !o.fresh => Step::Refresh.into(),
+        // Of an attempt before, as it may be after somebody changed the stamp.
+        RunState::Absent if stopping(o).is_some() => stopping(o).unwrap_or_else(Decision::nothing),
         RunState::Absent if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() => {
             Decision::nothing()
         }
@@ -668,7 +701,7 @@ pub fn just_now(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
 }
 
-/// Row 30.
+/// Row 31.
 fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
     let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
     let give_up = since.saturating_add(seconds(STUCK_IMAGE));
@@ -691,7 +724,7 @@ pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure
     record(o, class, cause, kind, now)
 }
 
-/// Rows 22 and 29 to 32: remember a failed attempt, and say what comes next.
+/// Rows 23 and 30 to 33: remember a failed attempt, and say what comes next.
 fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let failure = LastFailure {
@@ -719,7 +752,7 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
     Decision::from(Step::RecordFailure { failure, nodes }).saying(true, reason::PROVISIONING_FAILED, told)
 }
 
-/// Rows 23 to 26.
+/// Rows 24 to 27.
 fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(wait) = stopping(o) {
@@ -768,7 +801,8 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = running().find(|job| !job.deleting && !ends(job)) {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
     }
-    (o.pods_alive || running().next().is_some()).then(Decision::nothing)
+    let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
+    (o.pods_alive || goes_on || running().next().is_some()).then(Decision::nothing)
 }
 
 fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {

@@ -1,6 +1,7 @@
 //! Events: what is told where its reader looks. Each text once, and again only after a while.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -30,6 +31,8 @@ pub struct About {
 
 #[derive(Debug)]
 struct Note {
+    key: String,
+    count: i32,
     about: About,
     warning: bool,
     reason: &'static str,
@@ -40,6 +43,7 @@ struct Note {
 #[derive(Debug)]
 pub struct Events {
     sender: mpsc::UnboundedSender<Option<Note>>,
+    told: Mutex<HashMap<String, (Instant, i32)>>,
 }
 
 impl Events {
@@ -48,23 +52,13 @@ impl Events {
     pub fn start(client: Client, component: String) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, mut notes) = mpsc::unbounded_channel::<Option<Note>>();
         let writer = tokio::spawn(async move {
-            let mut told: HashMap<String, (Instant, i32)> = HashMap::new();
             while let Some(Some(note)) = notes.recv().await {
-                if told.len() > 20_000 {
-                    told.retain(|_, (at, _)| at.elapsed() < QUIET);
-                }
-                let key = hash(format!("{}\0{}\0{}", note.about.uid, note.reason, note.message).as_bytes());
-                let (last, count) = told.get(&key).map_or((None, 0), |(at, count)| (Some(*at), *count));
-                if last.is_some_and(|at| at.elapsed() < QUIET) {
-                    continue;
-                }
-                told.insert(key.clone(), (Instant::now(), count + 1));
-                if let Err(error) = write(&client, &component, &note, &key, count + 1).await {
+                if let Err(error) = write(&client, &component, &note).await {
                     tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, %error, "an event was not written");
                 }
             }
         });
-        (Events { sender }, writer)
+        (Events { sender, told: Mutex::default() }, writer)
     }
 
     /// Tells something about an object.
@@ -75,7 +69,27 @@ impl Events {
             message.truncate(cut);
             message.push('…');
         }
-        let _ = self.sender.send(Some(Note { about, warning, reason, message }));
+        let key = hash(format!("{}\0{reason}\0{message}", about.uid).as_bytes());
+        let Some(count) = self.count(&key) else { return };
+        match warning {
+            true => tracing::warn!(kind = about.kind, name = %about.name, reason, message),
+            false => tracing::info!(kind = about.kind, name = %about.name, reason, message),
+        }
+        let _ = self.sender.send(Some(Note { key, count, about, warning, reason, message }));
+    }
+
+    /// How often a text has been told with this time; none if it was told a moment ago.
+    fn count(&self, key: &str) -> Option<i32> {
+        let mut told = self.told.lock().expect("no code panics while it holds what was told");
+        if told.len() > 20_000 {
+            told.retain(|_, (at, _)| at.elapsed() < QUIET);
+        }
+        let (at, count) = told.get(key).map_or((None, 0), |(at, count)| (Some(*at), *count));
+        if at.is_some_and(|at| at.elapsed() < QUIET) {
+            return None;
+        }
+        told.insert(key.to_owned(), (Instant::now(), count + 1));
+        Some(count + 1)
     }
 
     /// Nothing more is told: the writer ends when all before is written.
@@ -84,8 +98,8 @@ impl Events {
     }
 }
 
-async fn write(client: &Client, component: &str, note: &Note, key: &str, count: i32) -> Result<(), kube::Error> {
-    let About { kind, name, uid } = &note.about;
+async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube::Error> {
+    let Note { key, count, about: About { kind, name, uid }, .. } = note;
     let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
     let now = Time(jiff::Timestamp::now());
     let mut short = name.name.clone();
@@ -108,7 +122,7 @@ async fn write(client: &Client, component: &str, note: &Note, key: &str, count: 
         type_: Some(if note.warning { "Warning".into() } else { "Normal".into() }),
         reason: Some(note.reason.into()),
         message: Some(note.message.clone()),
-        count: Some(count),
+        count: Some(*count),
         first_timestamp: Some(now.clone()),
         last_timestamp: Some(now.clone()),
         source: Some(EventSource { component: Some(component.into()), host: None }),
@@ -119,7 +133,7 @@ async fn write(client: &Client, component: &str, note: &Note, key: &str, count: 
         Ok(_) => Ok(()),
         // The same text was told before, by this process or an earlier one.
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let body = json!({ "lastTimestamp": now, "count": count.max(2) });
+            let body = json!({ "lastTimestamp": now, "count": count.max(&2) });
             api.patch(&event_name, &PatchParams::default(), &Patch::Merge(body)).await.map(drop)
         }
         // The object's namespace is going: there is nobody left to tell.

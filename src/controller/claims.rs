@@ -380,10 +380,7 @@ pub(super) async fn start_delete_job(
     mut place: Place,
     last: Option<&LastFailure>,
 ) -> Result<(), Option<Cause>> {
-    let account_gone = last.is_some_and(|failure| {
-        failure.message.contains("serviceaccount") || failure.message.contains("service account")
-    });
-    place.without_account |= account_gone;
+    place.without_account |= last.is_some_and(|failure| failure.without_account);
     let own = &context.identity.namespace;
     for _ in 0..2 {
         let error = match context.create_job(&job::job(recipe, request, &place)).await {

@@ -76,11 +76,6 @@ impl Context {
 
     fn tell(&self, about: About, tell: crate::claim::decide::Tell) {
         let crate::claim::decide::Tell { warning, reason, message } = tell;
-        if warning {
-            tracing::warn!(kind = about.kind, name = %about.name, reason, message);
-        } else {
-            tracing::info!(kind = about.kind, name = %about.name, reason, message);
-        }
         self.events.tell(about, warning, reason, message);
     }
 
