@@ -253,7 +253,7 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.is_held() {
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
-        if bound_to.is_some_and(|candidate| is_unholdable(candidate.volume)) && !claim.abandoned {
+        if bound_to.is_some_and(|c| is_unholdable(c.volume) && !is_taken(o, c.volume)) && !claim.abandoned {
             return unholdable(o, now);
         }
         return match bound_to.map(|candidate| adopted(o, candidate.volume)) {
@@ -295,6 +295,7 @@ fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
     match recipe(o) {
         // The claim's deletion and the end of its use are events.
         _ if !o.claim.deleting || others => Decision::nothing(),
+        _ if unnoted(o).is_some() => Step::NoteNodes { nodes: unnoted(o).unwrap_or_default() }.into(),
         Some(recipe) => process(o).unwrap_or_else(|| deleting(o, recipe, now)),
         None => unknown(),
     }
@@ -649,10 +650,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return record(o, class, Cause::new("VolumeRefused", why), Failure::Never, now);
     }
     if !claim.is_held() {
-        return stopping(o).unwrap_or_else(|| match &class.recipe {
-            Ok(recipe) => next(o, recipe, attempt, now),
-            Err(why) => Decision::wait(reason::WAITING, why.clone()),
-        });
+        return stopping(o).unwrap_or_else(|| anew(o, class, now));
     }
     match &o.run {
         RunState::Absent if o.stamped_recipe.is_none() => record(
@@ -662,17 +660,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             Failure::Retry,
             now,
         ),
-        RunState::Absent if !o.fresh => Step::Refresh.into(),
-        // Of an attempt before, as it may be after somebody changed the stamp.
-        RunState::Absent if stopping(o).is_some() => stopping(o).unwrap_or_else(Decision::nothing),
-        RunState::Absent if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() => {
-            Decision::nothing()
-        }
-        RunState::Absent if is_unnoted(o) => match &class.recipe {
-            Ok(recipe) => next(o, recipe, attempt, now),
-            Err(why) => Decision::wait(reason::WAITING, why.clone()),
-        },
-        RunState::Absent => Step::StartRun.into(),
+        RunState::Absent => absent(o, class, now),
         RunState::Running => Decision::nothing(),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
@@ -687,6 +675,30 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             record(o, class, cause, Failure::Retry, now)
         }
         RunState::Failed { cause, kind, at, .. } => record(o, class, cause.clone(), *kind, just_now(*at, now)),
+    }
+}
+
+/// Rows 29 and 30.
+fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+    if !o.fresh {
+        return Step::Refresh.into();
+    }
+    // Of an attempt before, as it may be after somebody changed the stamp.
+    if let Some(wait) = stopping(o) {
+        return wait;
+    }
+    if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
+        return Decision::nothing();
+    }
+    if is_unnoted(o) { anew(o, class, now) } else { Step::StartRun.into() }
+}
+
+/// The attempt after the stamped one.
+fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    match &class.recipe {
+        Ok(recipe) => next(o, recipe, attempt, now),
+        Err(why) => Decision::wait(reason::WAITING, why.clone()),
     }
 }
 

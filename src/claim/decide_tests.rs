@@ -1,1 +1,487 @@
+//! A test per row of the table; `decide_properties.rs` has what holds for all that can be observed.
 
+use std::sync::Arc;
+
+use super::*;
+use crate::claim::Stamp;
+use crate::config::record::Record;
+use crate::run::view::Marks;
+use crate::volume::Reference;
+
+#[path = "decide_stamped_tests.rs"]
+mod of_stamped;
+#[path = "decide_properties.rs"]
+mod properties;
+
+const NOW: i64 = 1_000_000;
+const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+
+/// What is observed, owned.
+#[derive(Clone, Debug)]
+struct World {
+    claim: Claim,
+    fresh: bool,
+    foreign: bool,
+    class: Class,
+    kept: bool,
+    stamped_recipe: Option<Recipe>,
+    jobs: Vec<Job>,
+    run: RunState,
+    pods_alive: bool,
+    seen_nodes: Vec<String>,
+    volumes: Vec<(Volume, Vec<String>)>,
+    no_volume: bool,
+    delete_run: RunState,
+    delete_job: Option<Job>,
+    room: bool,
+}
+
+impl World {
+    fn decide(&self, now: i64) -> Decision {
+        self.observed(|observed| decide(observed, now))
+    }
+
+    fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
+        let jobs: Vec<&Job> = self.jobs.iter().collect();
+        let volumes: Vec<_> = self.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
+        then(&Observed {
+            claim: &self.claim,
+            fresh: self.fresh,
+            class: if self.foreign { Serving::NotOurs } else { Serving::Ours(&self.class) },
+            kept: self.kept,
+            stamped_recipe: self.stamped_recipe.as_ref(),
+            jobs: &jobs,
+            run: self.run.clone(),
+            pods_alive: self.pods_alive,
+            seen_nodes: &self.seen_nodes,
+            volumes: &volumes,
+            no_volume: self.no_volume,
+            delete_run: self.delete_run.clone(),
+            delete_job: self.delete_job.as_ref(),
+            room: self.room,
+        })
+    }
+
+    fn step(&self) -> Step {
+        self.decide(NOW).step
+    }
+
+    /// Nothing is done, and this is said.
+    #[track_caller]
+    fn waits(&self, says: &str) {
+        let decision = self.decide(NOW);
+        let said = decision.tell.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+        assert!(decision.step == Step::Nothing && said.contains(says), "{decision:?}");
+    }
+
+    /// Nothing is done, and nothing is said.
+    #[track_caller]
+    fn rests(&self) {
+        let decision = self.decide(NOW);
+        assert_eq!((&decision.step, &decision.tell), (&Step::Nothing, &None));
+    }
+}
+
+fn recipe_with(keys: &[(&str, &str)]) -> Recipe {
+    let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let config = ObjectName::new("admin", "silver");
+    Record { config, class: "silver".into(), service_token: false, data }.recipe().unwrap()
+}
+
+/// A new claim of a class that makes volumes at once.
+fn new() -> World {
+    let text = format!(
+        "metadata: {{name: data, namespace: team, uid: {UID}, resourceVersion: '1'}}\nspec: {{storageClassName: silver, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+    );
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(&text).unwrap();
+    World {
+        claim: Claim::from(&claim),
+        fresh: true,
+        foreign: false,
+        class: Class {
+            name: "silver".into(),
+            has_object: true,
+            binding: BindingMode::Immediate,
+            recipe: Ok(Arc::new(recipe_with(&[]))),
+            last_good: false,
+        },
+        kept: true,
+        stamped_recipe: None,
+        jobs: vec![],
+        run: RunState::Absent,
+        pods_alive: false,
+        seen_nodes: vec![],
+        volumes: vec![],
+        no_volume: false,
+        delete_run: RunState::Absent,
+        delete_job: None,
+        room: true,
+    }
+}
+
+/// The claim bears the stamp of an attempt, with the finalizer.
+fn stamped(attempt: u32) -> World {
+    let mut world = new();
+    let recipe = recipe_with(&[]);
+    world.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version() });
+    world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    world.stamped_recipe = Some(recipe);
+    world
+}
+
+/// Its attempt has failed a moment ago.
+fn failed_with(kind: Failure) -> World {
+    let mut world = stamped(1);
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, kind));
+    world
+}
+
+/// The claim is being deleted after its attempt began.
+fn going() -> World {
+    let mut world = stamped(1);
+    world.claim.deleting = true;
+    world
+}
+
+fn delayed(mut world: World, node: Option<&str>) -> World {
+    world.class.binding = BindingMode::WaitForFirstConsumer;
+    world.claim.selected_node = node.map(str::to_owned);
+    world
+}
+
+/// The claim is bound to a volume of this name.
+fn bound(mut world: World, volume: &str) -> World {
+    world.claim.volume_name = Some(volume.into());
+    world.claim.phase = "Bound".into();
+    world
+}
+
+fn with_volume(mut world: World, volume: Volume, misfits: &[&str]) -> World {
+    world.volumes.push((volume, misfits.iter().map(|misfit| (*misfit).to_owned()).collect()));
+    world
+}
+
+fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFailure {
+    LastFailure { operation, attempt, at, kind, reason: "R".into(), message: "m".into(), without_account: false }
+}
+
+fn failed_run(kind: Failure, at: i64) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at, settled: true }
+}
+
+fn job(attempt: u32) -> Job {
+    Job {
+        name: ObjectName::new("admin", format!("provision-{attempt}")),
+        marks: Marks { attempt, ..Marks::default() },
+        ..Job::default()
+    }
+}
+
+fn over(attempt: u32) -> Job {
+    Job { over: true, ..job(attempt) }
+}
+
+/// As an image makes it.
+fn volume() -> Volume {
+    let text = format!(
+        "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{persistentVolumeReclaimPolicy: Delete}}\n",
+        names::CLAIM_UUID
+    );
+    Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
+}
+
+/// As it is after its adoption.
+fn adopted_volume() -> Volume {
+    let provenance = Provenance { record: recipe_with(&[]).record, node: String::new() };
+    Volume {
+        finalizers: vec![names::VOLUME_FINALIZER.into()],
+        instance: Some("default".into()),
+        provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
+        volume_id: Some(UID.into()),
+        provenance: Some(serde_json::to_string(&provenance).unwrap()),
+        claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),
+        ..volume()
+    }
+}
+
+/// Of the claim, but another claim has it.
+fn taken_volume() -> Volume {
+    Volume { claim_ref: Some(Reference { name: ObjectName::new("b", "thief"), uid: "t".into() }), ..volume() }
+}
+
+fn vanishing_volume() -> Volume {
+    Volume { deleting: true, ..volume() }
+}
+
+#[track_caller]
+fn adopts(world: &World) -> Provenance {
+    match world.step() {
+        Step::Adopt { volume, provenance } if volume == names::pv_name(UID) => *provenance,
+        step => panic!("{step:?}"),
+    }
+}
+
+#[track_caller]
+fn records(world: &World) -> LastFailure {
+    match world.step() {
+        Step::RecordFailure { failure, .. } => failure,
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
+fn row_1_bound_to_a_volume_that_is_not_adopted() {
+    let world = bound(with_volume(stamped(1), volume(), &[]), &names::pv_name(UID));
+    assert_eq!(adopts(&world).record, recipe_with(&[]).record);
+    for incomplete in [
+        Volume { provenance: None, ..adopted_volume() },
+        Volume { provenance: Some("{}".into()), ..adopted_volume() },
+        Volume { claim_ref: None, ..adopted_volume() },
+        Volume { finalizers: vec![], ..adopted_volume() },
+        Volume { provisioned_by: None, ..adopted_volume() },
+        Volume { instance: None, ..adopted_volume() },
+        Volume { volume_id: None, ..adopted_volume() },
+        Volume { volume_id: Some("another".into()), ..adopted_volume() },
+        Volume { claim_uuid: None, ..adopted_volume() },
+    ] {
+        adopts(&bound(with_volume(stamped(1), incomplete, &[]), &names::pv_name(UID)));
+    }
+}
+
+#[test]
+fn row_1_a_forged_provenance_is_replaced() {
+    let provenance = Provenance { record: recipe_with(&[("image", "theirs")]).record, node: String::new() };
+    let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
+    assert_eq!(adopts(&with_volume(stamped(1), forged, &[])).record, recipe_with(&[]).record);
+}
+
+#[test]
+fn row_1_without_a_recipe_it_is_told_and_an_admin_may_let_go() {
+    let mut world = bound(with_volume(going(), volume(), &[]), &names::pv_name(UID));
+    (world.stamped_recipe, world.foreign) = (None, true);
+    world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
+    world.claim.abandoned = true;
+    assert_eq!(world.step(), Step::Release);
+}
+
+#[test]
+fn row_1_what_another_claim_has_is_not_taken_from_it() {
+    let world = bound(with_volume(stamped(1), taken_volume(), &[]), &names::pv_name(UID));
+    world.waits("was made for this claim, but claim b/thief has it");
+}
+
+#[test]
+fn row_2_bound_to_an_adopted_volume() {
+    let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
+    assert_eq!(world.step(), Step::Release);
+    world.jobs = vec![job(1)];
+    world.pods_alive = true;
+    assert_eq!(world.step(), Step::Release, "a bound claim owes nothing, whatever the image still does");
+    let retained = Volume { reclaim_policy: "Retain".into(), finalizers: vec![], ..adopted_volume() };
+    assert_eq!(bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(), Step::Release);
+}
+
+#[test]
+fn row_2_a_volume_that_is_not_seen_yet_is_waited_for() {
+    bound(stamped(1), &names::pv_name(UID)).rests();
+}
+
+#[test]
+fn row_3_bound_to_another_volume() {
+    let mut world = bound(stamped(1), "static");
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    world.jobs.clear();
+    assert_eq!(world.step(), Step::ConfirmNoVolume);
+}
+
+#[test]
+fn row_3_going_and_its_volume_is_lost() {
+    let mut world = bound(going(), &names::pv_name(UID));
+    assert_eq!(world.step(), Step::ConfirmNoVolume);
+    world.no_volume = true;
+    assert_eq!(world.step(), Step::StartDelete { attempt: 1, node: String::new() });
+}
+
+#[test]
+fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
+    let mut world = bound(with_volume(stamped(1), vanishing_volume(), &[]), &names::pv_name(UID));
+    world.rests();
+    world.claim.deleting = true;
+    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
+    world.rests();
+    world.claim.finalizers.pop();
+    assert_eq!(world.step(), Step::StartDelete { attempt: 1, node: String::new() });
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
+    world.waits("its provisioner config is not known any more");
+    world.claim.abandoned = true;
+    assert_eq!(world.step(), Step::Release);
+}
+
+#[test]
+fn row_5_bound_and_a_job_is_over() {
+    let mut world = bound(new(), &names::pv_name(UID));
+    world.jobs = vec![Job { deleting: true, ..over(1) }, job(2), over(3)];
+    assert_eq!(world.step(), Step::RemoveJob { job: over(3).name });
+    world.jobs.pop();
+    world.rests();
+}
+
+#[test]
+fn row_6_going_and_nothing_is_owed() {
+    let mut world = new();
+    world.claim.deleting = true;
+    world.rests();
+    world.jobs = vec![over(1)];
+    assert_eq!(world.step(), Step::RemoveJob { job: over(1).name });
+}
+
+#[test]
+fn row_7_an_admin_lets_go() {
+    let mut world = going();
+    world.claim.abandoned = true;
+    world.pods_alive = true;
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Release, "also from a pod on a node that is lost");
+    assert!(decision.tell.unwrap().message.contains("was not deleted"));
+}
+
+#[test]
+fn row_8_nodes_are_noted_before_their_pods_go() {
+    let mut world = going();
+    world.claim.nodes = vec!["b".into()];
+    world.seen_nodes = vec!["a".into(), "b".into()];
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(), Step::NoteNodes { nodes: vec!["b".into(), "a".into()] });
+    world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name }, "no node matters for storage that is everywhere");
+}
+
+#[test]
+fn row_9_jobs_are_removed_first() {
+    let mut world = with_volume(going(), volume(), &[]);
+    world.jobs = vec![Job { deleting: true, ..job(1) }, over(2)];
+    assert_eq!(world.step(), Step::RemoveJob { job: over(2).name });
+}
+
+#[test]
+fn row_10_a_pod_that_may_run_is_waited_for() {
+    let ready = World { no_volume: true, ..going() };
+    World { pods_alive: true, ..ready.clone() }.rests();
+    World { jobs: vec![Job { deleting: true, ..over(1) }], ..ready.clone() }.rests();
+    World { run: RunState::Running, ..ready }.rests();
+}
+
+#[test]
+fn row_11_a_volume_that_another_claim_has_is_not_deleted() {
+    for name in [names::pv_name(UID), "misnamed".into()] {
+        let world = with_volume(going(), Volume { name, ..taken_volume() }, &["taken"]);
+        World { no_volume: true, ..world }.waits("so that it is not deleted with this claim");
+    }
+    let another = Volume { claim_uuid: Some("another".into()), ..volume() };
+    with_volume(going(), another, &["annotation"]).waits("its annotation flex-provisioner.io/claim-uuid names another");
+}
+
+#[test]
+fn row_12_a_volume_that_goes_by_itself_is_waited_for() {
+    with_volume(going(), vanishing_volume(), &[]).waits("is being deleted; its end is waited for");
+}
+
+#[test]
+fn row_13_a_volume_that_came_is_adopted_to_be_deleted() {
+    adopts(&with_volume(going(), volume(), &["too small"]));
+    adopts(&with_volume(going(), Volume { claim_uuid: None, ..volume() }, &[]));
+    adopts(&bound(with_volume(stamped(1), volume(), &[]), "static"));
+}
+
+#[test]
+fn row_14_the_volume_takes_over() {
+    assert_eq!(with_volume(going(), adopted_volume(), &[]).step(), Step::Release);
+}
+
+#[test]
+fn row_15_that_no_volume_exists_is_asked() {
+    assert_eq!(going().step(), Step::ConfirmNoVolume);
+    let misnamed = Volume { name: "misnamed".into(), ..volume() };
+    assert_eq!(with_volume(going(), misnamed, &["name"]).step(), Step::ConfirmNoVolume, "it is no volume of the claim");
+}
+
+#[test]
+fn row_16_a_delete_run_per_node() {
+    let mut world = World { no_volume: true, ..going() };
+    world.claim.nodes = vec!["a".into(), "b".into()];
+    assert_eq!(world.step(), Step::StartDelete { attempt: 1, node: "a".into() });
+    world.delete_run = RunState::Running;
+    world.rests();
+    world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
+    world.waits("deleting what an attempt left behind: 0/1 nodes");
+    world.delete_run = RunState::Succeeded;
+    world.delete_job = Some(over(1));
+    assert_eq!(world.step(), Step::SettleNode { nodes: vec!["b".into()] });
+    world.claim.nodes = vec![];
+    assert_eq!(world.step(), Step::SettleNode { nodes: vec![] });
+    world.delete_job = Some(Job { deleting: true, ..over(1) });
+    world.rests();
+}
+
+#[test]
+fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
+    let mut world = World { no_volume: true, delete_run: failed_run(Failure::Never, 0), ..going() };
+    let recorded = records(&world);
+    assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
+    world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Failure::Retry));
+    assert_eq!(records(&world).attempt, 2);
+    world.delete_run = RunState::Absent;
+    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 2)));
+    assert_eq!(world.decide(NOW + 2).step, Step::StartDelete { attempt: 2, node: String::new() });
+    world.delete_run = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
+    world.rests();
+}
+
+#[test]
+fn row_16_without_a_recipe_it_is_told() {
+    World { no_volume: true, stamped_recipe: None, foreign: true, ..going() }
+        .waits("annotate the claim with flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
+}
+
+#[test]
+fn row_17_what_is_not_ours_is_left_alone() {
+    World { foreign: true, ..new() }.rests();
+    World { foreign: true, ..stamped(1) }.waits("is not served by this provisioner any more");
+    let mut asks = new();
+    asks.claim.volume_name = Some(names::pv_name(UID));
+    asks.rests();
+}
+
+#[test]
+fn row_18_what_cannot_be_served_is_told() {
+    let mut world = new();
+    world.class.recipe = Err("no provisioner config serves the class".into());
+    world.waits("no provisioner config serves the class");
+
+    let with = |keys: &[(&str, &str)], change: fn(&mut Claim)| {
+        let mut world = new();
+        world.class.recipe = Ok(Arc::new(recipe_with(keys)));
+        change(&mut world.claim);
+        world
+    };
+    with(&[("min-size", "2Gi")], |_| {}).waits("asks for 1Gi, class silver begins at 2Gi; ask for more");
+    with(&[("max-size", "1Mi")], |_| {}).waits("asks for 1Gi, class silver ends at 1Mi; ask for less");
+    with(&[("access-modes", "ReadWriteMany")], |_| {}).waits("has no access mode ReadWriteOnce; it has ReadWriteMany");
+    with(&[("volume-mode", "Block")], |_| {}).waits("has no volume mode Filesystem; it has Block");
+    with(&[], |claim| claim.size = Err("no size".into())).waits("no size");
+    with(&[], |claim| claim.has_selector = true).waits("remove the selector");
+    with(&[], |claim| claim.data_source = Some("VolumeSnapshot s".into())).waits("filled from VolumeSnapshot s");
+    with(&[], |claim| claim.attributes_class = Some("gold".into())).waits("the VolumeAttributesClass gold");
+}
+
+#[test]
+fn row_18_what_cannot_be_served_yet_waits() {
+    delayed(new(), None).rests();
+    World { kept: false, ..new() }.rests();
+    let full = World { room: false, ..new() };
+    full.rests();
+    assert_eq!(full.decide(NOW).wake_at, Some(NOW + 10), "the room may go to a claim that cannot use it");
+}

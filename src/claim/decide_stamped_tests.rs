@@ -1,0 +1,281 @@
+//! The rows of claims that are stamped, or are to be.
+
+use super::*;
+
+#[test]
+fn row_19_a_new_claim_is_stamped() {
+    let decision = new().decide(NOW);
+    assert_eq!((decision.step, decision.tell), (Step::Stamp { attempt: 1, nodes: vec![] }, None));
+    let delayed = delayed(new(), Some("a"));
+    assert_eq!(delayed.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()] });
+}
+
+#[test]
+fn row_19_the_warning_of_the_pure_form_is_explained() {
+    let mut world = new();
+    world.class.has_object = false;
+    let tell = world.decide(NOW).tell.unwrap();
+    assert!(!tell.warning && tell.message.contains("\"silver\" not found` on this claim is harmless"), "{tell:?}");
+}
+
+#[test]
+fn row_19_a_copied_stamp_is_replaced() {
+    let mut world = stamped(7);
+    world.claim.stamp.as_mut().unwrap().uuid = "copied".into();
+    world.claim.nodes = vec!["of the other".into()];
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec![] });
+    assert_eq!(decision.tell.unwrap().reason, reason::STAMP_REPLACED);
+    let mut world = stamped(0);
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![] }, "an attempt 0 is none");
+    world.claim.stamp = None;
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![] });
+}
+
+#[test]
+fn row_20_a_volume_that_fits_is_adopted() {
+    let mut world = with_volume(stamped(2), volume(), &[]);
+    world.run = RunState::Running;
+    world.jobs = vec![job(2)];
+    assert_eq!(adopts(&world).node, "", "the image need not have ended");
+    let mut world = delayed(world, Some("a"));
+    world.claim.nodes = vec!["a".into()];
+    assert_eq!(adopts(&world).node, "a");
+    world.seen_nodes = vec!["a".into(), "b".into()];
+    assert_eq!(adopts(&world).node, "b", "where its pod was");
+    world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
+    assert_eq!(adopts(&world).node, "");
+}
+
+#[test]
+fn row_20_the_provenance_is_that_of_the_attempt() {
+    let mut world = with_volume(stamped(1), volume(), &[]);
+    world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
+    assert_eq!(adopts(&world).record, recipe_with(&[]).record);
+    world.stamped_recipe = None;
+    assert_eq!(adopts(&world).record, recipe_with(&[("zone", "newer")]).record, "if it is lost, the class's");
+}
+
+#[test]
+fn row_21_an_adopted_volume_is_bound() {
+    let mut world = with_volume(stamped(1), Volume { name: "wrong".into(), ..volume() }, &["name"]);
+    world = with_volume(world, adopted_volume(), &[]);
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Failure::Retry));
+    world.run = failed_run(Failure::Retry, NOW);
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Bind { volume: names::pv_name(UID) }, "whatever the script exits with");
+    assert_eq!(decision.tell.unwrap().reason, reason::PROVISIONING_SUCCEEDED);
+    let held = Volume { deleting: true, ..adopted_volume() };
+    assert_eq!(with_volume(stamped(1), held, &[]).step(), Step::Bind { volume: names::pv_name(UID) });
+}
+
+#[test]
+fn row_22_a_volume_that_goes_is_not_bound_nor_looked_for() {
+    let mut world = with_volume(stamped(1), vanishing_volume(), &[]);
+    world.run = RunState::Succeeded;
+    world.waits("is being deleted; its end is waited for");
+}
+
+#[test]
+fn row_23_a_volume_that_does_not_fit() {
+    let mut world = with_volume(stamped(1), volume(), &["too small", "wrong class"]);
+    let decision = world.decide(NOW);
+    let why = "too small; wrong class".to_owned();
+    assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: why.clone() });
+    assert_eq!(decision.tell.unwrap().reason, reason::VOLUME_REFUSED);
+    world.volumes[0].0.quarantine = Some("older words".into());
+    assert!(matches!(world.step(), Step::Quarantine { .. }));
+    world.volumes[0].0.quarantine = Some(why.clone());
+    let recorded = records(&world);
+    assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Never, "VolumeRefused"));
+    assert!(recorded.message.contains(&why));
+}
+
+#[test]
+fn row_24_a_process_of_the_attempt_is_stopped() {
+    let world = failed_with(Failure::Retry);
+    let late = NOW + 1_000_000;
+    let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
+    assert_eq!(running.decide(late).step, Step::RemoveJob { job: job(1).name });
+    let stuck = RunState::Stuck { cause: Cause::new("R", "m"), since: 0 };
+    let stopping = World { jobs: vec![Job { deleting: true, ..job(1) }], run: stuck, ..world.clone() };
+    assert_eq!(stopping.decide(late).step, Step::Nothing);
+    let ending = World { jobs: vec![job(1)], run: failed_run(Failure::Retry, NOW), ..world.clone() };
+    assert_eq!(ending.decide(late).step, Step::Nothing, "the Job is about to be over, and its log is wanted");
+    assert_eq!(World { pods_alive: true, ..world.clone() }.decide(late).step, Step::Nothing);
+    let earlier = World { jobs: vec![job(7)], run: failed_run(Failure::Retry, NOW), ..world };
+    assert_eq!(earlier.decide(late).step, Step::RemoveJob { job: job(7).name }, "one of another attempt as well");
+}
+
+#[test]
+fn row_25_no_room_on_the_node() {
+    let mut world = delayed(failed_with(Failure::NoRoom), Some("a"));
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Reschedule);
+    assert!(decision.tell.unwrap().message.contains("no room on node a"));
+    world.claim.selected_node = None;
+    let recorded = records(&world);
+    assert_eq!((recorded.kind, recorded.attempt, recorded.at), (Failure::Retry, 1, NOW));
+    world.claim.last_failure = Some(recorded);
+    world.rests();
+    for node in ["a", "b"] {
+        world.claim.selected_node = Some(node.into());
+        let nodes = if node == "a" { vec!["a".to_owned()] } else { vec!["a".into(), "b".into()] };
+        world.claim.nodes = vec!["a".into()];
+        assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2), "the same node or another, never at once");
+        assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes });
+    }
+}
+
+#[test]
+fn row_25_no_room_and_no_node_to_ask_for() {
+    let world = failed_with(Failure::NoRoom);
+    assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2));
+    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes: vec![] });
+}
+
+#[test]
+fn row_26_the_next_attempt() {
+    let mut world = failed_with(Failure::Retry);
+    world.claim.nodes = vec!["a".into()];
+    world.seen_nodes = vec!["b".into()];
+    world.claim.selected_node = Some("a".into());
+    let nodes = vec!["b".to_owned(), "a".to_owned()];
+    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes }, "last is where it is to run");
+    world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
+    assert!(matches!(world.step(), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
+    World { kept: false, ..world.clone() }.rests();
+    let full = World { room: false, ..world.clone() };
+    assert_eq!(full.decide(NOW + 2).wake_at, Some(NOW + 12));
+    world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
+    world.waits("ends at 1Mi");
+    world.class.recipe = Err("the config has errors".into());
+    world.waits("the config has errors");
+    let mut never = failed_with(Failure::Never);
+    assert_eq!(never.decide(NOW + 1799).wake_at, Some(NOW + 1800));
+    assert!(matches!(never.decide(NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
+    never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
+    assert!(matches!(never.step(), Step::Stamp { attempt: 2, .. }));
+    delayed(failed_with(Failure::Retry), None).rests();
+}
+
+#[test]
+fn row_27_the_pause_doubles() {
+    let recipe = recipe_with(&[("backoff", "5s..1m"), ("retries", "6")]);
+    let pauses: Vec<_> = (1..9).map(|attempt| pause(&recipe, attempt)).collect();
+    assert_eq!(pauses, [5, 10, 20, 40, 60, 60, 1800, 1800]);
+    assert_eq!(pause(&recipe_with(&[("backoff", "1s..100h"), ("retries", "1000")]), 1000), 360_000);
+    let mut world = failed_with(Failure::Retry);
+    world.claim.stamp.as_mut().unwrap().attempt = 3;
+    world.claim.last_failure = Some(failure(Operation::Provision, 3, NOW, Failure::Retry));
+    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 8)));
+    world.claim.last_failure = Some(failure(Operation::Provision, 2, NOW, Failure::Retry));
+    assert_eq!(world.step(), Step::StartRun, "a failure of another attempt is past");
+    world.claim.last_failure = Some(failure(Operation::Delete, 3, NOW, Failure::Retry));
+    assert_eq!(world.step(), Step::StartRun, "and so is one of another operation");
+}
+
+#[test]
+fn row_28_without_its_finalizer_an_attempt_begins_anew() {
+    let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
+    world.claim.finalizers.clear();
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    world.jobs[0].deleting = true;
+    world.rests();
+    (world.jobs, world.run) = (vec![], RunState::Absent);
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec![] });
+    world.class.recipe = Err("the config has errors".into());
+    world.waits("the config has errors");
+}
+
+#[test]
+fn row_29_the_node_is_noted_before_the_job_exists() {
+    let mut world = delayed(stamped(1), Some("b"));
+    world.claim.nodes = vec!["a".into()];
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["a".into(), "b".into()] });
+    delayed(stamped(1), None).rests();
+    world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
+    assert_eq!(world.step(), Step::StartRun);
+}
+
+#[test]
+fn row_30_a_run_starts_on_a_claim_that_was_just_read() {
+    assert_eq!(stamped(1).step(), Step::StartRun);
+    assert_eq!(World { fresh: false, ..stamped(1) }.step(), Step::Refresh);
+    assert_eq!(World { jobs: vec![job(3)], ..stamped(1) }.step(), Step::RemoveJob { job: job(3).name });
+    let lost = World { stamped_recipe: None, ..stamped(1) };
+    let recorded = records(&lost);
+    assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Retry, "ConfigLost"));
+}
+
+#[test]
+fn row_31_what_keeps_a_run_is_told_and_an_image_is_given_up() {
+    let stuck = |reason: &str, since| World {
+        run: RunState::Stuck { cause: Cause::new(reason, "words"), since },
+        jobs: vec![job(1)],
+        ..stamped(1)
+    };
+    stuck("ImagePullBackOff", NOW - 29).waits("words");
+    assert_eq!(stuck("ImagePullBackOff", NOW - 29).decide(NOW).wake_at, Some(NOW + 1));
+    for reason in ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"] {
+        assert_eq!(records(&stuck(reason, NOW - 30)).kind, Failure::Retry);
+    }
+    let unschedulable = stuck("Unschedulable", 0);
+    unschedulable.waits("words");
+    assert_eq!(unschedulable.decide(NOW).wake_at, None, "it ends with its deadline");
+    let mut changed = unschedulable;
+    changed.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
+    assert_eq!(records(&changed).reason, "Unschedulable");
+    changed.kept = false;
+    changed.waits("words");
+}
+
+#[test]
+fn row_32_done_without_a_volume() {
+    let mut world = World { run: RunState::Succeeded, jobs: vec![over(1)], ..stamped(1) };
+    assert_eq!(world.step(), Step::ConfirmNoVolume);
+    world.no_volume = true;
+    let recorded = records(&world);
+    assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Retry, "NoVolume"));
+    assert!(recorded.message.contains(&format!("exited 0 without creating the PersistentVolume pvc-{UID}")));
+}
+
+#[test]
+fn row_33_a_failed_run_is_remembered_and_told() {
+    let told = |kind, world: World| {
+        let world = World { run: failed_run(kind, NOW - 5), jobs: vec![job(1)], ..world };
+        let recorded = records(&world);
+        assert_eq!((recorded.attempt, recorded.kind, recorded.at), (1, kind, NOW - 5));
+        assert_eq!((recorded.reason.as_str(), recorded.message.as_str()), ("ExitCode", "disk on fire"));
+        world.decide(NOW).tell.unwrap().message
+    };
+    assert_eq!(told(Failure::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
+    assert!(
+        told(Failure::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
+    );
+    assert!(told(Failure::NoRoom, stamped(1)).contains("next try in 2 s"));
+    assert!(told(Failure::NoRoom, delayed(stamped(1), Some("a"))).contains("the scheduler is asked for another node"));
+}
+
+#[test]
+fn row_33_the_nodes_are_noted_in_the_same_write() {
+    let mut world = World { run: failed_run(Failure::Retry, NOW), ..stamped(1) };
+    (world.claim.nodes, world.seen_nodes) = (vec!["a".into()], vec!["b".into()]);
+    let Step::RecordFailure { nodes, .. } = world.step() else { panic!("{:?}", world.step()) };
+    assert_eq!(nodes, ["a", "b"]);
+}
+
+#[test]
+fn row_33_a_node_s_clock_is_not_trusted() {
+    for (said, taken) in [(0, NOW - 60), (NOW - 3600, NOW - 60), (NOW + 3600, NOW), (NOW - 7, NOW - 7)] {
+        let world = World { run: failed_run(Failure::Retry, said), ..stamped(1) };
+        assert_eq!(records(&world).at, taken);
+    }
+}
+
+#[test]
+fn row_34_a_run_that_goes_on_is_waited_for() {
+    let world = World { run: RunState::Running, jobs: vec![job(1)], pods_alive: true, ..stamped(1) };
+    world.rests();
+    assert_eq!(world.decide(NOW).wake_at, None, "its events come");
+}
