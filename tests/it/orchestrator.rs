@@ -31,6 +31,10 @@ pub const USER: &str = "team";
 /// A control plane with an orchestrator.
 pub struct Ring {
     pub client: Client,
+    /// Where this test's users live.
+    pub user: String,
+    /// Where configs live.
+    pub admin: String,
     cluster: Cluster,
     dir: tempfile::TempDir,
     flags: Vec<String>,
@@ -60,6 +64,8 @@ impl Ring {
         let client = cluster.client().await.expect("the API server answers");
         let ring = Ring {
             client,
+            user: USER.into(),
+            admin: ADMIN.into(),
             cluster,
             dir: tempfile::tempdir().unwrap(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
@@ -70,6 +76,27 @@ impl Ring {
             ring.namespace(namespace, &[]).await;
         }
         ring
+    }
+
+    /// Users of their own on a whole cluster, in which the orchestrator is deployed.
+    pub async fn on_whole(cluster: Cluster, user: &str) -> Ring {
+        let ring = Ring {
+            client: cluster.client().await.expect("the API server answers"),
+            user: user.into(),
+            admin: OWN.into(),
+            cluster,
+            dir: tempfile::tempdir().unwrap(),
+            flags: Vec::new(),
+            process: None,
+            starts: 0,
+        };
+        ring.namespace(user, &[]).await;
+        ring
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     /// Starts the orchestrator.
@@ -135,7 +162,7 @@ impl Ring {
     }
 
     pub fn claims(&self) -> Api<PersistentVolumeClaim> {
-        self.api(USER)
+        self.api(&self.user)
     }
 
     pub fn volumes(&self) -> Api<PersistentVolume> {
@@ -158,15 +185,15 @@ impl Ring {
     /// Creates a ServiceAccount in the config namespace.
     pub async fn account(&self, name: &str) {
         let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
-        self.api::<ServiceAccount>(ADMIN).create(&PostParams::default(), &account).await.unwrap();
+        self.api::<ServiceAccount>(&self.admin).create(&PostParams::default(), &account).await.unwrap();
     }
 
     /// Failed Jobs are kept for a while: their time passes.
     pub async fn forget_failed_jobs(&self) {
-        for job in self.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap() {
+        for job in self.api::<Job>(&self.admin).list(&ListParams::default()).await.unwrap() {
             let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
             if failed {
-                self.api::<Job>(ADMIN)
+                self.api::<Job>(&self.admin)
                     .delete(job.metadata.name.as_deref().unwrap(), &DeleteParams::background())
                     .await
                     .unwrap();
@@ -176,7 +203,7 @@ impl Ring {
 
     /// Creates or replaces a provisioner config for a class.
     pub async fn config(&self, name: &str, class: &str, data: &[(&str, &str)]) -> ConfigMap {
-        self.config_in(ADMIN, name, class, data).await
+        self.config_in(&self.admin, name, class, data).await
     }
 
     pub async fn config_in(&self, namespace: &str, name: &str, class: &str, data: &[(&str, &str)]) -> ConfigMap {

@@ -1,1 +1,432 @@
-//! The third ring.
+//! The third ring: the whole cluster with pods, and the orchestrator deployed in it as the README
+//! installs it. Every test has its own namespace and classes, and counts the backend's volumes
+//! before and after.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cluster::Cluster;
+use contract::names::{self, reason};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::orchestrator::{OWN, Ring, annotation, phase, uid};
+use crate::wait::{GUARD, seen, until};
+
+const IMAGE: &str = "localhost/flex-provisioner/hostpath:0.1.0";
+/// Where the classes of `configmaps/` keep their volumes on the node.
+const HOSTPATH: &str = "/var/lib/flex-hostpath";
+const SCRATCH: &str = "/var/lib/flex-scratch";
+
+static DEPLOYED: OnceCell<()> = OnceCell::const_new();
+/// Tests that count what is on the node run one after another.
+static BACKEND: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// The shared cluster, with the orchestrator deployed and ready, and a namespace for one test.
+async fn users(namespace: &str) -> Ring {
+    let cluster = Cluster::shared("test").await.expect("the whole cluster starts");
+    DEPLOYED.get_or_init(|| deploy(&cluster)).await;
+    Ring::on_whole(cluster, namespace).await
+}
+
+async fn deploy(cluster: &Cluster) {
+    for image in ["flex-provisioner", "hostpath", "nfs"] {
+        let archive = root().join(format!("build/images/{image}.tar"));
+        assert!(archive.exists(), "{} is missing: run `make images`", archive.display());
+        cluster.import_image(&archive).await.expect("the image is imported");
+    }
+    kubectl(cluster, &["apply", "-k", "deploy/kustomize"]);
+    // A cluster that is left from before runs the image from before.
+    kubectl(cluster, &["-n", OWN, "rollout", "restart", "deployment/flex-provisioner"]);
+    kubectl(cluster, &["-n", OWN, "rollout", "status", "deployment/flex-provisioner", "--timeout=120s"]);
+    kubectl(cluster, &["apply", "-f", "configmaps/hostpath.yaml", "-f", "configmaps/hostpath-pure.yaml"]);
+    kubectl(cluster, &["apply", "-f", "examples/hostpath/storageclass.yaml"]);
+}
+
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = cluster.kubectl().current_dir(root()).args(arguments).output().expect("kubectl runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "kubectl {arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// What stands in a directory of the node; nothing if there is none.
+fn volumes_in(directory: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// A class on the node's directory for one test, in the pure form.
+async fn local_class(ring: &Ring, class: &str, more: &[(&str, &str)]) {
+    let map = fs::read_to_string(root().join("configmaps/hostpath-pure.yaml")).unwrap();
+    let map: ConfigMap = serde_saphyr::from_str(&map).unwrap();
+    let mut data: Vec<(&str, &str)> =
+        map.data.as_ref().unwrap().iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    data.extend(more);
+    ring.config(class, class, &data).await;
+}
+
+/// A class whose image is a shell that runs a script.
+async fn script_class(ring: &Ring, class: &str, script: &str, more: &[(&str, &str)]) {
+    let args = json!(["-c", script]).to_string();
+    let mut data =
+        vec![("image", IMAGE), ("image-pull-policy", "IfNotPresent"), ("command", "[sh]"), ("args", args.as_str())];
+    data.extend(more);
+    ring.config(class, class, &data).await;
+}
+
+async fn pod(ring: &Ring, name: &str, claim: &str, script: &str) {
+    let pod = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": IMAGE, "command": ["sh", "-c", script],
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
+        },
+    });
+    ring.api::<Pod>(&ring.user).create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+/// Waits until a pod has ended well, and returns its log.
+async fn log_of(ring: &Ring, name: &str) -> String {
+    let pods = ring.api::<Pod>(&ring.user);
+    until(format!("pod {name} ends well"), || async {
+        let status = pods.get(name).await.map_err(|error| error.to_string())?.status;
+        match status.as_ref().and_then(|status| status.phase.as_deref()) {
+            Some("Succeeded") => Ok(()),
+            _ => seen(status),
+        }
+    })
+    .await;
+    pods.logs(name, &LogParams::default()).await.unwrap()
+}
+
+/// Deletes everything of the test, and waits until all volumes of its claims are gone.
+async fn clean(ring: &Ring) {
+    ring.api::<Pod>(&ring.user)
+        .delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default())
+        .await
+        .unwrap();
+    let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    for claim in claims {
+        ring.claim_gone(claim.metadata.name.as_deref().unwrap()).await;
+        ring.volume_gone(&names::pv_name(&uid(&claim))).await;
+    }
+    let mine = ring.user.clone();
+    until("no Job of the test is left", || async {
+        let jobs = ring.api::<Job>(OWN).list(&ListParams::default()).await.unwrap().items;
+        let ours = |job: &&Job| {
+            job.metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|a| a.get(names::JOB_CLAIM).is_some_and(|c| c.starts_with(&format!("{mine}/"))))
+        };
+        match jobs.iter().find(ours) {
+            None => Ok(()),
+            Some(job) => seen(&job.metadata.name),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hostpath_and_its_examples_write_read_and_go() {
+    let _alone = BACKEND.lock().await;
+    let ring = users("examples-hostpath").await;
+    let before = (volumes_in(HOSTPATH), volumes_in(SCRATCH));
+    let apply = |file: &str| kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", file]);
+    apply("examples/hostpath/claim.yaml");
+    apply("examples/hostpath/writer.yaml");
+    apply("examples/hostpath/pure.yaml");
+    log_of(&ring, "hostpath-writer").await;
+    // Another pod, later: the data is still there.
+    apply("examples/hostpath/reader.yaml");
+    assert_eq!(log_of(&ring, "hostpath-reader").await.trim(), "hello from the writer");
+    assert_eq!(log_of(&ring, "scratch-example").await.trim(), "hello from scratch");
+
+    let claim = ring.bound("hostpath-example").await;
+    let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
+    let spec = volume.spec.unwrap();
+    assert_eq!(spec.local.unwrap().path, format!("{HOSTPATH}/{}", uid(&claim)));
+    assert!(spec.node_affinity.is_some(), "only its node has it");
+    assert_eq!(
+        fs::read_to_string(format!("{HOSTPATH}/{}/greeting", uid(&claim))).unwrap().trim(),
+        "hello from the writer"
+    );
+    ring.event(&ring.user, "scratch-example", reason::CLASS_WITHOUT_OBJECT, "is harmless").await;
+
+    clean(&ring).await;
+    assert_eq!((volumes_in(HOSTPATH), volumes_in(SCRATCH)), before, "the directories are really gone");
+}
+
+#[tokio::test]
+async fn nfs_directories_come_and_go_on_a_real_server() {
+    let _alone = BACKEND.lock().await;
+    let ring = users("examples-nfs").await;
+    let server = tokio::task::spawn_blocking(|| ganesha::Ganesha::start(ganesha::Options::default())).await.unwrap();
+    let before = server.list("/");
+    // The class of the project's own config and StorageClass, with this server's address.
+    let config = fs::read_to_string(root().join("configmaps/nfs.yaml")).unwrap();
+    let address = ring.cluster().host_address().unwrap().to_string();
+    let config = config.replace("server: nfs.example", &format!("server: {address}\n  port: \"{}\"", server.port()));
+    let config = config.replace("on-delete: archive", "on-delete: delete");
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    fs::write(file.path(), config).unwrap();
+    kubectl(ring.cluster(), &["apply", "-f", file.path().to_str().unwrap()]);
+    kubectl(ring.cluster(), &["apply", "-f", "examples/nfs/storageclass.yaml"]);
+    kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", "examples/nfs/claim.yaml"]);
+    let claim = ring.bound("nfs-example").await;
+    let spec = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap().spec.unwrap();
+    let source = spec.nfs.unwrap();
+    assert_eq!(source.server, address);
+    assert_eq!(spec.mount_options, Some(vec!["nfsvers=4.1".to_owned()]));
+    let directory = source.path.strip_prefix("/exports/data/").expect("below the export").to_owned();
+    assert!(server.list("/").contains(&directory), "{directory} in {:?}", server.list("/"));
+    clean(&ring).await;
+    let left: Vec<_> =
+        server.list("/").into_iter().filter(|name| !before.contains(name) && name != ".flex-provisioner").collect();
+    assert_eq!(left, Vec::<String>::new(), "the directory is really gone");
+    kubectl(ring.cluster(), &["delete", "-f", file.path().to_str().unwrap(), "-f", "examples/nfs/storageclass.yaml"]);
+}
+
+#[tokio::test]
+async fn properties_and_secrets_reach_the_image_as_variables_and_files() {
+    let ring = users("properties").await;
+    let secret = json!({ "metadata": { "name": "array-login" }, "stringData": { "ARRAY_PASSWORD": "s3cret" } });
+    let secrets = ring.api::<Secret>(OWN);
+    let _ = secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await;
+    let script = r#"cd /etc/flex; { for f in *; do printf '%s=%s\n' "$f" "$(cat "$f")"; done; echo "env $USE_NFS_SERVER $SERVICE_TOKEN $SIZE $PVC_NAMESPACE/$PVC_NAME $ARRAY_PASSWORD $(cat /etc/flex-secrets/array-login/ARRAY_PASSWORD) uid $(id -u) $GREETING"; } | tee /proc/1/fd/1 | grep ^env > /dev/termination-log; exit 65"#;
+    let more = [
+        ("use-nfs-server", "10.10.2.4"),
+        ("greeting", "$(id) `id` 'quoted'"),
+        ("service-token", "t0ken"),
+        ("secret-env", "array-login"),
+        ("secret-volume", "array-login"),
+    ];
+    script_class(&ring, "properties", script, &more).await;
+    ring.claim("c", "properties").await;
+    let said = ring.event(&ring.user, "c", reason::PROVISIONING_FAILED, "env ").await;
+    let expected = "env 10.10.2.4 t0ken 1Gi properties/c s3cret s3cret uid 65532 $(id) `id` 'quoted'";
+    assert!(said.contains(expected), "{said}");
+    // The log of the failed pod stays readable.
+    let job = ring.job(OWN, "provision", &uid(&ring.get_claim("c").await), 1).await;
+    let failed = ring.pod_of(&job).await;
+    let log = ring.api::<Pod>(OWN).logs(failed.metadata.name.as_deref().unwrap(), &LogParams::default()).await.unwrap();
+    for line in [
+        "use-nfs-server=10.10.2.4",
+        "service-token=t0ken",
+        "storage-class=properties",
+        "pv-name=pvc-",
+        "operation=provision",
+    ] {
+        assert!(log.contains(line), "{line} in {log}");
+    }
+    drop_claim(&ring, "c").await;
+}
+
+/// Deletes a claim whose image cannot delete: its class is mended first.
+async fn drop_claim(ring: &Ring, claim: &str) {
+    let class = ring.get_claim(claim).await.spec.unwrap().storage_class_name.unwrap();
+    let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.claims().patch(claim, &Default::default(), &kube::api::Patch::Merge(let_go)).await.unwrap();
+    ring.delete_claim(claim).await;
+    ring.claim_gone(claim).await;
+    ring.api::<ConfigMap>(OWN).delete(&class, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_kind_of_failure_is_told_within_seconds() {
+    let ring = users("failures").await;
+    let image = |image: &'static str| [("image", image), ("image-pull-policy", "IfNotPresent")];
+    let cases: [(&str, &str, Vec<(&str, &str)>, &str); 8] = [
+        ("exit-code", "echo the array is on fire; exit 1", vec![], "the array is on fire"),
+        ("last-words", "flex-pv fail no-room the pool is full", vec![], "the pool is full"),
+        ("image-pull", "", image("localhost/nobody/nothing:1").to_vec(), "cannot be pulled"),
+        ("unschedulable", "", vec![("node-selector", "nowhere=true")], "fits on no node"),
+        ("deadline", "echo waiting for the array; sleep 100", vec![("timeout", "2s")], "did not end within `timeout`"),
+        ("no-volume", "exit 0", vec![], "exited 0 without creating"),
+        ("no-secret", "", vec![("secret-env", "absent")], "secret \"absent\" not found"),
+        ("no-command", "", vec![("command", "[/absent]")], "/absent"),
+    ];
+    for (class, script, more, _) in &cases {
+        script_class(&ring, class, script, more).await;
+        ring.claim(class, class).await;
+    }
+    let began = Instant::now();
+    for (class, _, _, says) in &cases {
+        let said = ring.event(&ring.user, class, reason::PROVISIONING_FAILED, says).await;
+        println!("{class}: told by {:?}: {said}", began.elapsed());
+    }
+    for (class, ..) in &cases {
+        drop_claim(&ring, class).await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_deleted_while_its_pod_runs_leaves_nothing_on_the_node() {
+    let _alone = BACKEND.lock().await;
+    let ring = users("half-way").await;
+    let before = volumes_in(SCRATCH);
+    // Makes its directory, and never its volume.
+    let slow =
+        r#"case $OPERATION in provision) mkdir -p "$BASE_PATH/$CLAIM_UUID"; sleep 1000;; *) exec /provision.sh;; esac"#;
+    let args = json!(["-c", slow]).to_string();
+    local_class(&ring, "half-way", &[("command", "[sh]"), ("args", &args)]).await;
+    ring.claim("c", "half-way").await;
+    let id = uid(&ring.stamped("c").await);
+    until("the image has begun", || async {
+        let there = volumes_in(SCRATCH);
+        if there.contains(&id) { Ok(()) } else { seen(there) }
+    })
+    .await;
+    let began = Instant::now();
+    ring.delete_claim("c").await;
+    clean(&ring).await;
+    println!("deleted half-way, nothing left after {:?}", began.elapsed());
+    assert_eq!(volumes_in(SCRATCH), before);
+}
+
+#[tokio::test]
+async fn volumes_outlive_their_config_and_class() {
+    let _alone = BACKEND.lock().await;
+    let ring = users("outlive").await;
+    let before = volumes_in(SCRATCH);
+    local_class(&ring, "outlive", &[]).await;
+    ring.class("outlive", names::DEFAULT_PROVISIONER, json!({})).await;
+    ring.claim("c", "outlive").await;
+    ring.bound("c").await;
+    Api::<StorageClass>::all(ring.client.clone()).delete("outlive", &DeleteParams::default()).await.unwrap();
+    ring.api::<ConfigMap>(OWN).delete("outlive", &DeleteParams::default()).await.unwrap();
+    clean(&ring).await;
+    assert_eq!(volumes_in(SCRATCH), before);
+}
+
+/// The process of the orchestrator in this cluster, seen from the machine.
+fn orchestrator_pid() -> Option<i32> {
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let command = fs::read(entry.path().join("cmdline")).ok()?;
+        let group = fs::read_to_string(entry.path().join("cgroup")).ok()?;
+        (command.starts_with(b"/flex-provisioner\0run") && group.contains("flex-cluster-test")).then_some(pid)
+    })
+}
+
+#[tokio::test]
+async fn killed_amid_a_burst_every_claim_is_bound_once() {
+    let _alone = BACKEND.lock().await;
+    let ring = users("burst").await;
+    let before = volumes_in(SCRATCH);
+    let count = 12;
+    for n in 0..count {
+        ring.claim(&format!("c{n}"), "scratch").await;
+    }
+    let began = Instant::now();
+    let mut kills = 0;
+    loop {
+        let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+        let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
+        if bound == count {
+            break;
+        }
+        assert!(began.elapsed() < GUARD * 2, "{bound} of {count} are bound");
+        if bound >= kills * 4
+            && kills < 2
+            && let Some(pid) = orchestrator_pid()
+        {
+            nix_kill(pid);
+            kills += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("{count} claims, {kills} kills: all bound after {:?}", began.elapsed());
+    assert_eq!(volumes_in(SCRATCH).len(), before.len() + count, "one volume for each claim");
+    let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+    let names: BTreeSet<_> =
+        claims.iter().filter_map(|claim: &PersistentVolumeClaim| claim.spec.as_ref()?.volume_name.clone()).collect();
+    assert_eq!(names.len(), count);
+    clean(&ring).await;
+    assert_eq!(volumes_in(SCRATCH), before);
+}
+
+fn nix_kill(pid: i32) {
+    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn no_room_on_a_node_is_told_and_the_node_is_cleared() {
+    let ring = users("no-room").await;
+    let pending = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+    ring.claim_with("c", "hostpath", pending("4Ei")).await;
+    pod(&ring, "p", "c", "true").await;
+    ring.event(&ring.user, "c", reason::RESCHEDULING, "no room on node").await;
+    assert_eq!(annotation(&ring.get_claim("c").await, names::BIND_COMPLETED), None);
+    clean(&ring).await;
+}
+
+#[tokio::test]
+async fn the_orchestrator_has_its_pages_and_no_right_to_secrets() {
+    let ring = users("pages").await;
+    let pods = ring
+        .api::<Pod>(OWN)
+        .list(&ListParams::default().labels("app.kubernetes.io/name=flex-provisioner"))
+        .await
+        .unwrap();
+    let running = pods.items.iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).unwrap();
+    let name = running.metadata.name.as_deref().unwrap();
+    let page = |path: &str| {
+        kubectl(ring.cluster(), &["get", "--raw", &format!("/api/v1/namespaces/{OWN}/pods/{name}:8080/proxy/{path}")])
+    };
+    assert_eq!(page("healthz").trim(), "ok");
+    assert_eq!(page("readyz").trim(), "ready");
+    let metrics = page("metrics");
+    for metric in [
+        "controller_persistentvolumeclaim_provision_duration_seconds",
+        "controller_persistentvolume_delete",
+        "flex_leader",
+    ] {
+        assert!(metrics.contains(metric), "{metric}");
+    }
+    for (verb, resource) in [("get", "secrets"), ("list", "secrets"), ("create", "pods"), ("create", "jobs.batch")] {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:{OWN}:flex-provisioner"),
+                "resourceAttributes": {
+                    "namespace": "kube-system", "verb": verb,
+                    "resource": resource.split('.').next(), "group": if resource.contains('.') { "batch" } else { "" },
+                },
+            },
+        });
+        let api: Api<k8s_openapi::api::authorization::v1::SubjectAccessReview> = Api::all(ring.client.clone());
+        let answer = api.create(&PostParams::default(), &serde_json::from_value::<_>(review).unwrap()).await.unwrap();
+        assert!(!answer.status.unwrap().allowed, "{verb} {resource} in kube-system");
+    }
+    let _: Value = serde_json::from_str(&status(&ring)).expect("status -o json is JSON");
+}
+
+/// What `flex-provisioner status` says of the cluster.
+fn status(ring: &Ring) -> String {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+        .args(["status", "-o", "json"])
+        .env("KUBECONFIG", ring.cluster().kubeconfig())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
