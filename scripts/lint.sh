@@ -149,6 +149,16 @@ chart_values() {
     done < <(sed -n 's/^# renders: //p' "$chart/ci/all-values.yaml")
 }
 
+# The use cases of the README name tests: each must be there.
+use_cases() {
+    local name status=0
+    while read -r name; do
+        grep -rqE "fn ${name##*::}\(" --include='*.rs' src tests provisioner-images crates ||
+            { say "README.md names the test $name, which is not there"; status=1; }
+    done < <(sed -n '/^## Use cases/,/^## Figures/p' README.md | grep -oE '`([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}`' | tr -d '`')
+    return "$status"
+}
+
 json() {
     local file status=0
     while IFS= read -r -d '' file; do
@@ -164,6 +174,7 @@ deny
 check "shellcheck" shell
 install_package python3 python3
 check "json" json
+check "the README's use cases" use_cases
 if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
