@@ -151,11 +151,11 @@ chart_values() {
 
 # The use cases of the README name tests: each must be there.
 use_cases() {
-    local name status=0
+    local name status=0 pattern='([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}'
     while read -r name; do
         grep -rqE "fn ${name##*::}\(" --include='*.rs' src tests provisioner-images crates ||
             { say "README.md names the test $name, which is not there"; status=1; }
-    done < <(sed -n '/^## Use cases/,/^## Figures/p' README.md | grep -oE '`([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}`' | tr -d '`')
+    done < <(sed -n '/^## Use cases/,/^## Figures/p' README.md | grep -oE "$pattern")
     return "$status"
 }
 
