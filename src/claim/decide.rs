@@ -253,8 +253,8 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.is_held() {
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
-        if bound_to.is_some_and(|c| is_unholdable(c.volume) && !is_taken(o, c.volume)) && !claim.abandoned {
-            return unholdable(o, now);
+        if bound_to.is_some_and(|c| is_unholdable(c.volume) && !is_taken(o, c.volume)) {
+            return if claim.deleting && claim.abandoned { leaving(o, now) } else { unholdable(o, now) };
         }
         return match bound_to.map(|candidate| adopted(o, candidate.volume)) {
             None if claim.deleting => leaving(o, now),

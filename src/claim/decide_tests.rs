@@ -314,10 +314,11 @@ fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
     assert_eq!(world.step(), Step::StartDelete { attempt: 1, node: String::new() });
     world.jobs = vec![job(1)];
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
-    (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
-    world.waits("its provisioner config is not known any more");
     world.claim.abandoned = true;
     assert_eq!(world.step(), Step::Release);
+    world.claim.abandoned = false;
+    (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
+    world.waits("its provisioner config is not known any more");
 }
 
 #[test]

@@ -1,0 +1,428 @@
+//! What holds for every claim in every state, be it one that should never come about.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+
+fn recipes() -> impl Strategy<Value = Recipe> {
+    let keys: [&[(&str, &str)]; 4] = [&[], &[("zone", "newer")], &[("placement", "any")], &[("max-size", "1Mi")]];
+    select(keys.map(recipe_with).to_vec())
+}
+
+fn kinds() -> impl Strategy<Value = Failure> {
+    select(vec![Failure::Retry, Failure::Never, Failure::NoRoom])
+}
+
+fn times() -> impl Strategy<Value = i64> {
+    prop_oneof![NOW - 4000..NOW + 10, select(vec![0, i64::MIN, i64::MAX])]
+}
+
+fn numbers() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => 0u32..4, 1 => Just(u32::MAX)]
+}
+
+fn nodes() -> impl Strategy<Value = Vec<String>> {
+    subsequence(vec!["a".to_owned(), "b".into(), "c".into()], 0..=3).prop_shuffle()
+}
+
+fn failures() -> impl Strategy<Value = LastFailure> {
+    (select(vec![Operation::Provision, Operation::Delete]), numbers(), times(), kinds())
+        .prop_map(|(operation, attempt, at, kind)| failure(operation, attempt, at, kind))
+}
+
+/// A run with or without its Job.
+fn runs(job: bool) -> BoxedStrategy<RunState> {
+    if !job {
+        return select(vec![RunState::Absent, RunState::Absent, RunState::Running]).boxed();
+    }
+    let stuck = (select(vec!["Unschedulable", "ErrImagePull"]), times())
+        .prop_map(|(reason, since)| RunState::Stuck { cause: Cause::new(reason, "words"), since });
+    let failed = (kinds(), times(), any::<bool>()).prop_map(|(kind, at, settled)| RunState::Failed {
+        cause: Cause::new("R", "words"),
+        kind,
+        at,
+        settled,
+    });
+    prop_oneof![Just(RunState::Running), stuck, Just(RunState::Succeeded), failed].boxed()
+}
+
+fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let job = (0u32..4, any::<bool>(), any::<bool>());
+    let jobs = prop::collection::vec(job, 0..3).prop_map(|jobs| {
+        let mut seen = BTreeSet::new();
+        let jobs = jobs.into_iter().filter(|(attempt, ..)| seen.insert(*attempt));
+        jobs.map(|(attempt, over, deleting)| Job { over, deleting, ..job_of(attempt) }).collect()
+    });
+    prop_oneof![2 => Just(vec![]), 1 => jobs]
+}
+
+fn job_of(attempt: u32) -> Job {
+    super::job(attempt)
+}
+
+fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
+    let text = |options: &[&str]| select(options.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    let adopted = any::<bool>();
+    let marks = (text(&["", UID, "x"]), text(&["none", "", UID, "x"]), text(&["", UID, "x"]), text(&["", "a", "old"]));
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (adopted, marks, flags, any::<bool>()).prop_map(move |(adopted, marks, flags, extra)| {
+        let (uuid, reference, id, quarantine) = marks;
+        let (held, deleting, deletes, provisioned) = flags;
+        let mut volume = if adopted { adopted_volume() } else { volume() };
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        volume.name = name.clone();
+        volume.deleting = deleting;
+        volume.quarantine = some(quarantine);
+        volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
+        if !adopted {
+            volume.claim_uuid = some(uuid).or_else(|| (name != names::pv_name(UID)).then(|| UID.to_owned()));
+            volume.volume_id = some(id);
+            volume.finalizers = if held { vec![names::VOLUME_FINALIZER.into()] } else { vec![] };
+            volume.provisioned_by = provisioned.then(|| "somebody".into());
+            volume.claim_ref =
+                (reference != "none").then(|| Reference { name: ObjectName::new("ns", "c"), uid: reference });
+        }
+        // As the check of a volume finds it.
+        let mut misfits = Vec::new();
+        if name != names::pv_name(UID) {
+            misfits.push("name".to_owned());
+        }
+        if volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID) {
+            misfits.push("annotation".into());
+        }
+        if volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID) {
+            misfits.push("claimRef".into());
+        }
+        if extra {
+            misfits.push("a".into());
+        }
+        (volume, misfits)
+    })
+}
+
+prop_compose! {
+    fn claims()(
+        flags in (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2)),
+        stamp in prop::option::weighted(0.8, (select(vec![UID, UID, UID, "copied"]), numbers(), recipes())),
+        nodes in nodes(),
+        last_failure in prop::option::of(failures()),
+        selected in select(vec![None, Some("a"), Some("b")]),
+        volume_name in select(vec![None, None, None, Some(names::pv_name(UID)), Some("other".to_owned())]),
+        size in select(vec![Ok(1 << 30), Ok(1 << 30), Err("no size".to_owned())]),
+    ) -> Claim {
+        let (deleting, held, completed, abandoned, used) = flags;
+        let mut claim = new().claim;
+        claim.deleting = deleting;
+        claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
+        if used {
+            claim.finalizers.push("kubernetes.io/pvc-protection".into());
+        }
+        claim.bind_completed = completed && volume_name.is_some();
+        claim.abandoned = abandoned;
+        claim.stamp = stamp.map(|(uuid, attempt, recipe)| Stamp {
+            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(),
+        });
+        claim.nodes = nodes;
+        claim.last_failure = last_failure;
+        claim.selected_node = selected.map(str::to_owned);
+        claim.volume_name = volume_name;
+        claim.size = size;
+        claim
+    }
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.8), prop::bool::weighted(0.8));
+    let volumes = (
+        prop::option::weighted(0.4, volumes(names::pv_name(UID))),
+        prop::option::weighted(0.2, volumes("misnamed".into())),
+    );
+    let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
+    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>())).prop_flat_map(
+        |(base, no_volume, pods_alive, delete_job)| {
+            let (claim, class, flags, stamped_recipe, jobs, seen_nodes, volumes) = base;
+            let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+            let has_job = jobs.iter().any(|job| job.marks.attempt == attempt);
+            let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
+            let world = World {
+                fresh: flags.0,
+                foreign: flags.1,
+                kept: flags.2,
+                room: flags.3,
+                class: Class {
+                    binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
+                    has_object: class.2,
+                    recipe: class.0.map(Arc::new).ok_or_else(|| "no config".to_owned()),
+                    ..new().class
+                },
+                stamped_recipe: stamped_recipe.filter(|_| claim.own_stamp().is_some()),
+                no_volume: no_volume && volumes.0.is_none(),
+                volumes: volumes.0.into_iter().chain(volumes.1).collect(),
+                claim,
+                jobs,
+                seen_nodes,
+                pods_alive,
+                ..new()
+            };
+            (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))
+                .prop_map(|(world, run, delete_run, delete_job)| World { run, delete_run, delete_job, ..world })
+        },
+    )
+}
+
+impl World {
+    fn volume(&self, name: &str) -> &(Volume, Vec<String>) {
+        self.volumes.iter().find(|(volume, _)| volume.name == name).expect("a step names a volume that was observed")
+    }
+
+    /// A process of a provision run may be there, as far as can be seen.
+    fn is_alive(&self) -> bool {
+        let goes_on = matches!(self.run, RunState::Running | RunState::Stuck { .. });
+        self.pods_alive || goes_on || self.jobs.iter().any(|job| !job.over)
+    }
+
+    /// The volume is the claim's and will be deleted as a volume, if it is to be deleted.
+    fn is_safe(&self, volume: &Volume) -> bool {
+        volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
+            && volume.volume_id.as_deref() == Some(UID)
+            && volume.provenance.as_deref().is_some_and(|text| serde_json::from_str::<Provenance>(text).is_ok())
+            && (volume.is_held() || volume.reclaim_policy != "Delete")
+    }
+
+    fn is_bound_to(&self, name: &str) -> bool {
+        self.claim.is_bound() && self.claim.volume_name.as_deref() == Some(name)
+    }
+
+    /// The claim goes, or has another volume than ours.
+    fn is_leaving(&self) -> bool {
+        let name = self.claim.volume_name.as_ref();
+        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(UID))
+    }
+
+    /// Someone else acts next, and an event tells when: the reason for which nothing need be said.
+    fn is_awaited(&self) -> Option<&'static str> {
+        let claim = &self.claim;
+        let delayed = self.class.binding == BindingMode::WaitForFirstConsumer;
+        let used = claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
+        if !claim.is_held() {
+            let owes_nothing = self.foreign || claim.is_bound() || claim.deleting || claim.volume_name.is_some();
+            return match () {
+                () if owes_nothing => Some("nothing is owed"),
+                () if self.is_alive() => Some("a process ends"),
+                () if delayed && claim.selected_node.is_none() => Some("the scheduler selects a node"),
+                () if !self.kept => Some("the revision is kept"),
+                () => None,
+            };
+        }
+        if claim.is_bound() && !claim.deleting {
+            return Some("the volume's event comes, or the claim goes");
+        }
+        if self.is_leaving() {
+            return match (&self.delete_run, &self.delete_job) {
+                _ if self.is_alive() || !self.jobs.is_empty() => Some("a process ends"),
+                _ if claim.is_bound() && used => Some("a pod ends that uses it"),
+                (RunState::Running | RunState::Failed { settled: false, .. }, _) => Some("the delete run ends"),
+                (RunState::Succeeded, Some(Job { deleting: true, .. })) => Some("the delete run's Job goes"),
+                _ => None,
+            };
+        }
+        match () {
+            () if self.is_alive() => Some("a process ends"),
+            () if delayed && claim.selected_node.is_none() => Some("the scheduler selects a node"),
+            () if !self.kept => Some("the revision is kept"),
+            () => None,
+        }
+    }
+
+    /// What is observed after a step was carried out, and whether the pass goes on.
+    fn carry_out(&mut self, step: Step) -> bool {
+        let unhold = |claim: &mut Claim| {
+            claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
+            claim.nodes.clear();
+            claim.last_failure = None;
+        };
+        match step {
+            Step::Nothing | Step::StartRun | Step::StartDelete { .. } | Step::RemoveJob { .. } => return false,
+            Step::Stamp { attempt, nodes } => {
+                if self.claim.own_stamp().is_none() {
+                    self.claim.last_failure = None;
+                }
+                let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
+                let config = recipe.version();
+                self.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config });
+                self.claim.nodes = nodes;
+                if !self.claim.is_held() {
+                    self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
+                }
+                self.stamped_recipe = Some((*recipe).clone());
+                self.fresh = true;
+                self.run = RunState::Absent;
+            }
+            Step::Refresh => self.fresh = true,
+            Step::Adopt { volume: name, provenance } => {
+                let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
+                if volume.reclaim_policy == "Delete" && !volume.is_held() {
+                    assert!(!volume.deleting, "the API takes no finalizer any more");
+                    volume.finalizers.push(names::VOLUME_FINALIZER.into());
+                }
+                volume.claim_uuid = Some(UID.into());
+                volume.volume_id = Some(UID.into());
+                volume.provenance = Some(serde_json::to_string(&provenance).unwrap());
+                volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
+                volume.instance = Some("default".into());
+                volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });
+            }
+            Step::Bind { volume } => {
+                unhold(&mut self.claim);
+                self.claim.volume_name = Some(volume);
+                self.claim.bind_completed = true;
+            }
+            Step::Quarantine { volume: name, why } => {
+                let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
+                volume.quarantine = Some(why);
+            }
+            Step::RecordFailure { failure, nodes } => {
+                if failure.operation == Operation::Delete {
+                    (self.delete_run, self.delete_job) = (RunState::Absent, None);
+                }
+                (self.claim.last_failure, self.claim.nodes) = (Some(failure), nodes);
+            }
+            Step::Reschedule => self.claim.selected_node = None,
+            Step::ConfirmNoVolume => self.no_volume = true,
+            Step::NoteNodes { nodes } => self.claim.nodes = nodes,
+            Step::SettleNode { nodes } => {
+                (self.delete_run, self.delete_job) = (RunState::Absent, None);
+                if nodes.is_empty() {
+                    unhold(&mut self.claim);
+                    return false;
+                }
+                self.claim.nodes = nodes;
+            }
+            Step::Release => {
+                unhold(&mut self.claim);
+                return !self.claim.deleting;
+            }
+        }
+        true
+    }
+}
+
+fn check(world: &World, decision: &Decision) {
+    let claim = &world.claim;
+    let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
+    match &decision.step {
+        Step::Nothing => {
+            let known = decision.tell.is_some() || decision.wake_at.is_some() || world.is_awaited().is_some();
+            assert!(known, "a dead end: nothing happens, nothing is said, nobody comes back");
+            assert!(decision.wake_at.is_none_or(|at| at > NOW), "a wake-up in the past");
+        }
+        Step::Stamp { attempt, nodes } => {
+            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.kept && world.room);
+            let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+            assert!(*attempt > before || before == u32::MAX, "the number of an attempt never comes again");
+            assert!(before == 0 || !world.is_alive(), "one attempt at a time");
+            assert!(before == 0 || claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
+        }
+        Step::Refresh => assert!(!world.fresh),
+        Step::StartRun => {
+            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.is_held() && world.fresh);
+            let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
+            assert!(claim.own_stamp().is_some() && !world.is_alive());
+            if world.class.binding == BindingMode::WaitForFirstConsumer && recipe.placement == Placement::SelectedNode {
+                let node = claim.selected_node.as_ref().expect("a node is selected");
+                assert!(claim.nodes.contains(node), "where it may leave something is not noted");
+            }
+        }
+        Step::Adopt { volume, .. } => {
+            let (volume, misfits) = world.volume(volume);
+            assert!(claim.is_held() || !world.is_leaving() && !claim.is_bound());
+            assert!(misfits.is_empty() || world.is_leaving() || bound_to_ours, "a wrong volume is made the claim's");
+            assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
+            let holdable = !volume.deleting || volume.is_held() || volume.reclaim_policy != "Delete";
+            assert!(holdable, "the API takes no finalizer any more");
+            assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
+        }
+        Step::Bind { volume } => {
+            let (volume, misfits) = world.volume(volume);
+            assert!(misfits.is_empty() && volume.name == names::pv_name(UID));
+            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.is_safe(volume));
+            assert!(!volume.deleting || volume.is_held());
+        }
+        Step::Quarantine { volume, why } => {
+            let (volume, misfits) = world.volume(volume);
+            assert!(!misfits.is_empty() && volume.quarantine.as_ref() != Some(why));
+        }
+        Step::RecordFailure { failure, nodes } => {
+            assert!(
+                (NOW - 60..=NOW).contains(&failure.at)
+                    || claim.last_failure.as_ref().is_some_and(|f| f.at == failure.at)
+            );
+            assert!(claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
+            assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
+        }
+        Step::Reschedule => assert!(claim.selected_node.is_some() && !world.is_alive() && !world.is_leaving()),
+        Step::ConfirmNoVolume => {
+            assert!(!world.no_volume);
+            let there = world.volumes.iter().any(|(volume, _)| volume.name == names::pv_name(UID));
+            assert!(!there, "it would be found, and asked for again");
+        }
+        Step::NoteNodes { nodes } => assert!(nodes.len() > claim.nodes.len() && world.is_leaving()),
+        Step::RemoveJob { job } => {
+            let job = world.jobs.iter().find(|candidate| candidate.name == *job).expect("a Job that was observed");
+            assert!(!job.deleting);
+            assert!(job.over || claim.is_held() || !world.is_leaving() && !claim.is_bound());
+        }
+        Step::StartDelete { attempt, node } => {
+            assert!(claim.is_held() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
+            assert!(*attempt > 0 && world.delete_run == RunState::Absent);
+            assert_eq!(*node, claim.nodes.first().cloned().unwrap_or_default());
+            for (volume, _) in &world.volumes {
+                let ours = volume.name == names::pv_name(UID);
+                assert!(!ours || bound_to_ours && volume.deleting && !volume.is_held(), "its volume would be deleted");
+                assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
+            }
+        }
+        Step::SettleNode { .. } => {
+            assert!(claim.is_held() && world.is_leaving() && !world.is_alive());
+            assert_eq!(world.delete_run, RunState::Succeeded);
+        }
+        Step::Release => {
+            assert!(claim.is_held());
+            let safe = world.volumes.iter().any(|(volume, _)| {
+                volume.name == names::pv_name(UID)
+                    && world.is_safe(volume)
+                    && (world.is_bound_to(&volume.name) || world.is_leaving() && !world.is_alive())
+            });
+            assert!(claim.abandoned || safe, "something would be left behind");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_never_done(world in worlds()) {
+        check(&world, &world.decide(NOW));
+    }
+
+    /// Every write changes what it was based on: a pass ends, whatever it began with.
+    #[test]
+    fn a_pass_ends(world in worlds()) {
+        let mut world = world;
+        let mut steps = Vec::new();
+        loop {
+            let decision = world.decide(NOW);
+            check(&world, &decision);
+            steps.push(decision.step.clone());
+            if !world.carry_out(decision.step) {
+                break;
+            }
+            prop_assert!(steps.len() <= 16, "{:#?}", steps);
+        }
+    }
+}
