@@ -31,7 +31,7 @@ build() {
     [[ -x $release/flex-cluster ]] || say "building the programs of this project, about 4 minutes on 2 cores the first time"
     cargo build --release --workspace --bins >&2 ||
         fail "cargo could not build the programs (its output is above)" \
-            "if it could not download: check that this machine reaches crates.io, and run it again"
+            "if it could not download: check that this machine reaches the registry that cargo is set up for, and run it again"
     provisioner-images/images.sh --no-build >/dev/null
 }
 

@@ -261,7 +261,12 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
             // Its volume is not in the cache yet, and its event comes; or it is lost, and nothing
             // is to be done before the claim goes.
             None => Decision::nothing(),
-            Some(None) => Step::Release.into(),
+            // The PV controller was faster to bind it.
+            Some(None) => Decision::from(Step::Release).saying(
+                false,
+                reason::PROVISIONING_SUCCEEDED,
+                format!("bound to volume {}", claim.volume_name.as_deref().unwrap_or_default()),
+            ),
             Some(Some(hindered)) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => {
                 leaving(o, now)
             }
@@ -321,6 +326,7 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         kept.record == provenance.record && (kept.node == provenance.node || provenance.node.is_empty())
     };
     let complete = kept.as_ref().is_some_and(same)
+        && volume.is_adopted()
         && volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
         && (volume.is_held() || volume.reclaim_policy != "Delete")
         && volume.provisioned_by.is_some()

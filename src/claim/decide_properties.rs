@@ -271,7 +271,9 @@ impl World {
                 }
                 volume.claim_uuid = Some(UID.into());
                 volume.volume_id = Some(UID.into());
-                volume.provenance = Some(serde_json::to_string(&provenance).unwrap());
+                let text = serde_json::to_string(&provenance).unwrap();
+                volume.mark = Some(crate::volume::mark(&text));
+                volume.provenance = Some(text);
                 volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
                 volume.instance = Some("default".into());
                 volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });

@@ -68,6 +68,9 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         if claim.uid.is_empty() {
             claim.uid = UID.into();
         }
+        if claim.name.namespace.is_empty() {
+            claim.name.namespace = "default".into();
+        }
         let name = claim.class.clone().unwrap_or_default();
         let class = match table.lookup(&name) {
             Lookup::Ours(class) => class,

@@ -86,7 +86,12 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let lease = format!("flex-provisioner-{}", identity.instance);
         let (candidate, mut leading) = Candidate::new(client, &identity.namespace, lease, replica);
         let (stop, stopped) = watch::channel(false);
-        let standing = tokio::spawn(candidate.stand(stopped));
+        // Who is not ready does not stand: it would keep the Lease from a replica that is.
+        let listed = shared.clone();
+        let standing = tokio::spawn(async move {
+            listed.until_ready().await;
+            candidate.stand(stopped).await;
+        });
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             provisioner = identity.provisioner,
@@ -102,27 +107,23 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             tracing::info!(elapsed = ?began.elapsed(), "ready");
         });
 
-        let mut ready = false;
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         loop {
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                // A leader decides everything anew, from what is known by then.
-                () = shared.until_ready(), if ready => {
-                    ready = false;
-                    let keys = shared.index().all_keys();
-                    keys.into_iter().for_each(|key| shared.queue.add(key));
-                    shared.queue.pause(false);
-                }
                 changed = leading.changed() => {
                     if changed.is_err() {
                         break;
                     }
                     let leads = *leading.borrow_and_update();
                     context.metrics.leader.set(i64::from(leads));
-                    shared.queue.pause(true);
-                    ready = leads;
+                    if leads {
+                        // A leader decides everything anew, from what is known by then.
+                        let keys = shared.index().all_keys();
+                        keys.into_iter().for_each(|key| shared.queue.add(key));
+                    }
+                    shared.queue.pause(!leads);
                 }
             }
         }

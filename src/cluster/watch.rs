@@ -148,10 +148,16 @@ fn follow<K, V>(
 {
     let shared = shared.clone();
     let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let namespaced = api.namespace().is_some();
     tokio::spawn(async move {
         let mut stream = watcher(api, config).default_backoff().boxed();
         let mut listed = HashSet::new();
         let mut first = true;
+        let ready = |first: &mut bool| {
+            if std::mem::take(first) && shared.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
+                shared.ready.send_replace(true);
+            }
+        };
         let apply = |change_: Change<V>| {
             let keys = change(&mut shared.index(), change_);
             keys.into_iter().for_each(|key| shared.queue.add(key));
@@ -165,18 +171,31 @@ fn follow<K, V>(
                 }
                 Ok(watcher::Event::InitDone) => {
                     apply(Change::Retain(std::mem::take(&mut listed)));
-                    if std::mem::take(&mut first) && shared.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
-                        shared.ready.send_replace(true);
-                    }
+                    ready(&mut first);
                 }
                 Ok(watcher::Event::Apply(object)) => {
                     view(object).into_iter().for_each(|view| apply(Change::Apply(view)))
                 }
                 Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
-                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted and is resumed"),
+                Err(error) => {
+                    tracing::warn!(kind, %error, "a watch was interrupted and is resumed");
+                    // A config namespace that was deleted takes our Role in it along. The others go on, and so
+                    // does this one when it comes back.
+                    if namespaced && is_forbidden(&error) {
+                        ready(&mut first);
+                    }
+                }
             }
         }
     });
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 403,
+        _ => false,
+    }
 }
 
 fn name_of<K: Resource>(object: &K) -> ObjectName {

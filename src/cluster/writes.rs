@@ -17,7 +17,7 @@ use crate::claim::{Claim, LastFailure, Stamp};
 use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::object::{ObjectName, hash};
-use crate::volume::{Provenance, Volume};
+use crate::volume::{self, Provenance, Volume};
 
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -245,8 +245,9 @@ impl Writes {
 
     /// Makes a volume ours and the claim's.
     pub async fn adopt(&self, volume: &Volume, claim: &Claim, provenance: &Provenance) -> Result<Volume> {
+        let policy = provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str);
         let mut finalizers = volume.finalizers.clone();
-        if volume.reclaim_policy == "Delete" && !volume.is_held() {
+        if policy == "Delete" && !volume.is_held() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
         let metadata = json!({
@@ -269,7 +270,21 @@ impl Writes {
             "uid": claim.uid,
             "resourceVersion": null,
         });
-        self.patch_volume(volume, metadata, json!({ "spec": { "claimRef": reference } })).await
+        let spec = json!({ "claimRef": reference, "persistentVolumeReclaimPolicy": policy });
+        let adopted = self.patch_volume(volume, metadata, json!({ "spec": spec })).await?;
+        self.mark(&adopted).await
+    }
+
+    /// Writes into the status, where no image can, that the provenance is ours; and, with direct
+    /// binding, the phase along with it.
+    async fn mark(&self, volume: &Volume) -> Result<Volume> {
+        let mut status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
+        if self.binding == Binding::Direct {
+            status["phase"] = json!("Bound");
+        }
+        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
+        let marked = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
+        marked.map(|volume| Volume::from(&volume)).map_err(WriteError::of(format!("volume {}", volume.name)))
     }
 
     /// Binds a claim to an adopted volume, and takes the finalizer off in the same write.
@@ -284,19 +299,12 @@ impl Writes {
         let metadata = json!({ "annotations": annotations, "finalizers": rest });
         let bound = self.patch_claim(claim, metadata, json!({ "spec": { "volumeName": volume.name } })).await?;
         if direct {
-            // If either is lost, the PV controller completes it: the binding itself is done.
-            let (volume, claim) = tokio::join!(self.volume_is_bound(volume), self.claim_is_bound(&bound, volume));
-            for error in [volume.err(), claim.err()].into_iter().flatten() {
+            // If it is lost, the PV controller completes it: the binding itself is done.
+            if let Err(error) = self.claim_is_bound(&bound, volume).await {
                 tracing::debug!(%error, "the PV controller completes the status");
             }
         }
         Ok(bound)
-    }
-
-    async fn volume_is_bound(&self, volume: &Volume) -> Result<()> {
-        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": { "phase": "Bound" } }));
-        let written = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        written.map(drop).map_err(WriteError::of(format!("volume {}", volume.name)))
     }
 
     async fn claim_is_bound(&self, claim: &Claim, volume: &Volume) -> Result<()> {

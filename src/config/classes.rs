@@ -452,7 +452,7 @@ fn pure(
 /// The StorageClass that gives a pure class what the pure form cannot do.
 pub fn class_to_create(identity: &Identity, class: &str) -> String {
     format!(
-        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n",
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\n",
         identity.provisioner
     )
 }

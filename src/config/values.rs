@@ -71,7 +71,7 @@ pub fn words(text: &str) -> Result<Vec<String>, String> {
     }
     if trimmed.contains(['"', '\'', '$', '|', '>', '<', ';', '&', '`']) {
         return Err(format!(
-            "no shell reads this, so quotes and operators mean nothing; write a YAML list, such as [sh, -c, {trimmed:?}]"
+            "no shell reads this, so quotes and operators mean nothing; write a YAML list, such as [sh, -c, \"echo $SIZE\"]"
         ));
     }
     Ok(trimmed.split_whitespace().map(str::to_owned).collect())

@@ -85,8 +85,9 @@ enum Next {
 fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
     let index = context.shared.index();
     let classes = index.classes();
-    let stamped = claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config));
     let class = claim.class.as_deref().unwrap_or_default();
+    // The stamp stands where users can write: it may name a version of the claim's own class, no other.
+    let stamped = claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
     let current = match classes.lookup(class) {
         Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
         _ => None,
@@ -272,6 +273,10 @@ async fn act(
         Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
         Step::Release => {
             let released = writes.release(claim).await?;
+            // The PV controller may have been the faster to bind: it is our volume all the same.
+            if claim.is_bound() && claim.own_stamp().is_some() {
+                context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(claim));
+            }
             Ok(if released.deleting { Next::Gone } else { with(released) })
         }
     }

@@ -28,7 +28,7 @@ fn about(volume: &Volume) -> About {
 pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let cached = context.shared.index().volume(name);
     let Some(mut volume) = cached.map(|volume| (*volume).clone()) else { return tidy(context, name).await };
-    if !volume.is_of(&context.identity) {
+    if !volume.is_of(&context.identity) && !is_of_a_run(context, &volume) {
         return Ok(Pass::Done);
     }
     let mut confirmed = None;
@@ -91,6 +91,12 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     Ok(Pass::After(Duration::from_secs(1)))
 }
 
+/// A script's volume may bear no more than the claim's UUID: its Job tells that it is ours.
+fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
+    let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
+    anonymous && volume.claim_uuid.as_deref().is_some_and(|uuid| !context.shared.index().jobs_of(uuid).is_empty())
+}
+
 fn job_name(volume: &Volume) -> String {
     job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &volume.uid)
 }
@@ -129,11 +135,11 @@ async fn confirm(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Resul
 
 /// How a volume was made: as it stands on it, or for one that was never adopted, by its Jobs.
 fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
-    if let Some(text) = &volume.provenance {
+    if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
         return serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
     }
     let recipe = recipe_of_jobs(context, jobs)
-        .ok_or("how it was made is not known: it bears no provenance, and no Job of it is left")?;
+        .ok_or("how it was made is not known: it was never adopted, and no Job of it is left")?;
     let node = volume.affinity.as_deref().and_then(crate::volume::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
     Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })

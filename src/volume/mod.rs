@@ -55,6 +55,8 @@ pub struct Volume {
     pub volume_id: Option<String>,
     /// How it was made, as it stands on it; written by the orchestrator alone.
     pub provenance: Option<String>,
+    /// The mark of its adoption, in the status, where only the orchestrator can write.
+    pub mark: Option<String>,
     /// Why it is not bound.
     pub quarantine: Option<String>,
     /// What the last failed delete run said.
@@ -96,10 +98,21 @@ impl Volume {
         instance && (ours || (self.instance.is_some() && self.claim_uuid.is_some()))
     }
 
+    /// Its provenance was written by the orchestrator. The annotation alone says nothing: whoever may
+    /// create volumes can write one. The status is beyond them.
+    pub fn is_adopted(&self) -> bool {
+        self.provenance.as_deref().is_some_and(|provenance| self.mark.as_deref() == Some(&mark(provenance)))
+    }
+
     /// The id that its runs get.
     pub fn id(&self) -> Option<&str> {
         self.volume_id.as_deref().or(self.claim_uuid.as_deref())
     }
+}
+
+/// The mark that goes with a provenance.
+pub fn mark(provenance: &str) -> String {
+    format!("Adopted-{}", crate::object::hash(provenance.as_bytes()))
 }
 
 impl From<&PersistentVolume> for Volume {
@@ -124,6 +137,7 @@ impl From<&PersistentVolume> for Volume {
             claim_uuid: annotation(names::CLAIM_UUID),
             volume_id: annotation(names::VOLUME_ID),
             provenance: annotation(names::PROVENANCE),
+            mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
             quarantine: annotation(names::QUARANTINE),
             last_failure: annotation(names::FAILURE).and_then(|text| serde_json::from_str(&text).ok()),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
