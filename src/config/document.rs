@@ -71,7 +71,7 @@ pub fn read(text: &str) -> (Vec<Document>, Vec<Unreadable>) {
         }
         match read_one(part, offset) {
             Ok(document) => documents.push(document),
-            Err(error) => unreadable.push(error),
+            Err(errors) => unreadable.extend(errors),
         }
     }
     (documents, unreadable)
@@ -93,11 +93,16 @@ fn parts(text: &str) -> Vec<(u64, &str)> {
     parts
 }
 
-fn read_one(text: &str, offset: u64) -> Result<Document, Unreadable> {
+fn read_one(text: &str, offset: u64) -> Result<Document, Vec<Unreadable>> {
     let at = |error: serde_saphyr::Error| {
         let line = error.location().map_or(1, |location| location.line());
         let message = error.without_snippet().to_string();
-        slip(text, line, offset).unwrap_or(Unreadable { line: offset + line, problem: Problem::new("", message) })
+        match slips(text, line, offset) {
+            slips if slips.is_empty() => {
+                vec![Unreadable { line: offset + line, problem: Problem::new("", message) }]
+            }
+            slips => slips,
+        }
     };
     let options = || serde_saphyr::options! { with_snippet: false };
     let kind: Kind = serde_saphyr::from_str_with_options(text, options()).map_err(at)?;
@@ -116,34 +121,38 @@ fn read_one(text: &str, offset: u64) -> Result<Document, Unreadable> {
             Ok(Document::Claim(Box::new(serde_saphyr::from_str_with_options(text, options()).map_err(at)?)))
         }
         Some(other) => Ok(Document::Other(other.to_owned())),
-        None => Err(Unreadable {
+        None => Err(vec![Unreadable {
             line: offset + 1,
             problem: Problem::new("", "has no `kind`; is this a Kubernetes object?"),
-        }),
+        }]),
     }
 }
 
 /// `key:value` without a space after the colon, which YAML reads as one word. The parser complains
-/// at or after that line, never before.
-fn slip(text: &str, near: u64, offset: u64) -> Option<Unreadable> {
+/// at or after that line, never before; the lines right below may have the same slip.
+fn slips(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
     let upto = usize::try_from(near).unwrap_or(usize::MAX).saturating_add(1);
-    text.lines().enumerate().take(upto).find_map(|(number, line)| {
-        let trimmed = line.trim_start();
-        let (key, value) = trimmed.split_once(':')?;
-        let keyish =
-            !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'));
-        let glued = value.starts_with(|c: char| !c.is_whitespace());
-        (keyish && glued && !value.starts_with("//")).then(|| Unreadable {
+    let lines = || text.lines().enumerate();
+    let Some((first, _)) = lines().take(upto).find(|(_, line)| slip(line).is_some()) else { return Vec::new() };
+    let found = lines().skip(first).map_while(|(number, line)| Some((number, slip(line)?)));
+    found
+        .map(|(number, (key, value))| Unreadable {
             line: offset + number as u64 + 1,
             problem: Problem::new(
                 key,
-                format!(
-                    "has no space after the colon, so YAML does not see a key here; write `{key}: {}`",
-                    value.trim_end()
-                ),
+                format!("has no space after the colon, so YAML does not see a key here; write `{key}: {value}`"),
             ),
         })
-    })
+        .collect()
+}
+
+/// Key and value of a line with that slip.
+fn slip(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.trim_start().split_once(':')?;
+    let keyish =
+        !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'));
+    let glued = value.starts_with(|c: char| !c.is_whitespace());
+    (keyish && glued && !value.starts_with("//")).then(|| (key, value.trim_end()))
 }
 
 #[cfg(test)]
@@ -161,6 +170,8 @@ mod tests {
             unreadable[0].problem.to_string().contains("write `service-token: 23092390532lksf90kwelklfw`"),
             "{unreadable:?}"
         );
+        let lines: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
+        assert_eq!(lines, [(12, "service-token"), (13, "use-nfs-server"), (14, "zone")], "all at once");
         let last_only = SEED.replace("token:2", "token: 2").replace("server:1", "server: 1");
         let (_, unreadable) = read(&last_only);
         assert_eq!(unreadable[0].line, 14);

@@ -1,0 +1,189 @@
+//! `validate` and `render` as an admin calls them: what they print and how they exit.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+const CLAIM: &str = "tests/cli/claim.yaml";
+const SILVER: &str = "configmaps/silver.yaml";
+
+struct Answer {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// Runs the program in the folder of the project, without an environment that could change its mind.
+fn run(args: &[&str]) -> Answer {
+    let output = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+        .args(args)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_clear()
+        .output()
+        .expect("the program can be started");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints UTF-8");
+    Answer { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+#[track_caller]
+fn json(args: &[&str]) -> Value {
+    let Answer { out, err, .. } = run(args);
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+}
+
+/// A file of its own, from the seed's example with its slips repaired and these lines changed.
+fn edited(folder: &tempfile::TempDir, name: &str, edit: impl Fn(String) -> String) -> PathBuf {
+    let text = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(SILVER)).unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, edit(text)).unwrap();
+    path
+}
+
+#[test]
+fn the_slips_of_the_original_example_are_told_at_their_lines() {
+    let answer = run(&["validate", "tests/cli/seed.yaml"]);
+    let said = |line: u32, key: &str, value: &str| {
+        format!(
+            "tests/cli/seed.yaml:{line}: error: {key}: has no space after the colon, so YAML does not see a key here; write `{key}: {value}`\n"
+        )
+    };
+    let expected = [
+        said(12, "service-token", "23092390532lksf90kwelklfw"),
+        said(13, "use-nfs-server", "10.10.2.4"),
+        said(14, "zone", "west"),
+        "0 provisioner configs checked: 3 errors, 0 warnings\n".to_owned(),
+    ];
+    assert_eq!((answer.out, answer.err.as_str(), answer.code), (expected.concat(), "", Some(1)));
+}
+
+#[test]
+fn the_example_with_its_spaces_is_valid() {
+    let answer = run(&["validate", SILVER]);
+    assert_eq!(answer.code, Some(0), "{}{}", answer.out, answer.err);
+    assert!(answer.out.ends_with("1 provisioner configs checked: 0 errors, 1 warnings\n"), "{}", answer.out);
+    assert!(answer.out.contains(": warning: service-token: stands in a ConfigMap, where many can read it"));
+    assert!(!answer.out.contains("23092390532lksf90kwelklfw"), "a token does not belong into a log");
+}
+
+#[test]
+fn the_example_differs_from_the_original_in_its_spaces_only() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let lines = |file: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let config = text.split("\n---").next().unwrap_or_default();
+        let own = config.lines().filter(|line| !line.trim_start().starts_with('#') && !line.starts_with("apiVersion"));
+        own.map(|line| line.replacen(": ", ":", 1)).collect()
+    };
+    assert_eq!(lines(SILVER), lines("tests/cli/seed.yaml"));
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_with_its_line() {
+    let answer = json(&["validate", "-o", "json", "tests/cli/broken.yaml"]);
+    let mut found: Vec<(u64, &str, &str)> = Vec::new();
+    for finding in answer["findings"].as_array().unwrap().iter().filter(|f| f["file"] == "tests/cli/broken.yaml") {
+        let message = finding["message"].as_str().unwrap();
+        let start = message.split([':', ' ']).next().unwrap_or_default();
+        found.push((finding["line"].as_u64().unwrap(), finding["severity"].as_str().unwrap(), start));
+    }
+    let expected = [
+        (1, "error", "image"),
+        (11, "error", "timeout"),
+        (12, "error", "path"),
+        (13, "error", "capabilities"),
+        (15, "error", "pod-template"),
+        (29, "warning", "ConfigMap"),
+        (31, "warning", "ConfigMap"),
+    ];
+    assert_eq!(found, expected, "{answer:#}");
+    let lonely =
+        answer["findings"].as_array().unwrap().iter().find(|f| f["message"].as_str().unwrap().contains("lonely"));
+    assert_eq!(lonely.unwrap()["severity"], "error");
+    assert_eq!((answer["configs"].as_u64(), answer["errors"].as_u64()), (Some(3), Some(6)));
+    assert_eq!(run(&["validate", "-o", "json", "tests/cli/broken.yaml"]).code, Some(1));
+}
+
+#[test]
+fn all_configs_of_the_project_are_valid() {
+    let answer = run(&["validate", "configmaps", "examples/hostpath", "examples/nfs"]);
+    assert_eq!(answer.code, Some(0), "{}{}", answer.out, answer.err);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told() {
+    let answer = run(&["validate", "tests/cli/absent.yaml"]);
+    assert_eq!((answer.code, answer.out.as_str()), (Some(1), ""));
+    assert!(answer.err.starts_with("flex-provisioner: tests/cli/absent.yaml cannot be read: "), "{}", answer.err);
+}
+
+#[test]
+fn another_plugin_name_can_be_asked_for() {
+    let answer = run(&["validate", "--plugin-name", "example.com/other", SILVER]);
+    assert!(answer.out.contains("is meant for another plugin than example.com/other"), "{}", answer.out);
+    let refused = run(&["validate", "--provisioner-name", "kubernetes.io/nfs", SILVER]);
+    assert!(refused.code == Some(2) && refused.err.contains("without a slash"), "{}", refused.err);
+    let reserved = run(&["validate", "--provisioner-name", "x.kubernetes.io", SILVER]);
+    assert!(reserved.code == Some(2) && reserved.err.contains("belong to Kubernetes itself"), "{}", reserved.err);
+}
+
+#[test]
+fn the_job_of_the_example_is_printed() {
+    let job = json(&["render", "-o", "json", SILVER, CLAIM]);
+    assert_eq!((&job["kind"], &job["metadata"]["namespace"]), (&"Job".into(), &"admin".into()));
+    let pod = &job["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(pod["serviceAccountName"], "foo");
+    assert_eq!(container["image"], "custom/iscsi-provision");
+    let variables = container["env"].as_array().unwrap();
+    let variable = |name: &str| variables.iter().find(|variable| variable["name"] == name).unwrap_or(&Value::Null);
+    for (name, value) in [
+        ("OPERATION", "provision"),
+        ("PVC_NAME", "data"),
+        ("PVC_NAMESPACE", "team"),
+        ("SIZE_BYTES", "1073741824"),
+        ("STORAGE_CLASS", "silver"),
+        ("SERVICE_ACCOUNT", "foo"),
+        ("USE_NFS_SERVER", "10.10.2.4"),
+        ("ZONE", "west"),
+    ] {
+        assert_eq!(variable(name)["value"], value, "{name}");
+    }
+    let token = &variable("SERVICE_TOKEN")["valueFrom"]["configMapKeyRef"];
+    assert_eq!((&token["name"], &token["key"]), (&"custom-isci-provisioner".into(), &"service-token".into()));
+    assert!(!job.to_string().contains("23092390532lksf90kwelklfw"), "the token is never copied");
+}
+
+#[test]
+fn the_printed_job_is_yaml_as_well() {
+    let yaml = run(&["render", SILVER, CLAIM]).out;
+    let read: Value = serde_saphyr::from_str(yaml.trim_start_matches("---\n")).unwrap();
+    assert_eq!(read, json(&["render", "-o", "json", SILVER, CLAIM]));
+}
+
+#[test]
+fn a_selected_node_pins_the_pod() {
+    let node = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0";
+    let job = json(&["render", "-o", "json", "--node", "node-1", SILVER, CLAIM]);
+    assert_eq!(job.pointer(node), Some(&"node-1".into()));
+    assert_eq!(json(&["render", "-o", "json", SILVER, CLAIM]).pointer(node), None);
+}
+
+#[test]
+fn a_claim_that_gets_no_job_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = edited(&folder, "small.yaml", |text| text.replace("data:\n", "data:\n  max-size: 1Mi\n"));
+    let wrong = edited(&folder, "wrong.yaml", |text| text.replace("data:\n", "data:\n  retries: many\n"));
+    for (files, says) in [
+        (vec![SILVER], "no PersistentVolumeClaim in configmaps/silver.yaml; add the file with the claim"),
+        (vec![CLAIM], "no provisioner ConfigMap or StorageClass for class `silver` among the files"),
+        (vec!["tests/cli/seed.yaml", CLAIM], "tests/cli/seed.yaml:12: service-token: has no space after the colon"),
+        (vec![SILVER, CLAIM, "tests/cli/foreign.yaml"], "class `silver` belongs to another provisioner"),
+        (vec![small.to_str().unwrap(), CLAIM], "the claim asks for 1Gi, class silver ends at 1Mi; ask for less"),
+        (vec![wrong.to_str().unwrap(), CLAIM], "retries: `many` must be a whole number from 0 to 1000"),
+    ] {
+        let answer = run(&[vec!["render"], files.clone()].concat());
+        assert_eq!((answer.code, answer.out.as_str()), (Some(1), ""), "{files:?}");
+        assert!(answer.err.contains(says), "{files:?}: {}", answer.err);
+    }
+}
