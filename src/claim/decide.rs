@@ -239,7 +239,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let wanted = names::pv_name(&claim.uid);
     let elsewhere = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
-    if claim.is_held() && (claim.deleting || elsewhere) && !(claim.is_bound() && !elsewhere) {
+    if claim.is_held() && (elsewhere || (claim.deleting && !claim.is_bound())) {
         return leaving(o, now);
     }
     if claim.is_bound() || claim.deleting {
@@ -253,10 +253,8 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.is_held() {
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
-        if bound_to.is_some_and(|c| is_unholdable(c.volume) && !is_taken(o, c.volume)) {
-            return if claim.deleting && claim.abandoned { leaving(o, now) } else { unholdable(o, now) };
-        }
-        return match bound_to.map(|candidate| adopted(o, candidate.volume)) {
+        let missing = bound_to.map(|candidate| adopted(o, candidate.volume));
+        return match missing {
             None if claim.deleting => leaving(o, now),
             // Its volume is not in the cache yet, and its event comes; or it is lost, and nothing
             // is to be done before the claim goes.
@@ -269,6 +267,11 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
             ),
             Some(Some(hindered)) if hindered.step == Step::Nothing && claim.deleting && claim.abandoned => {
                 leaving(o, now)
+            }
+            Some(Some(adopt))
+                if adopt.step != Step::Nothing && bound_to.is_some_and(|c| is_unholdable(o, c.volume)) =>
+            {
+                if claim.deleting && claim.abandoned { leaving(o, now) } else { unholdable(o, now) }
             }
             Some(Some(adopt)) => adopt,
         };
@@ -290,8 +293,8 @@ fn is_vanishing(volume: &Volume) -> bool {
 }
 
 /// It would have to be held for its deletion, and cannot be.
-fn is_unholdable(volume: &Volume) -> bool {
-    is_vanishing(volume) && volume.reclaim_policy == "Delete"
+fn is_unholdable(o: &Observed<'_>, volume: &Volume) -> bool {
+    is_vanishing(volume) && recipe(o).is_some_and(|recipe| recipe.reclaim_policy == "Delete")
 }
 
 /// Row 4. The volume vanishes with the claim, so its storage goes first, once no pod uses it.

@@ -8,8 +8,14 @@ use proptest::sample::{select, subsequence};
 use super::*;
 
 fn recipes() -> impl Strategy<Value = Recipe> {
-    let keys: [&[(&str, &str)]; 4] = [&[], &[("zone", "newer")], &[("placement", "any")], &[("max-size", "1Mi")]];
+    let keys: [&[(&str, &str)]; 5] =
+        [&[], &[("zone", "newer")], &[("placement", "any")], &[("max-size", "1Mi")], &[("reclaim-policy", "Retain")]];
     select(keys.map(recipe_with).to_vec())
+}
+
+/// That the adoption gives to a volume.
+fn policy(provenance: &Provenance) -> String {
+    provenance.record.data.get("reclaim-policy").cloned().unwrap_or_else(|| "Delete".into())
 }
 
 fn kinds() -> impl Strategy<Value = Failure> {
@@ -265,6 +271,7 @@ impl World {
             Step::Refresh => self.fresh = true,
             Step::Adopt { volume: name, provenance } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
+                volume.reclaim_policy = policy(&provenance);
                 if volume.reclaim_policy == "Delete" && !volume.is_held() {
                     assert!(!volume.deleting, "the API takes no finalizer any more");
                     volume.finalizers.push(names::VOLUME_FINALIZER.into());
@@ -339,12 +346,12 @@ fn check(world: &World, decision: &Decision) {
                 assert!(claim.nodes.contains(node), "where it may leave something is not noted");
             }
         }
-        Step::Adopt { volume, .. } => {
+        Step::Adopt { volume, provenance } => {
             let (volume, misfits) = world.volume(volume);
             assert!(claim.is_held() || !world.is_leaving() && !claim.is_bound());
             assert!(misfits.is_empty() || world.is_leaving() || bound_to_ours, "a wrong volume is made the claim's");
             assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
-            let holdable = !volume.deleting || volume.is_held() || volume.reclaim_policy != "Delete";
+            let holdable = !volume.deleting || volume.is_held() || policy(provenance) != "Delete";
             assert!(holdable, "the API takes no finalizer any more");
             assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
         }
@@ -405,7 +412,7 @@ fn check(world: &World, decision: &Decision) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_never_done(world in worlds()) {

@@ -321,7 +321,7 @@ fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
     assert_eq!(world.step(), Step::Release);
     world.claim.abandoned = false;
     (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
-    world.waits("its provisioner config is not known any more");
+    world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
 }
 
 #[test]

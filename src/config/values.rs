@@ -70,9 +70,10 @@ pub fn words(text: &str) -> Result<Vec<String>, String> {
         return yaml(trimmed);
     }
     if trimmed.contains(['"', '\'', '$', '|', '>', '<', ';', '&', '`']) {
-        return Err(format!(
+        return Err(
             "no shell reads this, so quotes and operators mean nothing; write a YAML list, such as [sh, -c, \"echo $SIZE\"]"
-        ));
+                .into(),
+        );
     }
     Ok(trimmed.split_whitespace().map(str::to_owned).collect())
 }
