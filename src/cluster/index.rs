@@ -141,6 +141,11 @@ impl Index {
         self.expected.insert(job.to_owned(), Expected { since: Instant::now(), class, created: true });
     }
 
+    /// The Job was not created after all.
+    pub fn forget_expected(&mut self, job: &str) {
+        self.expected.remove(job);
+    }
+
     /// A Job was created a moment ago and is not seen yet.
     pub fn is_expected(&self, job: &str) -> bool {
         self.expected.get(job).is_some_and(|expected| expected.created && expected.since.elapsed() < EXPECTED)

@@ -7,7 +7,7 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Context, Pass, STEPS, now, wake};
+use super::{Context, Pass, STEPS, now};
 use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, decide, failed_start};
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, fit};
@@ -64,7 +64,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             Next::Full => return Ok(Pass::After(FULL)),
             Next::Started => return Ok(Pass::Started),
             Next::Wait if !snapshot.room && decision.wake_at.is_none() => return Ok(Pass::After(FULL)),
-            Next::Wait => return Ok(wake(decision.wake_at)),
+            Next::Wait => return Ok(context.wait(decision.wake_at, &[provision_name(&claim), delete_name(&claim)])),
             Next::Again => {}
             Next::With(newer) => claim = *newer,
             Next::Gone => return Ok(Pass::Done),
@@ -87,7 +87,8 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
     let classes = index.classes();
     let class = claim.class.as_deref().unwrap_or_default();
     // The stamp stands where users can write: it may name a version of the claim's own class, no other.
-    let stamped = claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
+    let stamped =
+        claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
     let current = match classes.lookup(class) {
         Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
         _ => None,
@@ -145,8 +146,7 @@ fn observed<T>(
     then: impl FnOnce(&Observed<'_>) -> T,
 ) -> T {
     let provision = |pod: &&Arc<Pod>| pod.marks.operation == "provision";
-    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    let run = context.run_state(&s.jobs, &s.pods, &job::name(Operation::Provision, &claim.uid, attempt, ""));
+    let run = context.run_state(&s.jobs, &s.pods, &provision_name(claim));
     let delete_name = delete_name(claim);
     let delete_run = context.run_state(&s.deletes, &s.pods, &delete_name);
     let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
@@ -174,6 +174,12 @@ fn observed<T>(
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
     })
+}
+
+/// The Job of the stamped attempt.
+fn provision_name(claim: &Claim) -> String {
+    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    job::name(Operation::Provision, &claim.uid, attempt, "")
 }
 
 /// The Job of the delete run that is due for a claim that has no volume.

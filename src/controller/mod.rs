@@ -95,9 +95,24 @@ impl Context {
 
     /// Creates the Job of a run, and does not take it for absent until the watch shows it.
     async fn create_job(&self, job: &k8s_openapi::api::batch::v1::Job) -> Result<(), WriteError> {
-        self.writes.create_job(job).await?;
-        self.shared.index().expect_job(job.metadata.name.as_deref().unwrap_or_default());
-        Ok(())
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        // Before the Job exists: the watch may be faster than the answer.
+        self.shared.index().expect_job(name);
+        let created = self.writes.create_job(job).await;
+        if created.is_err() {
+            self.shared.index().forget_expected(name);
+        }
+        created
+    }
+
+    /// Waits for the next event; at the latest until the time that was decided, or until a created
+    /// Job must have been seen.
+    fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {
+        let index = self.shared.index();
+        match wake_at {
+            None if jobs.iter().any(|job| index.is_expected(job)) => Pass::After(EXPECTED),
+            wake_at => wake(wake_at),
+        }
     }
 
     fn retry_after(&self, key: &Key) -> Duration {

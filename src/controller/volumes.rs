@@ -7,7 +7,7 @@ use contract::names::reason;
 use contract::request::Operation;
 
 use super::claims::{recipe_of_jobs, start_delete_job};
-use super::{Context, Pass, STEPS, now, wake};
+use super::{Context, Pass, STEPS, now};
 use crate::claim::LastFailure;
 use crate::claim::decide::Tell;
 use crate::cluster::events::About;
@@ -58,7 +58,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             context.tell(about(&volume), tell);
         }
         match decision.step {
-            Step::Nothing => return Ok(wake(decision.wake_at)),
+            Step::Nothing => return Ok(context.wait(decision.wake_at, &[job_name(&volume)])),
             Step::Hold => volume = context.writes.hold_volume(&volume).await?,
             Step::Unhold => {
                 context.writes.unhold_volume(&volume).await?;

@@ -164,6 +164,12 @@ async fn an_admin_can_let_go_of_what_cannot_be_deleted() {
     ring.claim("a", "c").await;
     let (_, volume) = ring.provision("a").await;
     let name = volume.metadata.name.unwrap();
+    let id = uid(&ring.get_claim("a").await);
+    until("the Job, which tells how the volume was made, is gone", || async {
+        let left = ring.jobs(ADMIN, "provision", &id).await.len();
+        if left == 0 { Ok(()) } else { seen(left) }
+    })
+    .await;
     let broken = json!({ "metadata": { "annotations": { names::PROVENANCE: "not json" } } });
     ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
     ring.delete_claim("a").await;

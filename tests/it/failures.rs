@@ -34,8 +34,8 @@ async fn exit_codes_and_last_words_are_told_and_followed() {
     let second = ring.job(ADMIN, "provision", &uid(&claim), 2).await;
     assert_eq!(ring.jobs(ADMIN, "provision", &uid(&claim)).await.len(), 2, "the failed Job is kept for its log");
     ring.create_volume(&crate::kubelet::nfs_volume(&second)).await;
-    let bound = ring.bound("retry").await;
-    assert_eq!(annotation(&bound, names::FAILURE), None, "a success forgets the failure");
+    ring.bound("retry").await;
+    ring.claim_when("retry", "forgets the failure", |claim| annotation(claim, names::FAILURE).is_none()).await;
 
     ring.claim("never", "c").await;
     let claim = ring.stamped("never").await;
