@@ -15,6 +15,10 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
 
+/// No volume sees so many attempts: a number beyond was written by somebody else, and could not be
+/// counted on from.
+pub const MOST_ATTEMPTS: u32 = 1_000_000_000;
+
 /// What the orchestrator writes on a claim before anything else is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
@@ -49,6 +53,11 @@ pub struct LastFailure {
 }
 
 impl LastFailure {
+    /// As it stands on a claim or volume; none if nobody but us could have written it so.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok().filter(|failure: &LastFailure| failure.attempt < MOST_ATTEMPTS)
+    }
+
     /// A failed delete run, after the last one.
     pub fn of_delete(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
         let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
@@ -120,7 +129,7 @@ pub struct Claim {
 impl Claim {
     /// The stamp, if it was written for this very claim.
     pub fn own_stamp(&self) -> Option<&Stamp> {
-        self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && stamp.attempt > 0)
+        self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MOST_ATTEMPTS).contains(&stamp.attempt))
     }
 
     /// Our finalizer is on it.
@@ -177,7 +186,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 config: annotation(names::CONFIG).unwrap_or_default(),
             }),
             nodes: list(annotation(names::NODES)),
-            last_failure: annotation(names::FAILURE).and_then(|text| serde_json::from_str(&text).ok()),
+            last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| !node.is_empty()),
             storage_provisioner: annotation(names::STORAGE_PROVISIONER)

@@ -1,6 +1,7 @@
 //! `render`: the Job that a claim would get, without a cluster.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -64,6 +65,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
     };
     let identity = names.identity(&namespaces);
     let table = classes(&identity, &configs, &objects, &HashMap::new());
+    let mut out = std::io::stdout().lock();
     for mut claim in claims {
         if claim.uid.is_empty() {
             claim.uid = UID.into();
@@ -100,8 +102,8 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, ..Place::default() };
         let job = job(recipe, &request, &place);
         match output {
-            Output::Json => println!("{}", serde_json::to_string(&job)?),
-            Output::Table => println!("---\n{}", serde_saphyr::to_string(&job)?),
+            Output::Json => writeln!(out, "{}", serde_json::to_string(&job)?)?,
+            Output::Table => writeln!(out, "---\n{}", serde_saphyr::to_string(&job)?)?,
         }
     }
     Ok(ExitCode::SUCCESS)

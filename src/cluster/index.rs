@@ -255,7 +255,8 @@ impl Index {
                 }
                 self.claim_by_uid.insert(claim.uid.clone(), name.clone());
                 // A bound claim that we do not hold concerns its volume only when it goes.
-                let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting;
+                let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
+                let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
                 self.claims.insert(name.clone(), Arc::new(claim));
                 let mut keys = vec![Key::Claim(name)];
                 if !quiet {
@@ -400,6 +401,7 @@ impl Index {
         let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
         let mut keys: Vec<Key> = job.map(|job| job_key(job)).into_iter().collect();
         keys.extend(self.claim_keys(&pod.marks.id));
+        keys.extend(self.volume_keys(&pod.marks.id));
         keys.sort();
         keys.dedup();
         keys

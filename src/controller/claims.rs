@@ -185,7 +185,7 @@ fn provision_name(claim: &Claim) -> String {
 /// The Job of the delete run that is due for a claim that has no volume.
 fn delete_name(claim: &Claim) -> String {
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    let attempt = failure.map_or(1, |failure| failure.attempt + 1);
+    let attempt = failure.map_or(1, |failure| failure.attempt.saturating_add(1));
     job::name(Operation::Delete, &claim.uid, attempt, scope(claim.nodes.first()))
 }
 

@@ -130,7 +130,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     match o.claim {
         ClaimState::None => return Step::Nothing.into(),
         ClaimState::Alive if !deletes && volume.is_held() => return Step::Unhold.into(),
-        ClaimState::Alive if deletes && !volume.is_held() && volume.provenance.is_some() && !volume.deleting => {
+        ClaimState::Alive if deletes && !volume.is_held() && volume.is_adopted() && !volume.deleting => {
             return Step::Hold.into();
         }
         ClaimState::Alive => return Step::Nothing.into(),

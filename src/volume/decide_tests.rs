@@ -23,6 +23,7 @@ fn volume(policy: &str) -> Volume {
     }
     text.push_str(&format!("}}, finalizers: ['{}']}}\n", names::VOLUME_FINALIZER));
     text.push_str(&format!("spec: {{persistentVolumeReclaimPolicy: {policy}}}\n"));
+    text.push_str(&format!("status: {{reason: {}}}\n", crate::volume::mark("x")));
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
 
@@ -102,6 +103,7 @@ fn row_3_a_volume_that_is_to_go_is_held() {
     let unheld = unheld("Delete");
     assert_eq!(world(unheld.clone(), ClaimState::Alive).step(), Step::Hold);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests();
+    world(Volume { mark: None, ..unheld.clone() }, ClaimState::Alive).rests();
     world(Volume { deleting: true, ..unheld }, ClaimState::Alive).rests();
 }
 

@@ -139,7 +139,7 @@ impl From<&PersistentVolume> for Volume {
             provenance: annotation(names::PROVENANCE),
             mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
             quarantine: annotation(names::QUARANTINE),
-            last_failure: annotation(names::FAILURE).and_then(|text| serde_json::from_str(&text).ok()),
+            last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
             reclaim_policy: spec.persistent_volume_reclaim_policy.clone().unwrap_or_else(|| "Retain".into()),
