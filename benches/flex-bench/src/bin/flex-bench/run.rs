@@ -1,0 +1,249 @@
+//! The measurements.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use cluster::Cluster;
+use contract::names;
+use flex_bench::machine::{self, Machine};
+use flex_bench::objects;
+use flex_bench::record::{Kind, Record, Recorder};
+use flex_bench::timeline::{Seen, Step, container_id, first, millis, of_claim, of_pod};
+use jiff::Timestamp;
+use kube::Client;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// After everything of the last measurement is gone: until what it caused in the background is done as well.
+const REST: Duration = Duration::from_millis(700);
+
+/// All that was measured.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// When.
+    pub date: String,
+    /// The state of the project: the commit, and whether there were changes beside it.
+    pub commit: String,
+    /// On what.
+    pub machine: Machine,
+    /// The version of Kubernetes.
+    pub kubernetes: String,
+    /// The measurements.
+    pub cases: Vec<Case>,
+}
+
+/// One thing that was measured several times.
+#[derive(Debug, Serialize)]
+pub struct Case {
+    /// A short name.
+    pub name: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// From which step to which, in words.
+    pub measured: &'static str,
+    /// What was measured, in milliseconds.
+    pub total: Vec<f64>,
+    /// All steps of each, in milliseconds since the creation.
+    pub runs: Vec<Vec<(Step, f64)>>,
+}
+
+struct Bench {
+    client: Client,
+    recorder: Recorder,
+    immediate: Value,
+    waiting: Value,
+    consumer: Value,
+}
+
+/// Measures everything, `runs` times, in turns, so that all share the machine's moods.
+pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize) -> Result<Results> {
+    let machine = Machine::this();
+    let client = cluster.client().await?;
+    let version: Value = client.request(http::Request::get("/version").body(Vec::new())?).await?;
+    let recorder = Recorder::start(&client, &machine::containerd_socket(name)).await?;
+    for file in ["configmaps/hostpath.yaml", "configmaps/hostpath-pure.yaml", "examples/hostpath/storageclass.yaml"] {
+        for object in objects::read(&root.join(file))? {
+            objects::apply(&client, &object).await?;
+        }
+    }
+    for name in ["hostpath", "scratch"] {
+        let accepted = |r: &Record| r.name() == name && r.annotation(names::VERDICT).starts_with("ok");
+        let what = format!("the verdict on ConfigMap {name}");
+        recorder.until(LIMIT, &what, |records| first(records, Kind::ConfigMap, accepted).map(drop)).await?;
+    }
+    let of_kind = |file: &str, kind: &str| -> Result<Value> {
+        let objects = objects::read(&root.join("examples/hostpath").join(file))?;
+        objects.into_iter().find(|object| object["kind"] == kind).with_context(|| format!("no {kind} in {file}"))
+    };
+    let bench = Bench {
+        immediate: of_kind("pure.yaml", "PersistentVolumeClaim")?,
+        waiting: of_kind("claim.yaml", "PersistentVolumeClaim")?,
+        consumer: of_kind("writer.yaml", "Pod")?,
+        client,
+        recorder,
+    };
+    let mut cases = cases();
+    // The first of each, with nothing in the machine's caches, does not count.
+    for run in 0..=runs {
+        let measured = [
+            bench.claim(&bench.immediate, None).await?,
+            bench.claim(&bench.waiting, Some(&bench.consumer)).await?,
+            bench.job().await?,
+            bench.pod("sleep 3600", "Running").await?,
+            bench.pod("true", "Succeeded").await?,
+        ];
+        eprintln!("{run} of {runs}: {}", measured.each_ref().map(|(total, _)| format!("{total:.0} ms")).join(", "));
+        if run > 0 {
+            for (case, (total, steps)) in cases.iter_mut().zip(measured) {
+                case.total.push(total);
+                case.runs.push(steps);
+            }
+        }
+    }
+    let dirty = if machine::said(&["git", "status", "--porcelain"]) == "unknown" { "" } else { ", with changes" };
+    Ok(Results {
+        date: Timestamp::now().to_string(),
+        commit: machine::said(&["git", "rev-parse", "--short=12", "HEAD"]) + dirty,
+        machine,
+        kubernetes: version["gitVersion"].as_str().unwrap_or("unknown").to_owned(),
+        cases,
+    })
+}
+
+fn cases() -> Vec<Case> {
+    [
+        (
+            "claim-immediate",
+            "a claim of class `scratch`: no StorageClass object, bound as soon as possible",
+            "claim created → Bound",
+        ),
+        (
+            "claim-first-consumer",
+            "a claim of class `hostpath` and its pod: the volume is made where the scheduler puts the pod",
+            "claim created → Bound",
+        ),
+        ("bare-job", "a Job of the same image with the command `true`, without us", "Job created → container runs"),
+        ("bare-pod-running", "a pod of the same image that sleeps, without us", "pod created → reported Running"),
+        (
+            "bare-pod-succeeded",
+            "a pod of the same image with the command `true`, without us",
+            "pod created → reported Succeeded",
+        ),
+    ]
+    .map(|(name, what, measured)| Case { name, what, measured, total: Vec::new(), runs: Vec::new() })
+    .into()
+}
+
+type Measured = (f64, Vec<(Step, f64)>);
+
+impl Bench {
+    /// A claim until it is Bound, with its pod where it has one. All of it is deleted again.
+    async fn claim(&self, claim: &Value, consumer: Option<&Value>) -> Result<Measured> {
+        self.recorder.forget();
+        let (began, created) = objects::create(&self.client, claim).await?;
+        if let Some(pod) = consumer {
+            objects::create(&self.client, pod).await?;
+        }
+        let uid = created["metadata"]["uid"].as_str().context("a claim without UID")?.to_owned();
+        // The pod's report comes long after the claim is Bound; it tells which container was whose.
+        let seen = self
+            .until("all steps of a claim", |records| {
+                let seen = of_claim(records, &uid);
+                (seen.len() == Step::ALL.len()).then_some(seen)
+            })
+            .await?;
+        if let Some(pod) = consumer {
+            self.remove(pod, Kind::Pod).await?;
+        }
+        self.remove(claim, Kind::Claim).await?;
+        let volume = names::pv_name(&uid);
+        self.until("the end of a volume", |r| first(r, Kind::Volume, |r| r.gone && r.name() == volume).map(drop))
+            .await?;
+        let rest = |r: &Record| r.label(names::LABEL_CLAIM_UUID) == uid;
+        self.until("the end of the Jobs of a claim", |records| {
+            records.iter().rfind(|r| r.kind == Kind::Pod && rest(r))?.gone.then_some(())
+        })
+        .await?;
+        tokio::time::sleep(REST).await;
+        let bound = seen.iter().find(|seen| seen.step == Step::Bound).context("not Bound")?.at;
+        Ok((millis(began, bound), since(began, &seen)))
+    }
+
+    /// A Job of our image that does nothing, until its container runs.
+    async fn job(&self) -> Result<Measured> {
+        self.recorder.forget();
+        let mut job = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "bare" },
+            "spec": { "backoffLimit": 0, "template": bare_pod("true") },
+        });
+        job["spec"]["template"]["metadata"] = json!({});
+        let (began, _) = objects::create(&self.client, &job).await?;
+        let (seen, pod) = self
+            .until("all steps of a Job", |records| {
+                let pod = first(records, Kind::Pod, |r| r.label("batch.kubernetes.io/job-name") == "bare")?;
+                let seen = of_pod(records, pod.uid());
+                (seen.len() == of_pod_complete()).then(|| (seen, pod.name().to_owned()))
+            })
+            .await?;
+        objects::delete(&self.client, &job, false).await?;
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": pod } });
+        self.remove(&pod, Kind::Pod).await?;
+        self.until("the end of a Job", |r| first(r, Kind::Job, |r| r.gone && r.name() == "bare").map(drop)).await?;
+        tokio::time::sleep(REST).await;
+        let runs = seen.iter().find(|seen| seen.step == Step::Container).context("it did not run")?.at;
+        Ok((millis(began, runs), since(began, &seen)))
+    }
+
+    /// A bare pod, until the API says that it is in `phase`.
+    async fn pod(&self, command: &str, phase: &str) -> Result<Measured> {
+        self.recorder.forget();
+        let pod = bare_pod(command);
+        let (began, created) = objects::create(&self.client, &pod).await?;
+        let uid = created["metadata"]["uid"].as_str().context("a pod without UID")?.to_owned();
+        let (at, seen) = self
+            .until("the phase of a pod", |records| {
+                let at = first(records, Kind::Pod, |r| r.uid() == uid && r.text("/status/phase") == phase)?.at;
+                container_id(records, &uid)?;
+                Some((at, of_pod(records, &uid)))
+            })
+            .await?;
+        self.remove(&pod, Kind::Pod).await?;
+        tokio::time::sleep(REST).await;
+        Ok((millis(began, at), since(began, &seen)))
+    }
+
+    async fn until<T>(&self, what: &str, look: impl FnMut(&[Record]) -> Option<T>) -> Result<T> {
+        self.recorder.until(LIMIT, what, look).await
+    }
+
+    async fn remove(&self, object: &Value, kind: Kind) -> Result<()> {
+        objects::delete(&self.client, object, kind == Kind::Pod).await?;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let what = format!("the end of {}", objects::name(object));
+        self.until(&what, |records| first(records, kind, |r| r.gone && r.name() == name).map(drop)).await
+    }
+}
+
+fn since(began: Timestamp, seen: &[Seen]) -> Vec<(Step, f64)> {
+    seen.iter().map(|seen| (seen.step, millis(began, seen.at))).collect()
+}
+
+/// All steps of a pod, of which the claim's are not.
+fn of_pod_complete() -> usize {
+    Step::ALL.len() - [Step::Stamped, Step::Job, Step::Volume, Step::Bound].len()
+}
+
+fn bare_pod(command: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bare" },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": "localhost/flex-provisioner/hostpath:0.1.0", "command": ["sh", "-c", command],
+            }],
+        },
+    })
+}

@@ -1,0 +1,128 @@
+//! The machine below the cluster: its directories, its processes, and what it is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// containerd's socket of a cluster.
+pub fn containerd_socket(cluster: &str) -> String {
+    format!("/run/flex-cluster/{cluster}/containerd.sock")
+}
+
+/// The names in a directory; none if it does not exist.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn names_in(directory: &Path) -> Result<BTreeSet<String>> {
+    match fs::read_dir(directory) {
+        Ok(entries) => {
+            entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<_>>()
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(error) => Err(error).with_context(|| format!("read {}", directory.display())),
+    }
+}
+
+/// The first process of a container.
+#[derive(Clone, Copy, Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+}
+
+impl Process {
+    /// Finds it by its control group, whose name holds the container's.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn of_container(id: &str) -> Result<Self> {
+        let numbers = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers
+            .filter(|pid: &u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|text| text.contains(id)))
+            .min()
+            .map(|pid| Process { pid })
+            .with_context(|| format!("no process of container {id}"))
+    }
+
+    /// The most memory that it ever had resident, in bytes.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn peak_memory(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).context("the process has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmHWM is not a number")?;
+        Ok(kib * 1024)
+    }
+
+    /// When it began, to about 20 ms.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn began(&self) -> Result<Timestamp> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).context("the process has ended")?;
+        // The second field is the program's name in brackets, which may hold anything.
+        let fields = stat.rsplit_once(')').context("/proc/…/stat is not as expected")?.1;
+        let ticks: f64 = fields.split_whitespace().nth(19).context("no start time")?.parse()?;
+        let uptime = fs::read_to_string("/proc/uptime")?;
+        let now = Timestamp::now();
+        let uptime: f64 = uptime.split_whitespace().next().context("no uptime")?.parse()?;
+        Ok(now - Duration::from_secs_f64((uptime - ticks / 100.0).max(0.0)))
+    }
+}
+
+/// What a result was measured on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// How many of it.
+    pub cores: usize,
+    /// Memory, in GiB.
+    pub memory_gib: u64,
+    /// The operating system.
+    pub system: String,
+    /// The kernel.
+    pub kernel: String,
+    /// How busy it was before: processes that want to run, in the mean of the last minute.
+    pub load_before: String,
+    /// containerd's version.
+    pub containerd: String,
+    /// etcd's version.
+    pub etcd: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn this() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let after = |text: &str, key: &str, separator: char| {
+            let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+            line.split_once(separator).map_or("unknown", |(_, value)| value.trim().trim_matches('"')).to_owned()
+        };
+        let kib = after(&read("/proc/meminfo"), "MemTotal", ':');
+        Machine {
+            processor: after(&read("/proc/cpuinfo"), "model name", ':'),
+            cores: std::thread::available_parallelism().map_or(1, Into::into),
+            memory_gib: kib.trim_end_matches(" kB").parse::<u64>().unwrap_or(0).div_ceil(1024 * 1024),
+            system: after(&read("/etc/os-release"), "PRETTY_NAME", '='),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load_before: read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+            containerd: said(&["containerd", "--version"]),
+            etcd: said(&["etcd", "--version"]),
+        }
+    }
+}
+
+/// The first line that a program prints.
+pub fn said(command: &[&str]) -> String {
+    let output = Command::new(command[0]).args(&command[1..]).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("unknown").trim().to_owned()
+}

@@ -1,0 +1,123 @@
+//! Objects from YAML, written by plain requests, so that each is written at a known time.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use http::Request;
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Value, json};
+
+/// The objects of a file.
+///
+/// # Errors
+/// If the file cannot be read as YAML.
+pub fn read(path: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    parse(&text).with_context(|| format!("parse {}", path.display()))
+}
+
+/// The objects of a YAML stream.
+///
+/// # Errors
+/// If it is not YAML.
+pub fn parse(text: &str) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for part in text.split("\n---\n") {
+        let value: Value = serde_saphyr::from_str(part)?;
+        if !value.is_null() {
+            objects.push(value);
+        }
+    }
+    Ok(objects)
+}
+
+/// Creates an object. The time is the one just before the request was sent.
+///
+/// # Errors
+/// If the API refuses it.
+pub async fn create(client: &Client, object: &Value) -> Result<(Timestamp, Value)> {
+    let request = Request::post(collection(object)?)
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(object)?)?;
+    let began = Timestamp::now();
+    let created = client.request(request).await.with_context(|| format!("create {}", name(object)))?;
+    Ok((began, created))
+}
+
+/// Creates an object or changes it to what is given, as `kubectl apply --server-side` does.
+///
+/// # Errors
+/// If the API refuses it.
+pub async fn apply(client: &Client, object: &Value) -> Result<Value> {
+    let url = format!("{}?fieldManager=flex-demo&force=true", member(object)?);
+    let request =
+        Request::patch(url).header("content-type", "application/apply-patch+yaml").body(serde_json::to_vec(object)?)?;
+    client.request(request).await.with_context(|| format!("apply {}", name(object)))
+}
+
+/// Deletes an object, at once if `now`, and says whether it was there. The time is the one just before the request.
+///
+/// # Errors
+/// If the API refuses it.
+pub async fn delete(client: &Client, object: &Value, now: bool) -> Result<(Timestamp, bool)> {
+    let options = if now { json!({ "gracePeriodSeconds": 0 }) } else { json!({}) };
+    let request = Request::delete(member(object)?)
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&options)?)?;
+    let began = Timestamp::now();
+    match client.request::<Value>(request).await {
+        Ok(_) => Ok((began, true)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok((began, false)),
+        Err(error) => Err(error).with_context(|| format!("delete {}", name(object))),
+    }
+}
+
+/// Kind, namespace and name, for people.
+pub fn name(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or("object");
+    format!("{kind} {}", object["metadata"]["name"].as_str().unwrap_or("without a name"))
+}
+
+fn member(object: &Value) -> Result<String> {
+    let name = object["metadata"]["name"].as_str().context("an object has no name")?;
+    Ok(format!("{}/{name}", collection(object)?))
+}
+
+/// The URL of all objects of the kind.
+fn collection(object: &Value) -> Result<String> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let (plural, namespaced) = match kind {
+        "ConfigMap" => ("configmaps", true),
+        "ServiceAccount" => ("serviceaccounts", true),
+        "PersistentVolumeClaim" => ("persistentvolumeclaims", true),
+        "Pod" => ("pods", true),
+        "Job" => ("jobs", true),
+        "StorageClass" => ("storageclasses", false),
+        "ClusterRoleBinding" => ("clusterrolebindings", false),
+        other => bail!("objects of kind `{other}` are not known here"),
+    };
+    let version = object["apiVersion"].as_str().context("an object has no apiVersion")?;
+    let root = if version.contains('/') { "apis" } else { "api" };
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+    Ok(match namespaced {
+        true => format!("/{root}/{version}/namespaces/{namespace}/{plural}"),
+        false => format!("/{root}/{version}/{plural}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_and_addresses() {
+        let objects = parse(
+            "# one\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n# two\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: b}\n",
+        )
+        .unwrap();
+        let addresses: Vec<_> = objects.iter().map(|object| member(object).unwrap()).collect();
+        assert_eq!(addresses, ["/api/v1/namespaces/default/pods/a", "/apis/storage.k8s.io/v1/storageclasses/b"]);
+        assert!(member(&json!({ "kind": "Secret", "apiVersion": "v1", "metadata": { "name": "a" } })).is_err());
+    }
+}
