@@ -40,11 +40,11 @@ impl FromStr for ObjectName {
     }
 }
 
-/// Whether a text can name an object: a DNS subdomain in lower case.
+/// Whether a text can name an object: a DNS subdomain in lower case. Its labels may be of any length, as
+/// in Kubernetes.
 pub fn is_dns_name(text: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
-            && label.len() <= 63
             && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
             && !label.starts_with('-')
             && !label.ends_with('-')
@@ -85,6 +85,8 @@ mod tests {
     #[test]
     fn object_names() {
         assert_eq!("a/b".parse(), Ok(ObjectName::new("a", "b")));
+        let long = "prometheus-stack-".repeat(8) + "0";
+        assert_eq!(format!("a/{long}").parse(), Ok(ObjectName::new("a", &long)), "StatefulSets make such claims");
         for text in ["a", "a/b/c", "/b", "a/", "A/b", "a/../b"] {
             assert!(text.parse::<ObjectName>().is_err(), "{text}");
         }

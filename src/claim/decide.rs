@@ -699,6 +699,10 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
         return Decision::nothing();
     }
+    // The stamp stands where users can write: one of theirs does not get them past the limits.
+    if let Some(Err(why)) = o.stamped_recipe.map(|recipe| acceptable(o.claim, recipe)) {
+        return Decision::wait(reason::PROVISIONING_FAILED, why);
+    }
     if is_unnoted(o) { anew(o, class, now) } else { Step::StartRun.into() }
 }
 

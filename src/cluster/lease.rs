@@ -73,9 +73,11 @@ impl Candidate {
         let mut seen: Option<(String, Instant)> = None;
         let mut renewed: Option<Instant> = None;
         loop {
+            // The term counts from before the write: from then on others may see the Lease unchanged.
+            let began = Instant::now();
             match tokio::time::timeout(PACE * 2, self.turn(&mut seen)).await {
                 Ok(Ok(true)) => {
-                    renewed = Some(Instant::now());
+                    renewed = Some(began);
                     self.lead(true);
                 }
                 Ok(Ok(false)) => {

@@ -9,7 +9,7 @@ use contract::names;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -148,7 +148,8 @@ fn follow<K, V>(
 {
     let shared = shared.clone();
     let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let namespaced = api.namespace().is_some();
+    let namespace = api.namespace().unwrap_or_default().to_owned();
+    let client = api.clone().into_client();
     tokio::spawn(async move {
         let mut stream = watcher(api, config).default_backoff().boxed();
         let mut listed = HashSet::new();
@@ -181,13 +182,20 @@ fn follow<K, V>(
                     tracing::warn!(kind, %error, "a watch was interrupted and is resumed");
                     // A config namespace that was deleted takes our Role in it along. The others go on, and so
                     // does this one when it comes back.
-                    if namespaced && is_forbidden(&error) {
+                    if is_forbidden(&error) && is_gone(&client, &namespace).await {
+                        apply(Change::Retain(HashSet::new()));
                         ready(&mut first);
                     }
                 }
             }
         }
     });
+}
+
+/// Whether a namespace is really gone: to be forbidden there for a moment says nothing about what is in it.
+async fn is_gone(client: &Client, namespace: &str) -> bool {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    !namespace.is_empty() && matches!(namespaces.get_opt(namespace).await, Ok(None))
 }
 
 fn is_forbidden(error: &watcher::Error) -> bool {

@@ -188,9 +188,19 @@ impl Writes {
         Ok(volume.as_ref().map(Volume::from))
     }
 
-    /// The spec of a volume as JSON, for a delete run.
-    pub async fn volume_source(&self, name: &str) -> Result<String> {
-        let volume = self.volumes().get(name).await.map_err(WriteError::of(format!("volume {name}")))?;
+    /// The source of a volume as JSON, for a delete run: read anew, and a conflict if what was decided on
+    /// is not as it was. Storage must not go by what a cache says.
+    pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
+        let what = || format!("volume {}", decided_on.name);
+        let volume = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let seen = Volume {
+            resource_version: decided_on.resource_version.clone(),
+            phase: decided_on.phase.clone(),
+            ..Volume::from(&volume)
+        };
+        if seen != *decided_on {
+            return Err(WriteError::Conflict(what()));
+        }
         let spec = volume.spec.unwrap_or_default();
         let source = contract::volume::source_kind(&spec).map(|kind| (kind, json!(spec)[kind].take()));
         Ok(source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default())

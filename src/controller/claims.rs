@@ -25,7 +25,7 @@ use crate::volume::Volume;
 /// A claim that waits for room is woken when a run ends; this is for the case that it was not.
 const FULL: Duration = Duration::from_secs(5);
 
-fn about(claim: &Claim) -> About {
+pub(super) fn about(claim: &Claim) -> About {
     About { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
 }
 
@@ -57,13 +57,17 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
     for _ in 0..STEPS {
         let snapshot = look(context, &claim, &learnt);
         let decision = decided(context, &claim, &snapshot, &learnt);
-        if let Some(tell) = decision.tell.clone() {
-            context.tell(about(&claim), tell);
-        }
-        match act(context, &claim, &snapshot, decision.step, &mut learnt).await? {
+        // A failure is told before it is written, so that no crash can hide it; a success after.
+        let (before, after) = match matches!(decision.step, Step::Bind { .. } | Step::Release) {
+            true => (None, decision.tell),
+            false => (decision.tell, None),
+        };
+        before.into_iter().for_each(|tell| context.tell(about(&claim), tell));
+        let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
+        after.into_iter().for_each(|tell| context.tell(about(&claim), tell));
+        match next {
             Next::Full => return Ok(Pass::After(FULL)),
             Next::Started => return Ok(Pass::Started),
-            Next::Wait if !snapshot.room && decision.wake_at.is_none() => return Ok(Pass::After(FULL)),
             Next::Wait => return Ok(context.wait(decision.wake_at, &[provision_name(&claim), delete_name(&claim)])),
             Next::Again => {}
             Next::With(newer) => claim = *newer,
@@ -214,7 +218,13 @@ async fn act(
                 return Ok(Next::Full);
             }
             let stamp = Stamp { uuid: claim.uid.clone(), ts: timestamp(), attempt, config: recipe.version() };
-            let stamped = writes.stamp(claim, &stamp, &nodes).await?;
+            let stamped = match writes.stamp(claim, &stamp, &nodes).await {
+                Ok(stamped) => stamped,
+                Err(error) => {
+                    context.shared.index().forget_expected(&job);
+                    return Err(error);
+                }
+            };
             learnt.fresh = true;
             let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
             context.tell(about(claim), Tell { warning: false, reason: reason::PROVISIONING, message });
@@ -393,6 +403,9 @@ pub(super) async fn start_delete_job(
 ) -> Result<(), Option<Cause>> {
     place.without_account |= last.is_some_and(|failure| failure.without_account);
     let own = &context.identity.namespace;
+    if place.namespace != *own && !context.identity.config_namespaces.contains(&place.namespace) {
+        place = Place { namespace: own.clone(), without_account: true, ..place };
+    }
     for _ in 0..2 {
         let error = match context.create_job(&job::job(recipe, request, &place)).await {
             Ok(()) => return Ok(()),
@@ -400,7 +413,10 @@ pub(super) async fn start_delete_job(
         };
         let gone = match &error {
             WriteError::NotFound { .. } => true,
-            WriteError::Refused { message, .. } => message.contains("being terminated"),
+            // Our Role went with the namespace; authorization is asked before the namespace.
+            WriteError::Refused { message, .. } => {
+                message.contains("being terminated") || message.contains("cannot create resource")
+            }
             _ => false,
         };
         if gone && place.namespace != *own {

@@ -99,7 +99,8 @@ impl Context {
         // Before the Job exists: the watch may be faster than the answer.
         self.shared.index().expect_job(name);
         let created = self.writes.create_job(job).await;
-        if created.is_err() {
+        // After any other error it may have been created all the same.
+        if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
             self.shared.index().forget_expected(name);
         }
         created
@@ -113,6 +114,23 @@ impl Context {
             None if jobs.iter().any(|job| index.is_expected(job)) => Pass::After(EXPECTED),
             wake_at => wake(wake_at),
         }
+    }
+
+    /// A refused write is told where its reader looks; it is repeated, but somebody has to help.
+    fn tell_refused(&self, key: &Key, error: &WriteError) {
+        let index = self.shared.index();
+        let (about, reason) = match key {
+            Key::Claim(name) => match index.claim(name) {
+                Some(claim) => (claims::about(&claim), contract::names::reason::PROVISIONING_FAILED),
+                None => return,
+            },
+            Key::Volume(name) => match index.volume(name) {
+                Some(volume) => (volumes::about(&volume), contract::names::reason::VOLUME_FAILED_DELETE),
+                None => return,
+            },
+            Key::Configs => return,
+        };
+        self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
     }
 
     fn retry_after(&self, key: &Key) -> Duration {
@@ -163,6 +181,9 @@ async fn work(context: &Context, key: &Key) {
         Ok(Err(error)) => {
             let delay = context.retry_after(key);
             context.metrics.errors(error.category());
+            if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_)) {
+                context.tell_refused(key, &error);
+            }
             tracing::warn!(?key, %error, ?delay, "a step failed and is repeated");
             queue.add_after(key.clone(), delay);
         }

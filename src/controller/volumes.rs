@@ -20,7 +20,7 @@ use crate::volume::decide::{ClaimState, Observed, Step, attempt, decide};
 use crate::volume::request::request;
 use crate::volume::{Provenance, Volume};
 
-fn about(volume: &Volume) -> About {
+pub(super) fn about(volume: &Volume) -> About {
     About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() }
 }
 
@@ -107,6 +107,10 @@ fn provision_pods_alive(pods: &[Arc<Pod>]) -> bool {
 
 fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     let index = context.shared.index();
+    // An adopted volume had a claim with a UID: that it has none now is somebody's will.
+    if volume.is_adopted() && volume.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty()) {
+        return ClaimState::None;
+    }
     let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
     let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return ClaimState::None };
     match index.claim_by_uid(uid) {
@@ -153,7 +157,7 @@ async fn start(
     recipe: &Recipe,
     attempt: u32,
 ) -> Result<Option<Volume>, WriteError> {
-    let source = context.writes.volume_source(&volume.name).await?;
+    let source = context.writes.volume_source(volume).await?;
     let ts = format!("{:.6}", jiff::Timestamp::now());
     let request = request(volume, provenance, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let node =

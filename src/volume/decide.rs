@@ -7,7 +7,7 @@
 //! | 1 | is not ours | | nothing |
 //! | 2 | belongs to a claim that lives | its policy is not Delete, and it is held | [`Step::Unhold`] |
 //! | 3 | belongs to a claim that lives | its policy is Delete, it is adopted, and not held | [`Step::Hold`] |
-//! | 4 | belongs to a claim that lives | | nothing: the claim decides |
+//! | 4 | belongs to a claim that lives | | nothing: the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
 //! | 5 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
 //! | 6 | is released, policy not Delete | it is held | [`Step::Unhold`] |
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] |
@@ -133,6 +133,12 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Alive if deletes && !volume.is_held() && volume.is_adopted() && !volume.deleting => {
             return Step::Hold.into();
         }
+        // A quarantined volume that an admin deletes. Its claim still answers for the storage.
+        ClaimState::Alive
+            if volume.deleting && volume.is_held() && volume.quarantine.is_some() && !volume.is_adopted() =>
+        {
+            return Step::Unhold.into();
+        }
         ClaimState::Alive => return Step::Nothing.into(),
         ClaimState::Missing => return Step::ConfirmClaimGone.into(),
         ClaimState::Gone | ClaimState::Elsewhere => {}
@@ -145,8 +151,12 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     // Deleting by its id would delete what the volume stands for that bears the id's name, which may
     // be in use or retained.
-    if let Some(id) = volume.id().filter(|id| volume.name != names::pv_name(id)) {
-        return by_hand(&format!("it is not named {}, as the volume with the id {id} is", names::pv_name(id)));
+    match volume.id() {
+        None => return by_hand("it bears no volume id"),
+        Some(id) if volume.name != names::pv_name(id) => {
+            return by_hand(&format!("it is not named {}, as the volume with the id {id} is", names::pv_name(id)));
+        }
+        Some(_) => {}
     }
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,

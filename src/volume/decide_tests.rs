@@ -140,6 +140,21 @@ fn row_7_an_admin_lets_go() {
 }
 
 #[test]
+fn row_4_a_quarantined_volume_may_be_deleted_by_hand() {
+    let refused = Volume { quarantine: Some("why".into()), mark: None, deleting: true, ..volume("Delete") };
+    assert_eq!(world(refused.clone(), ClaimState::Alive).step(), Step::Unhold);
+    world(Volume { deleting: false, ..refused }, ClaimState::Alive).rests();
+    let adopted = Volume { quarantine: Some("why".into()), deleting: true, ..volume("Delete") };
+    world(adopted, ClaimState::Alive).rests();
+}
+
+#[test]
+fn row_8_without_an_id_nothing_is_deleted() {
+    let disowned = Volume { claim_uuid: None, volume_id: None, ..volume("Delete") };
+    world(disowned, ClaimState::Gone).waits("it bears no volume id");
+}
+
+#[test]
 fn row_8_what_is_not_known_is_not_deleted() {
     let lost = World { recipe: Err("its provenance cannot be read".into()), ..released() };
     lost.waits("the storage cannot be deleted: its provenance cannot be read; clean up by hand, then annotate");
