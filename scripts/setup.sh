@@ -20,6 +20,7 @@ required() {
 cc gcc
 /usr/include/stdio.h libc6-dev
 ld binutils
+/etc/ssl/certs/ca-certificates.crt ca-certificates
 readelf binutils
 buildah buildah
 /bin/busybox busybox-static
