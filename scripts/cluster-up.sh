@@ -17,7 +17,7 @@ kubectl() { "$release/flex-cluster" --name "$name" kubectl "$@"; }
 plan() {
     local cache=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/flex-provisioner} minutes=0
     compgen -G "$cache/kubernetes-*/kubernetes" >/dev/null || minutes=$((minutes + 5))
-    [[ -x $release/flex-provisioner && -x $release/flex-cluster ]] || minutes=$((minutes + 4))
+    [[ -x $release/flex-provisioner && -x $release/flex-cluster ]] || minutes=$((minutes + 5))
     ((minutes == 0)) || say "on 2 cores it takes about $minutes minutes to build what is missing, this one time"
 }
 

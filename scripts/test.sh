@@ -8,7 +8,7 @@ need_root "a test with a real Kubernetes"
 end() {
     local status=$?
     trap - EXIT
-    flex_cluster --name test down || status=1
+    if [[ -e /run/flex-cluster/test ]]; then flex_cluster --name test down || status=1; fi
     summary
     if ((status == 0)); then echo 'all tests passed'; else echo "make test FAILED (exit code $status)"; fi
     exit "$status"

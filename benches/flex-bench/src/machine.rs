@@ -114,15 +114,16 @@ impl Machine {
             system: after(&read("/etc/os-release"), "PRETTY_NAME", '='),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             load_before: read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
-            containerd: said(&["containerd", "--version"]),
-            etcd: said(&["etcd", "--version"]),
+            // `containerd github.com/containerd/containerd VERSION …` and `etcd Version: VERSION`.
+            containerd: said(&["containerd", "--version"]).split(' ').nth(2).unwrap_or("unknown").to_owned(),
+            etcd: said(&["etcd", "--version"]).split(' ').nth(2).unwrap_or("unknown").to_owned(),
         }
     }
 }
 
-/// The first line that a program prints.
+/// The first line that a program prints; nothing if it prints none, or does not run.
 pub fn said(command: &[&str]) -> String {
     let output = Command::new(command[0]).args(&command[1..]).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.lines().next().unwrap_or("unknown").trim().to_owned()
+    text.lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -22,7 +22,7 @@ pub fn write(results: &Results, out: &Path) -> Result<()> {
 }
 
 /// The value that so many percent are not above.
-fn percentile(values: &[f64], percent: usize) -> f64 {
+pub fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
@@ -33,9 +33,8 @@ fn percentile(values: &[f64], percent: usize) -> f64 {
 pub fn table(results: &Results) -> String {
     let mut text = String::from("| | measured | p50 | p90 | max |\n|---|---|---|---|---|\n");
     for case in &results.cases {
-        let of = |percent| percentile(&case.total, percent);
-        let (p50, p90, max) = (of(50), of(90), of(100));
-        let _ = writeln!(text, "| {} | {} | {p50:.0} ms | {p90:.0} ms | {max:.0} ms |", case.what, case.measured);
+        let Case { what, measured, p50, p90, max, .. } = case;
+        let _ = writeln!(text, "| {what} | {measured} | {p50:.0} ms | {p90:.0} ms | {max:.0} ms |");
     }
     text
 }
@@ -68,11 +67,14 @@ fn markdown(results: &Results) -> String {
     format!(
         "# One claim on an idle cluster\n\nWritten by `make bench`; `results.json` has every single value.\n\n{}\n\
          ## Where the time goes\n\n\
-         Medians, since the creation of the claim (Job, pod).\n\n{}\n\
+         Medians, since the creation of the claim (Job, pod). Between *pod scheduled* and *sandbox begun* the kubelet \
+         waits for the pod's volumes, at which it looks every 300 ms; the token of a ServiceAccount is such a volume, so \
+         nearly every pod pays for it. *Sandbox runs* and *container runs* are containerd's and runc's work. *Reported* \
+         comes so late because the kubelet looks at ended containers once a second; nothing of ours waits for it.\n\n{}\n\
          ## Machine and method\n\n\
          - {}, {} cores, {} GiB; {}, Linux {}; load {} before the run.\n\
          - Kubernetes {} as in `tests/cluster`, all components and their limits at their defaults, one node, etcd's \
-         data in memory; {}; {}.\n\
+         data in memory; containerd {}, etcd {}.\n\
          - flex-provisioner at commit {}, deployed by `deploy/kustomize`. {}.\n\
          - Each {runs} times, in turns, one at a time; the first of each does not count. After each all of it is \
          deleted, and nothing of it is left before the next begins.\n\

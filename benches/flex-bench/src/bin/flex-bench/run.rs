@@ -15,6 +15,8 @@ use kube::Client;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::report;
+
 const LIMIT: Duration = Duration::from_secs(60);
 /// After everything of the last measurement is gone: until what it caused in the background is done as well.
 const REST: Duration = Duration::from_millis(700);
@@ -43,6 +45,12 @@ pub struct Case {
     pub what: &'static str,
     /// From which step to which, in words.
     pub measured: &'static str,
+    /// The median of `total`.
+    pub p50: f64,
+    /// What nine of ten are not above.
+    pub p90: f64,
+    /// The slowest.
+    pub max: f64,
     /// What was measured, in milliseconds.
     pub total: Vec<f64>,
     /// All steps of each, in milliseconds since the creation.
@@ -102,10 +110,16 @@ pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize) ->
             }
         }
     }
-    let dirty = if machine::said(&["git", "status", "--porcelain"]) == "unknown" { "" } else { ", with changes" };
+    for case in &mut cases {
+        let [p50, p90, max] = [50, 90, 100].map(|percent| report::percentile(&case.total, percent));
+        (case.p50, case.p90, case.max) = (p50, p90, max);
+    }
+    // The results themselves are no change.
+    let changes = machine::said(&["git", "status", "--porcelain", "--", ".", ":!docs/bench"]);
+    let beside = if changes.is_empty() { "" } else { " with changes" };
     Ok(Results {
         date: Timestamp::now().to_string(),
-        commit: machine::said(&["git", "rev-parse", "--short=12", "HEAD"]) + dirty,
+        commit: machine::said(&["git", "rev-parse", "--short=12", "HEAD"]) + beside,
         machine,
         kubernetes: version["gitVersion"].as_str().unwrap_or("unknown").to_owned(),
         cases,
@@ -132,7 +146,16 @@ fn cases() -> Vec<Case> {
             "pod created → reported Succeeded",
         ),
     ]
-    .map(|(name, what, measured)| Case { name, what, measured, total: Vec::new(), runs: Vec::new() })
+    .map(|(name, what, measured)| Case {
+        name,
+        what,
+        measured,
+        p50: 0.0,
+        p90: 0.0,
+        max: 0.0,
+        total: Vec::new(),
+        runs: Vec::new(),
+    })
     .into()
 }
 
