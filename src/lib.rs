@@ -10,6 +10,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod controller;
+pub mod decision;
 pub mod metrics;
 pub mod object;
 pub mod run;

@@ -1,8 +1,10 @@
 //! Claims: what is kept of each ([`Claim`]), its stamp, the decision about it ([`decide`]) and the
 //! request to an image that follows from it ([`request`]).
 
+pub mod accept;
 pub mod decide;
 pub mod fit;
+pub mod pace;
 pub mod request;
 
 use std::collections::BTreeMap;

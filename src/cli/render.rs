@@ -11,7 +11,7 @@ use contract::request::Operation;
 
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::claim::Claim;
-use crate::claim::decide::acceptable;
+use crate::claim::accept::acceptable;
 use crate::claim::request::{Attempt, request};
 use crate::config::Placement;
 use crate::config::classes::{ClassObject, Config, Lookup, classes};

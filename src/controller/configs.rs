@@ -5,11 +5,11 @@ use std::time::Duration;
 use contract::names::reason;
 
 use super::{Context, Pass, now};
-use crate::claim::decide::Tell;
 use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
+use crate::decision::Tell;
 use crate::object::ObjectName;
 
 /// Revisions that nothing refers to are dropped at this pace.

@@ -74,8 +74,8 @@ impl Context {
         }
     }
 
-    fn tell(&self, about: About, tell: crate::claim::decide::Tell) {
-        let crate::claim::decide::Tell { warning, reason, message } = tell;
+    fn tell(&self, about: About, tell: crate::decision::Tell) {
+        let crate::decision::Tell { warning, reason, message } = tell;
         self.events.tell(about, warning, reason, message);
     }
 

@@ -20,7 +20,7 @@ use contract::request::Operation;
 
 use super::Volume;
 use crate::claim::LastFailure;
-use crate::claim::decide::{Tell, just_now, pause};
+use crate::claim::pace::{just_now, pause};
 use crate::config::Recipe;
 use crate::run::state::RunState;
 
@@ -81,25 +81,11 @@ pub enum Step {
     Remove,
 }
 
-/// A decision.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// What to do.
-    pub step: Step,
-    /// What to say on the volume.
-    pub tell: Option<Tell>,
-    /// When to decide again if nothing happens, in seconds since 1970.
-    pub wake_at: Option<i64>,
-}
-
-impl From<Step> for Decision {
-    fn from(step: Step) -> Self {
-        Decision { step, tell: None, wake_at: None }
-    }
-}
+/// A decision about a volume.
+pub type Decision = crate::decision::Decision<Step>;
 
 fn saying(step: Step, reason: &'static str, message: impl Into<String>) -> Decision {
-    Decision { step, tell: Some(Tell { warning: true, reason, message: message.into() }), wake_at: None }
+    Decision::from(step).saying(true, reason, message)
 }
 
 fn by_hand(why: &str) -> Decision {
@@ -163,7 +149,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         Err(why) => return by_hand(why),
     };
     if o.pods_alive {
-        return Decision { wake_at: Some(now + POD_ENDS), ..Step::Nothing.into() };
+        return Decision::from(Step::Nothing).until(now + POD_ENDS);
     }
     deleting(o, recipe, now)
 }
@@ -177,7 +163,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         RunState::Absent => {
             let due = last.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
             if now < due {
-                return Decision { wake_at: Some(due), ..Step::Nothing.into() };
+                return Decision::from(Step::Nothing).until(due);
             }
             Step::StartDelete { attempt }.into()
         }

@@ -1,16 +1,22 @@
-//! A test per row of the table; `decide_properties.rs` has what holds for all that can be observed.
+//! A test per row of the table; `properties.rs` has what holds for all that can be observed.
 
 use std::sync::Arc;
 
+use contract::exit::Failure;
+use contract::request::Operation;
+
 use super::*;
 use crate::claim::Stamp;
+use crate::claim::pace::pause;
+use crate::config::classes::BindingMode;
 use crate::config::record::Record;
+use crate::run::state::Cause;
 use crate::run::view::Marks;
 use crate::volume::Reference;
 
-#[path = "decide_stamped_tests.rs"]
+#[path = "stamped_tests.rs"]
 mod of_stamped;
-#[path = "decide_properties.rs"]
+#[path = "properties.rs"]
 mod properties;
 
 const NOW: i64 = 1_000_000;

@@ -1,0 +1,64 @@
+//! Whether a class can serve a claim at all.
+
+use contract::quantity::quantity;
+
+use super::Claim;
+use crate::config::Recipe;
+
+/// Whether the class can serve such a claim.
+///
+/// # Errors
+/// What keeps it from that, in words for the claim.
+pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
+    let size = claim.size.clone()?;
+    if let Some(min) = recipe.min_size.filter(|min| size < *min) {
+        return Err(format!(
+            "the claim asks for {}, class {} begins at {}; ask for more",
+            quantity(size).0,
+            recipe.class,
+            quantity(min).0
+        ));
+    }
+    if let Some(max) = recipe.max_size.filter(|max| size > *max) {
+        return Err(format!(
+            "the claim asks for {}, class {} ends at {}; ask for less",
+            quantity(size).0,
+            recipe.class,
+            quantity(max).0
+        ));
+    }
+    if let Some(mode) = claim.access_modes.iter().find(|mode| !recipe.access_modes.contains(mode)) {
+        return Err(format!(
+            "class {} has no access mode {mode}; it has {}",
+            recipe.class,
+            recipe.access_modes.join(", ")
+        ));
+    }
+    if !recipe.volume_modes.contains(&claim.volume_mode) {
+        return Err(format!(
+            "class {} has no volume mode {}; it has {}",
+            recipe.class,
+            claim.volume_mode,
+            recipe.volume_modes.join(", ")
+        ));
+    }
+    if claim.has_selector {
+        return Err(
+            "the claim selects volumes by labels (spec.selector), which no new volume can satisfy; remove the selector"
+                .into(),
+        );
+    }
+    if let Some(source) = &claim.data_source {
+        return Err(format!(
+            "the claim wants to be filled from {source}, which the image of class {} cannot do",
+            recipe.class
+        ));
+    }
+    if let Some(attributes) = &claim.attributes_class {
+        return Err(format!(
+            "the claim asks for the VolumeAttributesClass {attributes}, which class {} cannot give",
+            recipe.class
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! Claims that wait for a volume: their stamp, their attempts, and what follows from each.
+
+use std::time::Duration;
+
+use contract::exit::Failure;
+use contract::names::{self, reason};
+use contract::request::Operation;
+
+use super::{Decision, Observed, Serving, Step, adopted, is_vanishing, recipe, unnoted, vanishing};
+use crate::claim::LastFailure;
+use crate::claim::accept::acceptable;
+use crate::claim::pace::{SLOW, just_now, pause, seconds};
+use crate::config::classes::{BindingMode, Class};
+use crate::config::{Placement, Recipe};
+use crate::run::state::{Cause, RunState};
+use crate::run::view::Job;
+
+/// A pod whose image cannot be had is given up after this time; a new attempt asks anew.
+const STUCK_IMAGE: Duration = Duration::from_secs(30);
+/// A claim that waits for room is woken by the end of a run; this is for the case that another
+/// claim was woken that cannot use it.
+const ROOM: Duration = Duration::from_secs(10);
+
+/// Rows 17 to 34.
+pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
+    let claim = o.claim;
+    let Serving::Ours(class) = o.class else {
+        return match claim.is_held() {
+            true => Decision::wait(
+                reason::WAITING,
+                "the claim's class is not served by this provisioner any more; what was begun waits for it, or for the claim's deletion",
+            ),
+            false => Decision::nothing(),
+        };
+    };
+    if claim.volume_name.is_some() && !claim.is_held() {
+        return Decision::nothing();
+    }
+    match claim.own_stamp() {
+        Some(_) => stamped(o, class, now),
+        None => unstamped(o, class, now),
+    }
+}
+
+/// Rows 18 and 19.
+fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+    let claim = o.claim;
+    let recipe = match &class.recipe {
+        Ok(recipe) => recipe,
+        Err(why) => return Decision::wait(reason::WAITING, why.clone()),
+    };
+    if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
+        return Decision::nothing();
+    }
+    if let Err(why) = acceptable(claim, recipe) {
+        return Decision::wait(reason::PROVISIONING_FAILED, why);
+    }
+    if let Some(wait) = served_later(o, now) {
+        return wait;
+    }
+    let stamp = Decision::from(Step::Stamp { attempt: 1, nodes: nodes_from(o, recipe) });
+    match &claim.stamp {
+        Some(_) => stamp.saying(true, reason::STAMP_REPLACED, "the claim bore the stamp of another claim, as a copy or a restored backup does; it has been replaced"),
+        None if !class.has_object => stamp.saying(
+            false,
+            reason::CLASS_WITHOUT_OBJECT,
+            format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
+        ),
+        None => stamp,
+    }
+}
+
+/// No attempt can begin now: the recipe is not kept yet, or there is no room.
+fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    match (o.kept, o.room) {
+        // The revision's event comes.
+        (false, _) => Some(Decision::nothing()),
+        (true, false) => Some(Decision::nothing().until(now + seconds(ROOM))),
+        (true, true) => None,
+    }
+}
+
+/// Where an attempt that begins now may leave something; last, where it is to run.
+fn nodes_from(o: &Observed<'_>, recipe: &Recipe) -> Vec<String> {
+    let mut nodes = match o.claim.own_stamp() {
+        Some(_) => unnoted(o).unwrap_or_else(|| o.claim.nodes.clone()),
+        None => Vec::new(),
+    };
+    if let Some(node) = o.claim.selected_node.as_ref().filter(|_| recipe.placement == Placement::SelectedNode) {
+        nodes.retain(|noted| noted != node);
+        nodes.push(node.clone());
+    }
+    nodes
+}
+
+/// Rows 20 to 34.
+fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+    let claim = o.claim;
+    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
+        if is_vanishing(right.volume) {
+            return vanishing(right.volume);
+        }
+        return adopted(o, right.volume).unwrap_or_else(|| {
+            Decision::from(Step::Bind { volume: right.volume.name.clone() }).saying(
+                false,
+                reason::PROVISIONING_SUCCEEDED,
+                format!("bound to volume {}", right.volume.name),
+            )
+        });
+    }
+    let wrong = o.volumes.iter().find(|candidate| {
+        !candidate.misfits.is_empty() && candidate.volume.quarantine.as_deref() != Some(&candidate.misfits.join("; "))
+    });
+    if let Some(wrong) = wrong {
+        let why = wrong.misfits.join("; ");
+        let told = format!("volume {} does not fit the claim and is not bound: {why}", wrong.volume.name);
+        return Decision::from(Step::Quarantine { volume: wrong.volume.name.clone(), why }).saying(
+            true,
+            reason::VOLUME_REFUSED,
+            told,
+        );
+    }
+    let last = claim.last_failure.as_ref();
+    if let Some(failure) = last.filter(|f| f.operation == Operation::Provision && f.attempt == attempt) {
+        return failed(o, class, failure, now);
+    }
+    if let Some(wrong) = o.volumes.iter().find(|candidate| !candidate.misfits.is_empty()) {
+        let why = format!("volume {} does not fit: {}", wrong.volume.name, wrong.misfits.join("; "));
+        return record(o, class, Cause::new("VolumeRefused", why), Failure::Never, now);
+    }
+    if !claim.is_held() {
+        return stopping(o).unwrap_or_else(|| anew(o, class, now));
+    }
+    match &o.run {
+        RunState::Absent if o.stamped_recipe.is_none() => record(
+            o,
+            class,
+            Cause::new("ConfigLost", "the provisioner config of the attempt is not known any more"),
+            Failure::Retry,
+            now,
+        ),
+        RunState::Absent => absent(o, class, now),
+        RunState::Running => Decision::nothing(),
+        RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
+        RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
+        RunState::Succeeded => {
+            let cause = Cause::new(
+                "NoVolume",
+                format!(
+                    "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`)",
+                    names::pv_name(&claim.uid)
+                ),
+            );
+            record(o, class, cause, Failure::Retry, now)
+        }
+        RunState::Failed { cause, kind, at, .. } => record(o, class, cause.clone(), *kind, just_now(*at, now)),
+    }
+}
+
+/// Rows 29 and 30.
+fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+    if !o.fresh {
+        return Step::Refresh.into();
+    }
+    // Of an attempt before, as it may be after somebody changed the stamp.
+    if let Some(wait) = stopping(o) {
+        return wait;
+    }
+    if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
+        return Decision::nothing();
+    }
+    // The stamp stands where users can write: one of theirs does not get them past the limits.
+    if let Some(Err(why)) = o.stamped_recipe.map(|recipe| acceptable(o.claim, recipe)) {
+        return Decision::wait(reason::PROVISIONING_FAILED, why);
+    }
+    if is_unnoted(o) { anew(o, class, now) } else { Step::StartRun.into() }
+}
+
+/// The attempt after the stamped one.
+fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    match &class.recipe {
+        Ok(recipe) => next(o, recipe, attempt, now),
+        Err(why) => Decision::wait(reason::WAITING, why.clone()),
+    }
+}
+
+/// The selected node is not the one that the stamp was written for.
+fn is_unnoted(o: &Observed<'_>) -> bool {
+    let on_nodes = recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
+    on_nodes && o.claim.selected_node.as_ref().is_some_and(|node| !o.claim.nodes.contains(node))
+}
+
+/// Row 31.
+fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
+    let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
+    let give_up = since.saturating_add(seconds(STUCK_IMAGE));
+    let changed = is_newer(o, class);
+    if changed || (image && now >= give_up) {
+        return record(o, class, cause.clone(), Failure::Retry, now);
+    }
+    let told = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
+    if image { told.until(give_up) } else { told }
+}
+
+/// The class has a recipe, and it is not the one of the attempt.
+fn is_newer(o: &Observed<'_>, class: &Class) -> bool {
+    let current = class.recipe.as_ref().ok().map(|recipe| recipe.version());
+    o.kept && current.is_some() && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
+}
+
+/// The Job of an attempt could not be created: the attempt has failed.
+pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
+    record(o, class, cause, kind, now)
+}
+
+/// Rows 23 and 30 to 33: remember a failed attempt, and say what comes next.
+fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
+    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    let failure = LastFailure {
+        operation: Operation::Provision,
+        attempt,
+        at,
+        kind,
+        reason: cause.reason,
+        message: cause.message,
+        without_account: false,
+    };
+    let next = match (kind, recipe(o)) {
+        (Failure::Never, _) => format!(
+            "it will not work by trying again, so the next try is when the provisioner config or the class changes, or in {} min",
+            SLOW.as_secs() / 60
+        ),
+        (Failure::NoRoom, _) if class.binding == BindingMode::WaitForFirstConsumer => {
+            "the scheduler is asked for another node".to_owned()
+        }
+        (_, Some(recipe)) => format!("next try in {} s", pause(recipe, attempt)),
+        (_, None) => "next try when the class has a provisioner config".to_owned(),
+    };
+    let told = format!("attempt {attempt} failed: {}; {next}", failure.message);
+    let nodes = unnoted(o).unwrap_or_else(|| o.claim.nodes.clone());
+    Decision::from(Step::RecordFailure { failure, nodes }).saying(true, reason::PROVISIONING_FAILED, told)
+}
+
+/// Rows 24 to 27.
+fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
+    let claim = o.claim;
+    if let Some(wait) = stopping(o) {
+        return wait;
+    }
+    let recipe = match &class.recipe {
+        Ok(recipe) => recipe,
+        Err(why) => return Decision::wait(reason::WAITING, why.clone()),
+    };
+    let delayed = class.binding == BindingMode::WaitForFirstConsumer;
+    if delayed && failure.kind == Failure::NoRoom {
+        return match &claim.selected_node {
+            Some(node) => Decision::from(Step::Reschedule).saying(
+                false,
+                reason::RESCHEDULING,
+                format!("no room on node {node}: {}; the scheduler is asked for another node", failure.message),
+            ),
+            // The scheduler was asked. Whichever node it selects, be it the same, gets an attempt.
+            None => {
+                let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
+                Step::RecordFailure { failure, nodes: claim.nodes.clone() }.into()
+            }
+        };
+    }
+    if delayed && claim.selected_node.is_none() {
+        return Decision::nothing();
+    }
+    let wait = match failure.kind {
+        _ if is_newer(o, class) => 0,
+        Failure::Never => seconds(SLOW),
+        Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
+    };
+    let due = failure.at.saturating_add(wait);
+    if wait > 0 && now < due {
+        return Decision::nothing().until(due);
+    }
+    next(o, recipe, failure.attempt, now)
+}
+
+/// What must end before another attempt may begin, if anything.
+fn stopping(o: &Observed<'_>) -> Option<Decision> {
+    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    let ends =
+        |job: &Job| job.marks.attempt == attempt && matches!(o.run, RunState::Failed { .. } | RunState::Succeeded);
+    let running = || o.jobs.iter().filter(|job| !job.over);
+    if let Some(job) = running().find(|job| !job.deleting && !ends(job)) {
+        return Some(Step::RemoveJob { job: job.name.clone() }.into());
+    }
+    let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
+    (o.pods_alive || goes_on || running().next().is_some()).then(Decision::nothing)
+}
+
+fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
+    if let Err(why) = acceptable(o.claim, recipe) {
+        return Decision::wait(reason::PROVISIONING_FAILED, why);
+    }
+    served_later(o, now)
+        .unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes: nodes_from(o, recipe) }.into())
+}

@@ -1,0 +1,108 @@
+//! Claims that go, or that found another volume: what was begun for them is taken back.
+
+use contract::names::{self, reason};
+use contract::request::Operation;
+
+use super::{Decision, Observed, Step, adopted, is_taken, is_vanishing, recipe, taken, unknown, unnoted, vanishing};
+use crate::claim::LastFailure;
+use crate::claim::pace::{just_now, pause};
+use crate::config::Recipe;
+use crate::run::state::RunState;
+
+/// Rows 7 to 16: what was begun for a claim that goes, or that found another volume, is taken back.
+pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
+    let claim = o.claim;
+    if claim.abandoned {
+        return Decision::from(Step::Release).saying(
+            true,
+            reason::VOLUME_FAILED_DELETE,
+            "let go by annotation; what an attempt left behind was not deleted",
+        );
+    }
+    if let Some(nodes) = unnoted(o) {
+        return Step::NoteNodes { nodes }.into();
+    }
+    if let Some(wait) = process(o) {
+        return wait;
+    }
+    let volumes = || o.volumes.iter().map(|candidate| candidate.volume);
+    if let Some(volume) = volumes().find(|volume| is_taken(o, volume)) {
+        return taken(volume);
+    }
+    // A volume under any other name is no volume of the claim: its delete run would not be told
+    // apart from that of the right one.
+    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.uid)) {
+        if volume.claim_uuid.as_ref().is_some_and(|uuid| *uuid != claim.uid) {
+            return Decision::wait(
+                reason::VOLUME_FAILED_DELETE,
+                format!(
+                    "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then what an attempt left behind is deleted",
+                    volume.name,
+                    names::CLAIM_UUID
+                ),
+            );
+        }
+        if is_vanishing(volume) {
+            return vanishing(volume);
+        }
+        return adopted(o, volume).unwrap_or_else(|| Step::Release.into());
+    }
+    if !o.no_volume {
+        return Step::ConfirmNoVolume.into();
+    }
+    match recipe(o) {
+        Some(recipe) => deleting(o, recipe, now),
+        None => unknown(),
+    }
+}
+
+/// Rows 9 and 10: no process of a provision run may be left before its traces are removed.
+pub(super) fn process(o: &Observed<'_>) -> Option<Decision> {
+    if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
+        return Some(Step::RemoveJob { job: job.name.clone() }.into());
+    }
+    // A Job that was just created may not be seen yet.
+    let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
+    (o.pods_alive || goes_on || !o.jobs.is_empty()).then(Decision::nothing)
+}
+
+/// Row 16.
+pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
+    let claim = o.claim;
+    let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
+    let node = claim.nodes.first().cloned().unwrap_or_default();
+    match &o.delete_run {
+        RunState::Absent => {
+            let due = last.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
+            if now < due {
+                return Decision::nothing().until(due);
+            }
+            Step::StartDelete { attempt, node }.into()
+        }
+        RunState::Running => Decision::nothing(),
+        RunState::Stuck { cause, .. } => Decision::wait(
+            reason::VOLUME_FAILED_DELETE,
+            format!("deleting what an attempt left behind: {}", cause.message),
+        ),
+        RunState::Succeeded => match o.delete_job.filter(|job| !job.deleting) {
+            Some(_) => Step::SettleNode { nodes: claim.nodes.iter().skip(1).cloned().collect() }.into(),
+            None => Decision::nothing(),
+        },
+        RunState::Failed { cause, at, settled, .. } => {
+            if !settled {
+                return Decision::nothing();
+            }
+            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
+            let next = pause(recipe, attempt);
+            Decision::from(Step::RecordFailure { failure, nodes: claim.nodes.clone() }).saying(
+                true,
+                reason::VOLUME_FAILED_DELETE,
+                format!(
+                    "deleting what an attempt left behind failed (attempt {attempt}): {}; next try in {next} s",
+                    cause.message
+                ),
+            )
+        }
+    }
+}

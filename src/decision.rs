@@ -1,0 +1,43 @@
+//! The form of a decision: a step, what is said with it, and when to decide again.
+
+/// Something to say on an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tell {
+    /// It is a warning.
+    pub warning: bool,
+    /// The event's reason.
+    pub reason: &'static str,
+    /// The event's message.
+    pub message: String,
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision<Step> {
+    /// What to do.
+    pub step: Step,
+    /// What to say.
+    pub tell: Option<Tell>,
+    /// When to decide again if nothing happens, in seconds since 1970.
+    pub wake_at: Option<i64>,
+}
+
+impl<Step> From<Step> for Decision<Step> {
+    fn from(step: Step) -> Self {
+        Decision { step, tell: None, wake_at: None }
+    }
+}
+
+impl<Step> Decision<Step> {
+    /// The same, with something to say.
+    pub fn saying(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        self.tell = Some(Tell { warning, reason, message: message.into() });
+        self
+    }
+
+    /// The same, to be decided again at this time.
+    pub fn until(mut self, at: i64) -> Self {
+        self.wake_at = Some(at);
+        self
+    }
+}
