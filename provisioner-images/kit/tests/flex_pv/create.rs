@@ -31,7 +31,9 @@ fn one_request_creates_the_volume() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(api.asked(), [POST], "one POST, no discovery");
     assert_eq!(api.posted()["spec"]["nfs"], json!({"server": "nas", "path": "/a"}));
-    assert_eq!(api.posted()["spec"]["claimRef"]["name"], "data");
+    let reserved = &api.posted()["spec"]["claimRef"];
+    assert_eq!(reserved["name"], "c0ffee00-0000-4000-8000-000000000001", "a placeholder, not the claim");
+    assert_eq!(reserved["uid"], json!(null), "or the PV controller would bind it unchecked");
 }
 
 #[test]
