@@ -52,7 +52,10 @@ async fn a_control_plane_answers_and_leaves_nothing() {
 
     cluster.stop().await.unwrap();
     assert!(!dir.exists());
-    assert_eq!(processes_with(dir.to_str().unwrap()), Vec::<String>::new());
+    // What clears up behind it may take a moment longer.
+    within(Duration::from_secs(20), "no process is left", || {
+        processes_with(dir.to_str().unwrap()).is_empty().then_some(())
+    });
 }
 
 #[tokio::test]
@@ -123,7 +126,7 @@ fn a_killed_test_leaves_nothing() {
     assert!(!processes_with(&dir).is_empty());
     copy.kill().unwrap();
     copy.wait().unwrap();
-    within(Duration::from_secs(5), "nothing is left", || {
+    within(Duration::from_secs(20), "nothing is left", || {
         (processes_with(&dir).is_empty() && !Path::new(&dir).exists()).then_some(())
     });
 }
