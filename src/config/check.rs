@@ -194,10 +194,6 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     {
         r.fail("min-size", "is larger than max-size; no claim could be served");
     }
-    if recipe.run_as_user.is_none() && recipe.pod_template.as_ref().is_some_and(uses_host) {
-        // Allowed: a sidecar may be the one that needs it. The pod's own error names the key.
-        tracing::debug!(config = %recipe.config, "the pod template mounts node directories without run-as-user");
-    }
     refuse_unbuilt(r);
     let parameters = parameters(r);
     match reader.problems {
@@ -207,11 +203,6 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
             Err(problems)
         }
     }
-}
-
-fn uses_host(template: &k8s_openapi::api::core::v1::PodTemplateSpec) -> bool {
-    let volumes = template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.into_iter().any(|volume| volume.host_path.is_some())
 }
 
 /// What is part of the contract but not built yet is refused by name: a class must never promise
