@@ -54,12 +54,24 @@ async fn a_released_volume_is_deleted_with_what_was_recorded() {
 
 #[tokio::test]
 async fn a_volume_outlives_its_config_s_namespace() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.with_shipped_rights();
+    ring.run().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
     let (_, volume) = ring.provision("a").await;
     let id = uid(&ring.get_claim("a").await);
-    Api::<Namespace>::all(ring.client.clone()).delete(ADMIN, &DeleteParams::default()).await.unwrap();
+    // With the namespace goes the Role in it, and what is asked there is forbidden.
+    let namespaces = Api::<Namespace>::all(ring.client.clone());
+    namespaces.delete(ADMIN, &DeleteParams::default()).await.unwrap();
+    until("the namespace is gone", || async {
+        match namespaces.get_opt(ADMIN).await.unwrap() {
+            None => Ok(()),
+            Some(namespace) => seen(namespace.status),
+        }
+    })
+    .await;
+    ring.restart().await;
     ring.delete_claim("a").await;
     let job = ring.job(OWN, "delete", &id, 1).await;
     assert_eq!(job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().service_account_name, None);

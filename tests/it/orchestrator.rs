@@ -38,6 +38,7 @@ pub struct Ring {
     cluster: Cluster,
     dir: tempfile::TempDir,
     flags: Vec<String>,
+    kubeconfig: PathBuf,
     process: Option<Child>,
     starts: usize,
 }
@@ -66,6 +67,7 @@ impl Ring {
             client,
             user: USER.into(),
             admin: ADMIN.into(),
+            kubeconfig: cluster.kubeconfig(),
             cluster,
             dir: tempfile::tempdir().unwrap(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
@@ -84,6 +86,7 @@ impl Ring {
             client: cluster.client().await.expect("the API server answers"),
             user: user.into(),
             admin: OWN.into(),
+            kubeconfig: cluster.kubeconfig(),
             cluster,
             dir: tempfile::tempdir().unwrap(),
             flags: Vec::new(),
@@ -92,6 +95,22 @@ impl Ring {
         };
         ring.namespace(user, &[]).await;
         ring
+    }
+
+    /// From its next start on the orchestrator acts as its ServiceAccount, with the rights of `deploy/`.
+    pub fn with_shipped_rights(&mut self) {
+        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/rbac.yaml");
+        for namespace in [OWN, ADMIN] {
+            let applied = self.cluster.kubectl().args(["-n", namespace, "apply", "-f", rbac]).output().unwrap();
+            assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        }
+        let own = std::fs::read_to_string(self.cluster.kubeconfig()).unwrap();
+        let mut config: Value = serde_saphyr::from_str(&own).unwrap();
+        for user in config["users"].as_array_mut().unwrap() {
+            user["user"]["as"] = json!(format!("system:serviceaccount:{OWN}:flex-provisioner"));
+        }
+        self.kubeconfig = self.dir.path().join("kubeconfig");
+        std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
     }
 
     /// The cluster.
@@ -123,7 +142,7 @@ impl Ring {
             ])
             .args(["--log", "flex_provisioner=debug,info"])
             .args(&self.flags)
-            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .env("KUBECONFIG", &self.kubeconfig)
             .stderr(Stdio::from(log))
             .kill_on_drop(true)
             .spawn()
