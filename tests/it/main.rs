@@ -2,10 +2,11 @@
 //!
 //! - [`orchestrator`], [`kubelet`]: the second ring. A real etcd and API server with the controller
 //!   manager, the orchestrator's real binary, and no nodes: the test plays kubelet and image.
-//! - [`whole`]: the third ring. The whole cluster with pods, the orchestrator deployed in it.
+//! - [`deployed`], [`whole`]: the third ring. The whole cluster with pods, the orchestrator deployed in it.
 //!
 //! What a test expects it waits for, with a wide guard; times are printed, not asserted.
 
+mod deployed;
 mod kubelet;
 mod orchestrator;
 mod wait;

@@ -25,4 +25,4 @@ mod whole;
 pub use cluster::Cluster;
 pub use component::{ClientLimits, Component};
 pub use control_plane::ControlPlane;
-pub use whole::{Health, Whole, down, health};
+pub use whole::{Health, Whole, down, health, tests_name};

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use cluster::{ClientLimits, Cluster, Health, down, health};
+use cluster::{ClientLimits, Cluster, Health, down, health, tests_name};
 
 /// The real Kubernetes on this machine, for demo and tests.
 #[derive(Parser)]
@@ -17,6 +17,9 @@ struct Arguments {
     /// Which cluster, if there is more than one.
     #[arg(long, global = true, default_value = "demo")]
     name: String,
+    /// The cluster that the tests of this checkout share.
+    #[arg(long, global = true, conflicts_with = "name")]
+    tests: bool,
 }
 
 #[derive(Subcommand)]
@@ -62,7 +65,8 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn act(Arguments { action, name }: Arguments) -> Result<ExitCode> {
+async fn act(Arguments { action, name, tests }: Arguments) -> Result<ExitCode> {
+    let name = if tests { tests_name() } else { name };
     match action {
         Action::Up { nodes_less, raised_limits, dir } => up(&name, nodes_less, raised_limits, dir).await?,
         Action::Down => {

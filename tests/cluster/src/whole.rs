@@ -1,6 +1,7 @@
 //! Whole clusters by name: up, down, and how they are.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -206,6 +207,17 @@ pub async fn down(name: &str) -> Result<bool> {
     let name = name.to_owned();
     spawn_blocking(move || teardown::take_down(&name, false)).await??;
     Ok(there)
+}
+
+/// The name of the cluster that the tests of a checkout share: what the variable `FLEX_TEST_CLUSTER` says, else one
+/// that follows from where the checkout is, so that the tests of two checkouts do not disturb each other.
+pub fn tests_name() -> String {
+    if let Some(name) = std::env::var("FLEX_TEST_CLUSTER").ok().filter(|name| !name.is_empty()) {
+        return name;
+    }
+    let mut hasher = DefaultHasher::new();
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).hash(&mut hasher);
+    format!("test-{:06x}", hasher.finish() & 0xff_ffff)
 }
 
 /// Where sockets and the state file of a whole cluster are.

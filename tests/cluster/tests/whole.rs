@@ -11,7 +11,11 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-const NAME: &str = "cluster-test";
+/// A cluster of this test's own, apart from those of other checkouts.
+fn own_name() -> String {
+    format!("{}-own", cluster::tests_name())
+}
+
 const IMAGE: &str = "localhost/flex-provisioner/cluster-test:1";
 
 const OBJECTS: &str = r#"
@@ -50,16 +54,17 @@ spec:
 
 #[tokio::test]
 async fn pods_run_and_nothing_is_left() {
+    let name = &own_name();
     let started = Instant::now();
     let lap = |what: &str| println!("{:>6} ms {what}", started.elapsed().as_millis());
-    cluster::down(NAME).await.unwrap();
-    let cluster = Cluster::shared(NAME).await.unwrap();
+    cluster::down(name).await.unwrap();
+    let cluster = Cluster::shared(name).await.unwrap();
     lap("the cluster is up");
     let dir = tempfile::tempdir().unwrap();
     cluster.import_image(&image(dir.path())).await.unwrap();
     lap("the image is there");
-    let attached = Cluster::attach(NAME).await.unwrap();
-    assert_eq!(attached.node_name().unwrap(), "cluster-test-node");
+    let attached = Cluster::attach(name).await.unwrap();
+    assert_eq!(attached.node_name().unwrap(), format!("{name}-node"));
 
     kubectl(&cluster, &["apply", "-f", "-"], &OBJECTS.replace("IMAGE", IMAGE));
     kubectl(&cluster, &["wait", "--for=condition=complete", "job/job", "--timeout=60s"], "");
@@ -94,16 +99,16 @@ async fn pods_run_and_nothing_is_left() {
     cluster.restart(Component::Scheduler).await.unwrap();
     lap("proxy and scheduler are back");
 
-    assert!(cluster::down(NAME).await.unwrap());
+    assert!(cluster::down(name).await.unwrap());
     lap("the cluster is down");
-    assert!(matches!(cluster::health(NAME).await, Health::Down));
+    assert!(matches!(cluster::health(name).await, Health::Down));
     for place in ["/run/flex-cluster", "/var/lib/flex-cluster", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
-        assert!(!left_in(place), "something is left in {place}");
+        assert!(!left_in(place, name), "something is left in {place}");
     }
     for result in fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
-        assert!(!fs::read_to_string(result.path()).unwrap().contains(NAME), "{result:?} is left");
+        assert!(!fs::read_to_string(result.path()).unwrap().contains(name), "{result:?} is left");
     }
-    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(NAME));
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(name));
 }
 
 /// What the pod `api` runs, from a copy of this binary: it is static and needs nothing of its surroundings.
@@ -150,7 +155,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn left_in(place: &str) -> bool {
+fn left_in(place: &str, cluster: &str) -> bool {
     let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.into_iter().any(|name| name.to_string_lossy().contains(NAME))
+    names.into_iter().any(|name| name.to_string_lossy().contains(cluster))
 }

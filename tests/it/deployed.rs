@@ -1,0 +1,176 @@
+//! The whole cluster that the tests of this checkout share, with the orchestrator deployed in it as the README
+//! installs it, and what tests do there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cluster::Cluster;
+use contract::names;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::orchestrator::{OWN, Ring, uid};
+use crate::wait::{seen, until};
+
+/// The image that all of these tests run.
+pub const IMAGE: &str = "localhost/flex-provisioner/hostpath:0.1.0";
+/// Where the classes of `configmaps/` keep their volumes on the node.
+pub const HOSTPATH: &str = "/var/lib/flex-hostpath";
+/// The same of the class in the pure form.
+pub const SCRATCH: &str = "/var/lib/flex-scratch";
+
+/// Where the class of one test keeps its volumes on the node.
+pub fn directory(class: &str) -> String {
+    format!("/var/lib/flex-test/{}/{class}", cluster::tests_name())
+}
+
+static DEPLOYED: OnceCell<()> = OnceCell::const_new();
+
+/// The root of this checkout.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// The shared cluster, with the orchestrator deployed and ready, and a namespace for one test.
+pub async fn users(namespace: &str) -> Ring {
+    let cluster = Cluster::shared(&cluster::tests_name()).await.expect("the whole cluster starts");
+    DEPLOYED.get_or_init(|| deploy(&cluster)).await;
+    Ring::on_whole(cluster, namespace).await
+}
+
+async fn deploy(cluster: &Cluster) {
+    for image in ["flex-provisioner", "hostpath", "nfs"] {
+        let archive = root().join(format!("build/images/{image}.tar"));
+        assert!(archive.exists(), "{} is missing: run `make images`", archive.display());
+        cluster.import_image(&archive).await.expect("the image is imported");
+    }
+    kubectl(cluster, &["apply", "-k", "deploy/kustomize"]);
+    // A cluster that is left from before runs the image from before.
+    kubectl(cluster, &["-n", OWN, "rollout", "restart", "deployment/flex-provisioner"]);
+    kubectl(cluster, &["-n", OWN, "rollout", "status", "deployment/flex-provisioner", "--timeout=120s"]);
+    kubectl(cluster, &["apply", "-f", "configmaps/hostpath.yaml", "-f", "configmaps/hostpath-pure.yaml"]);
+    kubectl(cluster, &["apply", "-f", "examples/hostpath/storageclass.yaml"]);
+}
+
+/// Runs kubectl in the root of this checkout; it must succeed.
+pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
+    let output = cluster.kubectl().current_dir(root()).args(arguments).output().expect("kubectl runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "kubectl {arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// What stands in a directory of the node; nothing if there is none.
+pub fn volumes_in(directory: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// A class on the node's directory for one test, in the pure form.
+pub async fn local_class(ring: &Ring, class: &str, more: &[(&str, &str)]) {
+    let map = fs::read_to_string(root().join("configmaps/hostpath-pure.yaml")).unwrap();
+    let map: ConfigMap = serde_saphyr::from_str(&map.replace(SCRATCH, &directory(class))).unwrap();
+    let mut data: Vec<(&str, &str)> =
+        map.data.as_ref().unwrap().iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    data.extend(more);
+    ring.config(class, class, &data).await;
+}
+
+/// A class whose image is a shell that runs a script.
+pub async fn script_class(ring: &Ring, class: &str, script: &str, more: &[(&str, &str)]) {
+    let args = json!(["-c", script]).to_string();
+    let mut data =
+        vec![("image", IMAGE), ("image-pull-policy", "IfNotPresent"), ("command", "[sh]"), ("args", args.as_str())];
+    data.extend(more);
+    ring.config(class, class, &data).await;
+}
+
+/// A pod of a user that has a claim at `/data` and runs a script.
+pub async fn pod(ring: &Ring, name: &str, claim: &str, script: &str) {
+    let pod = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": IMAGE, "command": ["sh", "-c", script],
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
+        },
+    });
+    ring.api::<Pod>(&ring.user).create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+/// Waits until a pod has ended well, and returns its log.
+pub async fn log_of(ring: &Ring, name: &str) -> String {
+    let pods = ring.api::<Pod>(&ring.user);
+    until(format!("pod {name} ends well"), || async {
+        let status = pods.get(name).await.map_err(|error| error.to_string())?.status;
+        match status.as_ref().and_then(|status| status.phase.as_deref()) {
+            Some("Succeeded") => Ok(()),
+            _ => seen(status),
+        }
+    })
+    .await;
+    pods.logs(name, &LogParams::default()).await.unwrap()
+}
+
+/// Deletes everything of the test, and waits until all volumes of its claims are gone.
+pub async fn clean(ring: &Ring) {
+    ring.api::<Pod>(&ring.user)
+        .delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default())
+        .await
+        .unwrap();
+    let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    for claim in claims {
+        ring.claim_gone(claim.metadata.name.as_deref().unwrap()).await;
+        ring.volume_gone(&names::pv_name(&uid(&claim))).await;
+    }
+    let mine = ring.user.clone();
+    until("no Job of the test is left", || async {
+        let jobs = ring.api::<Job>(OWN).list(&ListParams::default()).await.unwrap().items;
+        let ours = |job: &&Job| {
+            job.metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|a| a.get(names::JOB_CLAIM).is_some_and(|c| c.starts_with(&format!("{mine}/"))))
+        };
+        match jobs.iter().find(ours) {
+            None => Ok(()),
+            Some(job) => seen(&job.metadata.name),
+        }
+    })
+    .await;
+}
+
+/// Deletes a claim whose image cannot delete: its class is mended first.
+pub async fn drop_claim(ring: &Ring, claim: &str) {
+    let class = ring.get_claim(claim).await.spec.unwrap().storage_class_name.unwrap();
+    let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.claims().patch(claim, &Default::default(), &kube::api::Patch::Merge(let_go)).await.unwrap();
+    ring.delete_claim(claim).await;
+    ring.claim_gone(claim).await;
+    ring.api::<ConfigMap>(OWN).delete(&class, &DeleteParams::default()).await.unwrap();
+}
+
+/// The process of the orchestrator in this cluster, seen from the machine.
+pub fn orchestrator_pid() -> Option<i32> {
+    let own = format!("/flex-cluster-{}/", cluster::tests_name());
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let command = fs::read(entry.path().join("cmdline")).ok()?;
+        let group = fs::read_to_string(entry.path().join("cgroup")).ok()?;
+        (command.starts_with(b"/flex-provisioner\0run") && group.contains(&own)).then_some(pid)
+    })
+}
+
+/// Kills a process, as a crash does.
+pub fn kill(pid: i32) {
+    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}
