@@ -1,6 +1,6 @@
 //! `render`: the Job that a claim would get, without a cluster.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,7 +64,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         config_namespaces: configs.iter().map(|config| config.name.namespace.clone()).collect(),
     };
     let identity = names.identity(&namespaces);
-    let table = classes(&identity, &configs, &objects, &HashMap::new());
+    let table = classes(&identity, &configs, &objects, &BTreeMap::new());
     let mut out = std::io::stdout().lock();
     for mut claim in claims {
         if claim.uid.is_empty() {

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use super::{Names, Namespaces};
+use crate::clock::Clock;
 use crate::cluster::events::Events;
 use crate::cluster::lease::Candidate;
 use crate::cluster::watch::Shared;
@@ -70,13 +71,14 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
         let (client, address) = client::connect().await?;
-        let shared = Shared::new(identity.clone());
+        let clock = Clock::default();
+        let shared = Shared::new(identity.clone(), clock.clone());
         shared.queue.pause(true);
         let metrics = Metrics::default();
-        let (events, told) = Events::start(client.clone(), identity.provisioner.clone());
+        let (events, told) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let writes = Writes::new(client.clone(), identity.clone(), binding);
         let kube_api = kube_api.unwrap_or(address);
-        let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api);
+        let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api, clock);
         crate::admin::serve(admin_address, context.clone()).await?;
         watches::start(&client, &identity, &shared);
         controller::start(&context);

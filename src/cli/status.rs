@@ -1,6 +1,6 @@
 //! `status`: the classes, and the claims under way.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -60,7 +60,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
             .collect();
         let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
         let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
-        let revisions: HashMap<_, _> =
+        let revisions: BTreeMap<_, _> =
             kept.list(&ours).await?.items.into_iter().filter_map(crate::cluster::watch::revision).collect();
         let table = classes(&identity, &configs, &objects, &revisions);
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
@@ -68,7 +68,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();
         anyhow::Ok((table, claims, volumes))
     })?;
-    let now = crate::controller::now();
+    let now = crate::clock::Clock::default().now();
     let rows: Vec<Row> = claims.iter().filter_map(|object| row(&table, object, now)).collect();
     match output {
         Output::Json => println!("{}", to_json(&table, &rows, &volumes)),
@@ -164,7 +164,7 @@ fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume]) -> serde_json::Val
                 "config": class.recipe.as_ref().ok().map(|recipe| recipe.version()),
                 "lastGood": class.last_good,
                 "error": class.recipe.as_ref().err(),
-                "claims": states(rows, &class.name).into_iter().collect::<HashMap<_, _>>(),
+                "claims": states(rows, &class.name).into_iter().collect::<BTreeMap<_, _>>(),
             })
         })
         .collect();

@@ -1,6 +1,6 @@
 //! `validate`: the check of `run`, on files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -83,7 +83,7 @@ pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         config_namespaces: configs.iter().map(|(config, ..)| config.name.namespace.clone()).collect(),
     };
     let identity = names.identity(&namespaces);
-    let table = classes(&identity, configs.iter().map(|(config, ..)| config), &objects, &HashMap::new());
+    let table = classes(&identity, configs.iter().map(|(config, ..)| config), &objects, &BTreeMap::new());
     let places: BTreeMap<&ObjectName, (&String, &Lines)> =
         configs.iter().map(|(config, file, lines)| (&config.name, (file, lines))).collect();
     for (name, verdict) in &table.verdicts {

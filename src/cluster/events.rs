@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -11,6 +11,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::clock::Clock;
 use crate::object::{ObjectName, hash};
 
 /// The same text on the same object is not repeated within this time.
@@ -43,22 +44,24 @@ struct Note {
 #[derive(Debug)]
 pub struct Events {
     sender: mpsc::UnboundedSender<Option<Note>>,
-    told: Mutex<HashMap<String, (Instant, i32)>>,
+    told: Mutex<HashMap<String, (Duration, i32)>>,
+    clock: Clock,
 }
 
 impl Events {
     /// Starts the writer. After [`Events::close`], await the handle to see all that was told
     /// written.
-    pub fn start(client: Client, component: String) -> (Self, tokio::task::JoinHandle<()>) {
+    pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, mut notes) = mpsc::unbounded_channel::<Option<Note>>();
+        let time = clock.clone();
         let writer = tokio::spawn(async move {
             while let Some(Some(note)) = notes.recv().await {
-                if let Err(error) = write(&client, &component, &note).await {
+                if let Err(error) = write(&client, &component, &note, time.wall()).await {
                     tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, %error, "an event was not written");
                 }
             }
         });
-        (Events { sender, told: Mutex::default() }, writer)
+        (Events { sender, told: Mutex::default(), clock }, writer)
     }
 
     /// Tells something about an object.
@@ -82,13 +85,13 @@ impl Events {
     fn count(&self, key: &str) -> Option<i32> {
         let mut told = self.told.lock().expect("no code panics while it holds what was told");
         if told.len() > 20_000 {
-            told.retain(|_, (at, _)| at.elapsed() < QUIET);
+            told.retain(|_, (at, _)| self.clock.since(*at) < QUIET);
         }
         let (at, count) = told.get(key).map_or((None, 0), |(at, count)| (Some(*at), *count));
-        if at.is_some_and(|at| at.elapsed() < QUIET) {
+        if at.is_some_and(|at| self.clock.since(at) < QUIET) {
             return None;
         }
-        told.insert(key.to_owned(), (Instant::now(), count + 1));
+        told.insert(key.to_owned(), (self.clock.passed(), count + 1));
         Some(count + 1)
     }
 
@@ -98,10 +101,10 @@ impl Events {
     }
 }
 
-async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube::Error> {
+async fn write(client: &Client, component: &str, note: &Note, now: jiff::Timestamp) -> Result<(), kube::Error> {
     let Note { key, count, about: About { kind, name, uid }, .. } = note;
     let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
-    let now = Time(jiff::Timestamp::now());
+    let now = Time(now);
     let mut short = name.name.clone();
     short.truncate(200);
     let event_name = format!("{}.{key}", short.trim_end_matches('.'));

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use contract::names;
 
 use crate::claim::Claim;
+use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Lookup, Revision, classes};
 use crate::config::record::hash_of;
@@ -21,7 +22,7 @@ pub const EXPECTED: Duration = Duration::from_secs(10);
 /// A Job that the watch does not show yet.
 #[derive(Debug)]
 struct Expected {
-    since: Instant,
+    since: Duration,
     class: String,
     created: bool,
 }
@@ -48,47 +49,50 @@ pub enum Change<V> {
     Retain(HashSet<ObjectName>),
 }
 
-/// What is kept.
+/// What is kept. Everything that is ever gone through has an order of its own, so that the same changes
+/// lead to the same decisions in the same order.
 #[derive(Debug)]
 pub struct Index {
     identity: Identity,
-    claims: HashMap<ObjectName, Arc<Claim>>,
+    clock: Clock,
+    claims: BTreeMap<ObjectName, Arc<Claim>>,
     claim_by_uid: HashMap<String, ObjectName>,
-    volumes: HashMap<String, Arc<Volume>>,
+    volumes: BTreeMap<String, Arc<Volume>>,
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
-    jobs: HashMap<ObjectName, Arc<Job>>,
+    jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
-    expected: HashMap<String, Expected>,
-    pods: HashMap<ObjectName, Arc<Pod>>,
+    expected: BTreeMap<String, Expected>,
+    pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
     complaints: HashMap<String, Arc<Complaint>>,
-    nodes: HashMap<String, Arc<BTreeMap<String, String>>>,
-    configs: HashMap<ObjectName, Config>,
-    objects: HashMap<String, ClassObject>,
-    revisions: HashMap<String, Revision>,
+    nodes: BTreeMap<String, Arc<BTreeMap<String, String>>>,
+    configs: BTreeMap<ObjectName, Config>,
+    objects: BTreeMap<String, ClassObject>,
+    revisions: BTreeMap<String, Revision>,
     recipes: HashMap<String, Arc<Recipe>>,
     classes: Arc<Classes>,
 }
 
 impl Index {
     /// Nothing kept yet.
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: Identity, clock: Clock) -> Self {
         Index {
             identity,
-            claims: HashMap::new(),
+            clock,
+            claims: BTreeMap::new(),
             claim_by_uid: HashMap::new(),
-            volumes: HashMap::new(),
+            volumes: BTreeMap::new(),
             volumes_by_claim: HashMap::new(),
-            jobs: HashMap::new(),
+            jobs: BTreeMap::new(),
             jobs_by_id: HashMap::new(),
-            expected: HashMap::new(),
-            pods: HashMap::new(),
+            expected: BTreeMap::new(),
+            pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),
             complaints: HashMap::new(),
-            nodes: HashMap::new(),
-            configs: HashMap::new(),
-            objects: HashMap::new(),
-            revisions: HashMap::new(),
+            nodes: BTreeMap::new(),
+            configs: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            revisions: BTreeMap::new(),
             recipes: HashMap::new(),
             classes: Arc::default(),
         }
@@ -126,11 +130,13 @@ impl Index {
 
     /// Takes one of a class's places for a run, before its Job exists. Says whether there was one.
     pub fn reserve(&mut self, job: &str, class: &str, most: usize) -> bool {
-        self.expected.retain(|_, expected| expected.since.elapsed() < EXPECTED);
+        let clock = &self.clock;
+        self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
         if !self.expected.contains_key(job) && self.runs_in_flight(class) >= most {
             return false;
         }
-        let expected = Expected { since: Instant::now(), class: crate::object::label_value(class), created: false };
+        let expected =
+            Expected { since: self.clock.passed(), class: crate::object::label_value(class), created: false };
         self.expected.insert(job.to_owned(), expected);
         true
     }
@@ -138,7 +144,7 @@ impl Index {
     /// A Job was created by this process: until the watch shows it, it is not taken for absent.
     pub fn expect_job(&mut self, job: &str) {
         let class = self.expected.get(job).map(|expected| expected.class.clone()).unwrap_or_default();
-        self.expected.insert(job.to_owned(), Expected { since: Instant::now(), class, created: true });
+        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, created: true });
     }
 
     /// The Job was not created after all.
@@ -148,7 +154,7 @@ impl Index {
 
     /// A Job was created a moment ago and is not seen yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        self.expected.get(job).is_some_and(|expected| expected.created && expected.since.elapsed() < EXPECTED)
+        self.expected.get(job).is_some_and(|expected| expected.created && self.clock.since(expected.since) < EXPECTED)
     }
 
     /// Jobs of the runs for a claim by its name, which may be gone.
@@ -204,8 +210,10 @@ impl Index {
             .values()
             .filter(|job| !job.over && job.marks.class == class && job.marks.operation == "provision")
             .count();
-        let expected =
-            self.expected.values().filter(|expected| expected.class == class && expected.since.elapsed() < EXPECTED);
+        let expected = self
+            .expected
+            .values()
+            .filter(|expected| expected.class == class && self.clock.since(expected.since) < EXPECTED);
         seen + expected.count()
     }
 
@@ -229,7 +237,7 @@ impl Index {
     }
 
     /// The newest revision of a config that exists is kept even while nothing uses it.
-    fn is_newest(&self, revision: &Revision, configs: &HashMap<ObjectName, Config>) -> bool {
+    fn is_newest(&self, revision: &Revision, configs: &BTreeMap<ObjectName, Config>) -> bool {
         configs.contains_key(&revision.record.config)
             && !self.revisions.values().any(|other| {
                 other.number > revision.number

@@ -11,38 +11,30 @@ use tokio::time::Instant;
 /// A work queue. A key that is added while it is worked on comes again afterwards.
 #[derive(Debug)]
 pub struct Queue<K> {
-    state: Mutex<State<K>>,
+    state: Mutex<Line<K, Instant>>,
     changed: Notify,
 }
 
+/// What waits, whatever its time is made of.
 #[derive(Debug)]
-struct State<K> {
+pub struct Line<K, T> {
     ready: VecDeque<K>,
     queued: HashSet<K>,
     running: HashSet<K>,
     again: HashSet<K>,
-    sleeping: BTreeSet<(Instant, K)>,
-    alarm: HashMap<K, Instant>,
+    sleeping: BTreeSet<(T, K)>,
+    alarm: HashMap<K, T>,
     paused: bool,
 }
 
 impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
     fn default() -> Self {
-        let state = State {
-            ready: VecDeque::new(),
-            queued: HashSet::new(),
-            running: HashSet::new(),
-            again: HashSet::new(),
-            sleeping: BTreeSet::new(),
-            alarm: HashMap::new(),
-            paused: false,
-        };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self { state: Mutex::default(), changed: Notify::new() }
     }
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    fn state(&self) -> std::sync::MutexGuard<'_, State<K>> {
+    fn state(&self) -> std::sync::MutexGuard<'_, Line<K, Instant>> {
         self.state.lock().expect("no code panics while it holds the queue")
     }
 
@@ -54,25 +46,14 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// To be decided after a while, or earlier if it is added before. The earliest alarm counts.
     pub fn add_after(&self, key: K, delay: Duration) {
-        let at = Instant::now() + delay;
-        let mut state = self.state();
-        match state.alarm.get(&key) {
-            Some(earlier) if *earlier <= at => return,
-            Some(later) => {
-                let later = *later;
-                state.sleeping.remove(&(later, key.clone()));
-            }
-            None => {}
+        if self.state().add_at(key, Instant::now() + delay) {
+            self.changed.notify_one();
         }
-        state.alarm.insert(key.clone(), at);
-        state.sleeping.insert((at, key));
-        drop(state);
-        self.changed.notify_one();
     }
 
     /// While paused, nothing is handed out; what is added is kept.
     pub fn pause(&self, paused: bool) {
-        self.state().paused = paused;
+        self.state().pause(paused);
         self.changed.notify_waiters();
         self.changed.notify_one();
     }
@@ -103,7 +84,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
                     }
                     return key;
                 }
-                state.sleeping.first().map(|(at, _)| *at).filter(|_| !state.paused)
+                state.alarm().filter(|_| !state.paused)
             };
             match alarm {
                 Some(at) => {
@@ -116,18 +97,29 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// A key that [`Queue::next`] gave is decided.
     pub fn done(&self, key: &K) {
-        let mut state = self.state();
-        state.running.remove(key);
-        if state.again.remove(key) {
-            state.add(key.clone());
-            drop(state);
+        if self.state().done(key) {
             self.changed.notify_one();
         }
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord> State<K> {
-    fn add(&mut self, key: K) {
+impl<K, T> Default for Line<K, T> {
+    fn default() -> Self {
+        Line {
+            ready: VecDeque::new(),
+            queued: HashSet::new(),
+            running: HashSet::new(),
+            again: HashSet::new(),
+            sleeping: BTreeSet::new(),
+            alarm: HashMap::new(),
+            paused: false,
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
+    /// To be decided as soon as a worker is free.
+    pub fn add(&mut self, key: K) {
         if let Some(at) = self.alarm.remove(&key) {
             self.sleeping.remove(&(at, key.clone()));
         }
@@ -138,7 +130,33 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
         }
     }
 
-    fn wake(&mut self, now: Instant) {
+    /// To be decided at that time, or earlier if it is added before. Says whether the alarm counts: the
+    /// earliest does.
+    pub fn add_at(&mut self, key: K, at: T) -> bool {
+        match self.alarm.get(&key) {
+            Some(earlier) if *earlier <= at => return false,
+            Some(later) => {
+                self.sleeping.remove(&(*later, key.clone()));
+            }
+            None => {}
+        }
+        self.alarm.insert(key.clone(), at);
+        self.sleeping.insert((at, key));
+        true
+    }
+
+    /// While paused, nothing is handed out; what is added is kept.
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// The time of the next alarm.
+    pub fn alarm(&self) -> Option<T> {
+        self.sleeping.first().map(|(at, _)| *at)
+    }
+
+    /// Wakes the keys whose time has come.
+    pub fn wake(&mut self, now: T) {
         while let Some((at, key)) = self.sleeping.first().cloned() {
             if at > now {
                 break;
@@ -147,7 +165,8 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
         }
     }
 
-    fn take(&mut self) -> Option<K> {
+    /// The next key. Give it back with [`Line::done`].
+    pub fn take(&mut self) -> Option<K> {
         if self.paused {
             return None;
         }
@@ -155,6 +174,16 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
         self.queued.remove(&key);
         self.running.insert(key.clone());
         Some(key)
+    }
+
+    /// A key that [`Line::take`] gave is decided. Says whether it comes again at once.
+    pub fn done(&mut self, key: &K) -> bool {
+        self.running.remove(key);
+        let again = self.again.remove(key);
+        if again {
+            self.add(key.clone());
+        }
+        again
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::index::{Change, Index, Key};
 use super::queue::Queue;
+use crate::clock::Clock;
 use crate::config::classes::{Identity, Revision};
 use crate::config::record::Record;
 use crate::object::ObjectName;
@@ -41,9 +42,9 @@ pub struct Shared {
 
 impl Shared {
     /// An empty index.
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: Identity, clock: Clock) -> Self {
         Shared {
-            index: Arc::new(Mutex::new(Index::new(identity))),
+            index: Arc::new(Mutex::new(Index::new(identity, clock))),
             queue: Arc::default(),
             unready: Arc::new(AtomicUsize::new(0)),
             ready: watch::Sender::new(false),

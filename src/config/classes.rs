@@ -1,7 +1,7 @@
 //! Which config serves which class: a pure function of the ConfigMaps, the StorageClasses and the
 //! revisions that are kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use contract::names;
@@ -153,8 +153,8 @@ pub struct Verdict {
 /// All classes and verdicts.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
-    ours: HashMap<String, Class>,
-    foreign: std::collections::HashSet<String>,
+    ours: BTreeMap<String, Class>,
+    foreign: BTreeSet<String>,
     /// The verdict on each ConfigMap that is meant for us.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// Recipes that are in use and of which no revision is kept yet, or not as the newest.
@@ -173,9 +173,7 @@ impl Classes {
 
     /// All of our classes, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Class> {
-        let mut classes: Vec<_> = self.ours.values().collect();
-        classes.sort_by(|a, b| a.name.cmp(&b.name));
-        classes.into_iter()
+        self.ours.values()
     }
 }
 
@@ -196,7 +194,7 @@ pub fn classes<'a>(
     identity: &Identity,
     configs: impl IntoIterator<Item = &'a Config>,
     objects: impl IntoIterator<Item = &'a ClassObject>,
-    revisions: &HashMap<String, Revision>,
+    revisions: &BTreeMap<String, Revision>,
 ) -> Classes {
     let mut table = Classes::default();
     let configs: BTreeMap<&ObjectName, &Config> = configs
@@ -208,7 +206,7 @@ pub fn classes<'a>(
     for config in configs.values() {
         table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
     }
-    let mut labelled: HashMap<&str, &Config> = HashMap::new();
+    let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
     let mut by_age: Vec<_> = configs.values().filter(|config| config.class.is_some()).collect();
     by_age.sort_by_key(|config| (&config.created, &config.uid));
     for config in by_age {
@@ -363,12 +361,12 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<
 }
 
 /// The newest revision that works for a class of a config.
-fn last_good(revisions: &HashMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
+fn last_good(revisions: &BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
     let newest = newest(revisions, config, class)?;
     newest.record.recipe().ok().map(Arc::new)
 }
 
-fn newest<'a>(revisions: &'a HashMap<String, Revision>, config: &ObjectName, class: &str) -> Option<&'a Revision> {
+fn newest<'a>(revisions: &'a BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<&'a Revision> {
     revisions
         .values()
         .filter(|revision| revision.record.config == *config && revision.record.class == class)
@@ -380,7 +378,7 @@ fn serve(
     config: &Config,
     class: &str,
     recipe: Result<Recipe, Vec<Problem>>,
-    revisions: &HashMap<String, Revision>,
+    revisions: &BTreeMap<String, Revision>,
 ) -> (Result<Arc<Recipe>, String>, bool) {
     let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
     let served = match recipe {
@@ -417,7 +415,7 @@ fn with_object(
     table: &mut Classes,
     config: &Config,
     object: &ClassObject,
-    revisions: &HashMap<String, Revision>,
+    revisions: &BTreeMap<String, Revision>,
 ) -> Class {
     let recipe = record_with(config, object).and_then(|record| record.recipe());
     let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
@@ -429,7 +427,7 @@ fn pure(
     table: &mut Classes,
     config: &Config,
     name: &str,
-    revisions: &HashMap<String, Revision>,
+    revisions: &BTreeMap<String, Revision>,
 ) -> Class {
     for key in OBJECT_KEYS.iter().filter(|key| config.data.contains_key(**key)) {
         refuse(

@@ -41,7 +41,7 @@ fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
 }
 
 fn table(configs: &[&Config], objects: &[&ClassObject]) -> Classes {
-    classes(&identity(), configs.iter().copied(), objects.iter().copied(), &HashMap::new())
+    classes(&identity(), configs.iter().copied(), objects.iter().copied(), &BTreeMap::new())
 }
 
 fn class<'a>(table: &'a Classes, name: &str) -> &'a Class {
@@ -208,7 +208,7 @@ fn of_two_configs_of_one_second_the_uid_decides() {
 fn a_bad_edit_keeps_the_last_good_version() {
     let before = config("a", Some("silver"), &[("zone", "west")]);
     let oldest = config("a", Some("silver"), &[("zone", "north")]);
-    let revisions = HashMap::from([revision(&before, "silver", 2), revision(&oldest, "silver", 1)]);
+    let revisions = BTreeMap::from([revision(&before, "silver", 2), revision(&oldest, "silver", 1)]);
     let edited = config("a", Some("silver"), &[("zone", "east"), ("retries", "many")]);
     let table = classes(&identity(), [&edited], [], &revisions);
     assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
@@ -222,7 +222,7 @@ fn a_bad_edit_keeps_the_last_good_version() {
 fn a_bad_config_without_a_good_version_serves_nothing() {
     let bad = config("a", Some("silver"), &[("retries", "many")]);
     let another = config("b", None, &[]);
-    let revisions = HashMap::from([revision(&bad, "gold", 1), revision(&another, "silver", 2)]);
+    let revisions = BTreeMap::from([revision(&bad, "gold", 1), revision(&another, "silver", 2)]);
     let table = classes(&identity(), [&bad], [], &revisions);
     assert!(why_not(&table, "silver").contains("admin/a has errors; its events name them"));
     assert!(verdict(&table, "a").classes.is_empty() && !verdict(&table, "a").last_good);

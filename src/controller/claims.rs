@@ -7,7 +7,7 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Context, Pass, STEPS, now};
+use super::{Context, Pass, STEPS};
 use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, decide, failed_start};
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, fit};
@@ -57,6 +57,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
     for _ in 0..STEPS {
         let snapshot = look(context, &claim, &learnt);
         let decision = decided(context, &claim, &snapshot, &learnt);
+        tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
         // A failure is told before it is written, so that no crash can hide it; a success after.
         let (before, after) = match matches!(decision.step, Step::Bind { .. } | Step::Release) {
             true => (None, decision.tell),
@@ -131,7 +132,7 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
 }
 
 fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {
-    observed(context, claim, snapshot, learnt, |observed| decide(observed, now()))
+    observed(context, claim, snapshot, learnt, |observed| decide(observed, context.clock.now()))
 }
 
 fn serving<'a>(context: &Context, claim: &Claim, classes: &'a Classes) -> Serving<'a> {
@@ -217,7 +218,7 @@ async fn act(
             if !context.shared.index().reserve(&job, &class.name, recipe.max_in_flight) {
                 return Ok(Next::Full);
             }
-            let stamp = Stamp { uuid: claim.uid.clone(), ts: timestamp(), attempt, config: recipe.version() };
+            let stamp = Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt, config: recipe.version() };
             let stamped = match writes.stamp(claim, &stamp, &nodes).await {
                 Ok(stamped) => stamped,
                 Err(error) => {
@@ -246,7 +247,7 @@ async fn act(
         Step::Bind { volume: name } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
             let bound = writes.bind(claim, &volume).await?;
-            context.metrics.provisioned(&volume.class, age(claim));
+            context.metrics.provisioned(&volume.class, age(context, claim));
             Ok(with(bound))
         }
         Step::Quarantine { volume: name, why } => {
@@ -291,7 +292,7 @@ async fn act(
             let released = writes.release(claim).await?;
             // The PV controller may have been the faster to bind: it is our volume all the same.
             if claim.is_bound() && claim.own_stamp().is_some() {
-                context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(claim));
+                context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(context, claim));
             }
             Ok(if released.deleting { Next::Gone } else { with(released) })
         }
@@ -299,14 +300,14 @@ async fn act(
 }
 
 /// RFC 3339 with microseconds: it differs with every attempt.
-fn timestamp() -> String {
-    format!("{:.6}", jiff::Timestamp::now())
+pub(super) fn timestamp(context: &Context) -> String {
+    format!("{:.6}", context.clock.wall())
 }
 
 /// Since the current attempt began.
-fn age(claim: &Claim) -> Duration {
+fn age(context: &Context, claim: &Claim) -> Duration {
     let began = claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
-    began.and_then(|began| Duration::try_from(jiff::Timestamp::now().duration_since(began)).ok()).unwrap_or_default()
+    began.and_then(|began| Duration::try_from(context.clock.wall().duration_since(began)).ok()).unwrap_or_default()
 }
 
 async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
@@ -342,7 +343,8 @@ async fn fail(
     kind: Failure,
 ) -> Result<Next, WriteError> {
     let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
-    let decision = observed(context, claim, s, learnt, |observed| failed_start(observed, class, cause, kind, now()));
+    let decision =
+        observed(context, claim, s, learnt, |observed| failed_start(observed, class, cause, kind, context.clock.now()));
     if let Some(tell) = decision.tell {
         context.tell(about(claim), tell);
     }
@@ -369,7 +371,7 @@ async fn start_delete(
         Serving::NotOurs => None,
     };
     let Some(recipe) = s.stamped.clone().or(current) else { return Ok(Next::Wait) };
-    let ts = Attempt { number: attempt, ts: timestamp(), node: node.clone(), ..Attempt::default() };
+    let ts = Attempt { number: attempt, ts: timestamp(context), node: node.clone(), ..Attempt::default() };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, ts);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
     let place = Place {
@@ -383,7 +385,7 @@ async fn start_delete(
     match started {
         Ok(()) => Ok(Next::Started),
         Err(Some(cause)) => {
-            let failure = LastFailure::of_delete(attempt, now(), &cause, failure);
+            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
             context.tell(about(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &claim.nodes).await?)))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::names::reason;
 
-use super::{Context, Pass, now};
+use super::{Context, Pass};
 use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Verdict;
@@ -25,7 +25,7 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
         told(context, name, verdict).await?;
     }
     context.metrics.configs(classes.verdicts.values());
-    let unused = context.shared.index().unused_revisions(now());
+    let unused = context.shared.index().unused_revisions(context.clock.now());
     for hash in unused {
         match context.writes.drop_revision(&hash).await {
             Ok(()) | Err(WriteError::NotFound { .. }) => {}

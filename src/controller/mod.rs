@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::cluster::events::{About, Events};
 use crate::cluster::index::{EXPECTED, Key};
 use crate::cluster::watch::Shared;
@@ -39,6 +40,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// The address that images get as `KUBE_API`.
     pub kube_api: String,
+    /// What time it is.
+    pub clock: Clock,
     failures: Mutex<HashMap<Key, u32>>,
 }
 
@@ -62,11 +65,13 @@ impl Context {
         events: Events,
         metrics: Metrics,
         kube_api: String,
+        clock: Clock,
     ) -> Arc<Self> {
-        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, failures: Mutex::default() })
+        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, failures: Mutex::default() })
     }
 
-    async fn pass(&self, key: &Key) -> Result<Pass, WriteError> {
+    /// One pass over a key.
+    pub async fn pass(&self, key: &Key) -> Result<Pass, WriteError> {
         match key {
             Key::Configs => configs::pass(self).await,
             Key::Claim(name) => claims::pass(self, name).await,
@@ -112,7 +117,8 @@ impl Context {
         let index = self.shared.index();
         match wake_at {
             None if jobs.iter().any(|job| index.is_expected(job)) => Pass::After(EXPECTED),
-            wake_at => wake(wake_at),
+            None => Pass::Done,
+            Some(at) => Pass::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),
         }
     }
 
@@ -131,6 +137,43 @@ impl Context {
             Key::Configs => return,
         };
         self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
+    }
+
+    /// When a key is decided again at the latest, after a pass over it. None as its outcome: it was
+    /// broken off, because the API server did not answer.
+    pub fn again(&self, key: &Key, outcome: Option<Result<Pass, WriteError>>) -> Option<Duration> {
+        match outcome {
+            Some(Ok(pass)) => {
+                self.succeeded(key);
+                match pass {
+                    Pass::Done => None,
+                    Pass::After(delay) => Some(delay),
+                    Pass::Started => Some(EXPECTED),
+                }
+            }
+            // Everyday life: somebody else wrote first. The event of that write decides anew; the
+            // alarm is for the case that it came before our write was refused.
+            Some(Err(WriteError::Conflict(what))) => {
+                tracing::debug!(what, "changed meanwhile");
+                self.metrics.errors("conflict");
+                Some(Duration::from_millis(200))
+            }
+            Some(Err(error)) => {
+                let delay = self.retry_after(key);
+                self.metrics.errors(error.category());
+                if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_)) {
+                    self.tell_refused(key, &error);
+                }
+                tracing::warn!(?key, %error, ?delay, "a step failed and is repeated");
+                Some(delay)
+            }
+            None => {
+                let delay = self.retry_after(key);
+                self.metrics.errors("timeout");
+                tracing::warn!(?key, ?delay, "the API server did not answer in time; the step is repeated");
+                Some(delay)
+            }
+        }
     }
 
     fn retry_after(&self, key: &Key) -> Duration {
@@ -160,50 +203,8 @@ pub fn start(context: &Arc<Context>) {
 }
 
 async fn work(context: &Context, key: &Key) {
-    let queue = &context.shared.queue;
-    match tokio::time::timeout(PATIENCE, context.pass(key)).await {
-        Ok(Ok(Pass::Done)) => context.succeeded(key),
-        Ok(Ok(Pass::After(delay))) => {
-            context.succeeded(key);
-            queue.add_after(key.clone(), delay);
-        }
-        Ok(Ok(Pass::Started)) => {
-            context.succeeded(key);
-            queue.add_after(key.clone(), EXPECTED);
-        }
-        // Everyday life: somebody else wrote first. The event of that write decides anew; the
-        // alarm is for the case that it came before our write was refused.
-        Ok(Err(WriteError::Conflict(what))) => {
-            tracing::debug!(what, "changed meanwhile");
-            context.metrics.errors("conflict");
-            queue.add_after(key.clone(), Duration::from_millis(200));
-        }
-        Ok(Err(error)) => {
-            let delay = context.retry_after(key);
-            context.metrics.errors(error.category());
-            if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_)) {
-                context.tell_refused(key, &error);
-            }
-            tracing::warn!(?key, %error, ?delay, "a step failed and is repeated");
-            queue.add_after(key.clone(), delay);
-        }
-        Err(_) => {
-            let delay = context.retry_after(key);
-            context.metrics.errors("timeout");
-            tracing::warn!(?key, ?delay, "the API server did not answer in time; the step is repeated");
-            queue.add_after(key.clone(), delay);
-        }
-    }
-}
-
-/// The time, in seconds since 1970.
-pub fn now() -> i64 {
-    jiff::Timestamp::now().as_second()
-}
-
-fn wake(at: Option<i64>) -> Pass {
-    match at {
-        Some(at) => Pass::After(Duration::from_secs((at - now()).max(1) as u64)),
-        None => Pass::Done,
+    let outcome = tokio::time::timeout(PATIENCE, context.pass(key)).await.ok();
+    if let Some(delay) = context.again(key, outcome) {
+        context.shared.queue.add_after(key.clone(), delay);
     }
 }

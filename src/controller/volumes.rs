@@ -6,8 +6,8 @@ use std::time::Duration;
 use contract::names::reason;
 use contract::request::Operation;
 
-use super::claims::{recipe_of_jobs, start_delete_job};
-use super::{Context, Pass, STEPS, now};
+use super::claims::{recipe_of_jobs, start_delete_job, timestamp};
+use super::{Context, Pass, STEPS};
 use crate::claim::LastFailure;
 use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
@@ -53,7 +53,8 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             pods_alive: provision_pods_alive(&pods),
             run,
         };
-        let decision = decide(&observed, now());
+        let decision = decide(&observed, context.clock.now());
+        tracing::debug!(volume = volume.name, step = ?decision.step, "decided");
         if let Some(tell) = decision.tell {
             context.tell(about(&volume), tell);
         }
@@ -158,7 +159,7 @@ async fn start(
     attempt: u32,
 ) -> Result<Option<Volume>, WriteError> {
     let source = context.writes.volume_source(volume).await?;
-    let ts = format!("{:.6}", jiff::Timestamp::now());
+    let ts = timestamp(context);
     let request = request(volume, provenance, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let node =
         (recipe.placement == Placement::SelectedNode && !provenance.node.is_empty()).then(|| provenance.node.clone());
@@ -180,7 +181,7 @@ async fn start(
             let message = format!("delete run {attempt}: {}", cause.message);
             context.tell(about(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             context.metrics.delete_failed(&volume.class);
-            let failure = LastFailure::of_delete(attempt, now(), &cause, last);
+            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last);
             context.writes.record_volume_failure(volume, &failure).await.map(Some)
         }
     }
