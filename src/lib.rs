@@ -13,6 +13,7 @@ pub mod config;
 pub mod controller;
 pub mod decision;
 pub mod metrics;
+pub mod node;
 pub mod object;
 pub mod run;
 pub mod volume;

@@ -20,25 +20,27 @@
 //! | 13 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
 //! | 14 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
-//! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`] |
+//! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing |
 //! | 18 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told |
-//! | 19 | pending, not stamped | can be served | [`Step::Stamp`] |
+//! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`] |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`] |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], then [`Step::RecordFailure`] of a failure like others |
-//! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`] |
+//! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
 //! | 29 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
-//! | 30 | stamped | no Job | [`Step::StartRun`], on a claim that was just read |
-//! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed |
+//! | 30 | stamped | no Job | [`Step::StartRun`], on a claim that was just read; where the selected node is gone, [`Step::Reschedule`] |
+//! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only the selected node keeps it |
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
-//! | 34 | stamped | the run goes on | wait |
+//! | 34 | stamped | the run goes on | wait; told where its node does not answer |
+//!
+//! Before a step rests on a node's being gone, [`Step::ConfirmNode`] asks the API.
 
 mod attempt;
 mod leaving;
@@ -52,10 +54,11 @@ use super::{Claim, LastFailure};
 use crate::config::classes::Class;
 use crate::config::{Placement, Recipe};
 pub use crate::decision::Tell;
+use crate::node::{Places, lost_words};
 use crate::object::ObjectName;
 use crate::run::state::RunState;
 use crate::run::view::Job;
-use crate::volume::{Provenance, Volume};
+use crate::volume::{Provenance, Volume, affinity};
 
 /// What the claim's class is to us.
 #[derive(Clone, Copy, Debug)]
@@ -96,11 +99,15 @@ pub struct Observed<'a> {
     pub pods_alive: bool,
     /// Where pods of provision runs were placed.
     pub seen_nodes: &'a [String],
+    /// Where pods are placed that may still be running, of whatever run.
+    pub alive_on: &'a [String],
+    /// The nodes that the claim and its pods depend on.
+    pub places: &'a Places,
     /// Volumes that name the claim.
     pub volumes: &'a [Candidate<'a>],
     /// A quorum read found no volume.
     pub no_volume: bool,
-    /// The delete run on the first noted node.
+    /// The delete run on the node of [`cleanup_node`].
     pub delete_run: RunState,
     /// Its Job.
     pub delete_job: Option<&'a Job>,
@@ -130,6 +137,9 @@ pub enum Step {
         volume: String,
         /// What is written as its provenance.
         provenance: Box<Provenance>,
+        /// Where something of it is, or may have been left: its own node last. Empty where nodes do
+        /// not matter.
+        nodes: Vec<String>,
     },
     /// Bind the claim to the volume, and take the finalizer off.
     Bind {
@@ -154,6 +164,11 @@ pub enum Step {
     Reschedule,
     /// Ask the API, not the cache, whether a volume exists, and decide again.
     ConfirmNoVolume,
+    /// Ask the API, not the cache, whether a node exists, and decide again.
+    ConfirmNode {
+        /// The node.
+        node: String,
+    },
     /// Remember where something may be left behind.
     NoteNodes {
         /// All of them.
@@ -168,10 +183,12 @@ pub enum Step {
     StartDelete {
         /// Its number, from 1.
         attempt: u32,
-        /// Where it must run; empty for anywhere.
+        /// The node whose traces it removes; empty for none in particular.
         node: String,
+        /// It need not run there: the node is gone.
+        elsewhere: bool,
     },
-    /// A delete run is done: take its node off the list, and the finalizer with the last one.
+    /// A node is done with: take it off the list, and the finalizer with the last one.
     SettleNode {
         /// The nodes that remain.
         nodes: Vec<String>,
@@ -287,6 +304,7 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     let same = |kept: &Provenance| {
         kept.record == provenance.record && (kept.node == provenance.node || provenance.node.is_empty())
     };
+    let nodes = left_on(o, volume, &provenance);
     let complete = kept.as_ref().is_some_and(same)
         && volume.is_adopted()
         && volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
@@ -295,7 +313,7 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         && volume.instance.is_some()
         && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
         && volume.volume_id.as_ref() == Some(&o.claim.uid);
-    (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance) }.into())
+    (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }.into())
 }
 
 /// What an image stored under the claim's id is in use by another claim: deleting it would take it
@@ -327,6 +345,30 @@ fn made_on(o: &Observed<'_>, recipe: &Recipe) -> String {
         return String::new();
     }
     o.seen_nodes.last().or(o.claim.nodes.last()).or(o.claim.selected_node.as_ref()).cloned().unwrap_or_default()
+}
+
+/// Where attempts before the one that made the volume may have left something under the same id, and
+/// last where the volume is. A volume that is not bound to one host may be the very thing that they
+/// left: then nothing is to be deleted by its id anywhere.
+fn left_on(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
+    let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
+    if provenance.node.is_empty() || !bound_to_host {
+        return Vec::new();
+    }
+    let mut nodes = unnoted(o).unwrap_or_else(|| o.claim.nodes.clone());
+    nodes.retain(|node| *node != provenance.node);
+    nodes.push(provenance.node.clone());
+    nodes
+}
+
+/// The node on which the traces of a claim that goes are removed next; empty for any.
+pub fn cleanup_node<'a>(claim: &'a Claim, places: &Places) -> &'a str {
+    places.first(&claim.nodes).map_or("", String::as_str)
+}
+
+/// A pod of the claim is on a node that does not answer: its end is waited for, and told.
+fn lost(o: &Observed<'_>) -> Option<Decision> {
+    o.places.lost(o.alive_on).map(|node| Decision::wait(reason::WAITING, lost_words(node)))
 }
 
 /// Nodes to note beside those that are, if any.

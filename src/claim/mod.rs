@@ -150,14 +150,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         let metadata = &claim.metadata;
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|a| a.get(key).cloned());
         let spec = claim.spec.clone().unwrap_or_default();
-        let list = |text: Option<String>| -> Vec<String> {
-            text.iter()
-                .flat_map(|text| text.split(','))
-                .map(str::trim)
-                .filter(|item| !item.is_empty())
-                .map(str::to_owned)
-                .collect()
-        };
+        let list = |text: Option<String>| text.as_deref().map(names::list).unwrap_or_default();
         let requested = spec.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
         let size = match requested {
             Some(requested) => quantity::bytes(&requested.0).map_err(|error| error.to_string()),

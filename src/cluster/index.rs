@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Lookup, Revision, classes};
 use crate::config::record::hash_of;
+use crate::node::{Node, NodeState, Places};
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
 use crate::volume::Volume;
@@ -65,7 +66,7 @@ pub struct Index {
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
     complaints: HashMap<String, Arc<Complaint>>,
-    nodes: BTreeMap<String, Arc<BTreeMap<String, String>>>,
+    nodes: BTreeMap<String, Arc<Node>>,
     configs: BTreeMap<ObjectName, Config>,
     objects: BTreeMap<String, ClassObject>,
     revisions: BTreeMap<String, Revision>,
@@ -177,9 +178,19 @@ impl Index {
         uids.filter_map(|uid| self.complaints.get(uid).cloned()).collect()
     }
 
-    /// The labels of a node.
-    pub fn node(&self, name: &str) -> Option<Arc<BTreeMap<String, String>>> {
+    /// A node.
+    pub fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.nodes.get(name).cloned()
+    }
+
+    /// The state of nodes, by the cache.
+    pub fn places<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Places {
+        let state = |name: &String| match self.nodes.get(name) {
+            Some(node) if node.reachable => NodeState::Ready,
+            Some(_) => NodeState::Unreachable,
+            None => NodeState::Missing,
+        };
+        Places(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
     }
 
     /// All classes and verdicts.
@@ -202,13 +213,23 @@ impl Index {
         self.recipes.get(hash_of(version)?).cloned()
     }
 
-    /// Provision runs of a class that go on, with those that are about to.
+    /// A pod of the Job is on a node that does not answer.
+    fn is_lost(&self, job: &Job) -> bool {
+        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
+        let mut nodes =
+            pods.filter(|pod| pod.job == job.name.name && !pod.is_over()).filter_map(|pod| pod.node.as_ref());
+        nodes.any(|node| self.nodes.get(node).is_none_or(|node| !node.reachable))
+    }
+
+    /// Provision runs of a class that go on, with those that are about to. A dead node must not keep
+    /// others from work: runs that are lost there do not count.
     pub fn runs_in_flight(&self, class: &str) -> usize {
         let class = crate::object::label_value(class);
         let seen = self
             .jobs
             .values()
             .filter(|job| !job.over && job.marks.class == class && job.marks.operation == "provision")
+            .filter(|job| !self.is_lost(job))
             .count();
         let expected = self
             .expected
@@ -434,20 +455,43 @@ impl Index {
         keys
     }
 
-    /// A node changed: only its labels matter.
-    pub fn change_node(&mut self, change: Change<(String, BTreeMap<String, String>)>) -> Vec<Key> {
+    /// A node changed. That it came, went, or began or ceased to answer concerns what depends on it.
+    pub fn change_node(&mut self, change: Change<Node>) -> Vec<Key> {
         match change {
-            Change::Apply((name, labels)) => {
-                if self.nodes.get(&name).is_none_or(|before| **before != labels) {
-                    self.nodes.insert(name, Arc::new(labels));
+            Change::Apply(node) => {
+                let before = self.nodes.insert(node.name.clone(), Arc::new(node.clone()));
+                match before.is_none_or(|before| before.reachable != node.reachable) {
+                    true => self.dependents(&node.name),
+                    false => Vec::new(),
                 }
             }
             Change::Delete(name) => {
                 self.nodes.remove(&name.name);
+                self.dependents(&name.name)
             }
-            Change::Retain(all) => self.nodes.retain(|name, _| all.contains(&ObjectName::new("", name))),
+            Change::Retain(all) => self.retain(
+                all,
+                |index| index.nodes.keys().map(|name| ObjectName::new("", name)).collect(),
+                Index::change_node,
+            ),
         }
-        Vec::new()
+    }
+
+    /// What is under way and depends on a node. Nodes come and go seldom.
+    fn dependents(&self, node: &str) -> Vec<Key> {
+        let on_it = |name: &String| name == node;
+        let claims = self.claims.values().filter(|claim| {
+            (claim.is_held() || !claim.is_bound())
+                && (claim.nodes.iter().any(on_it) || claim.selected_node.iter().any(on_it))
+        });
+        let volumes = self.volumes.values().filter(|volume| volume.nodes.iter().any(on_it));
+        let pods = self.pods.values().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
+        let mut keys: Vec<Key> = claims.map(|claim| Key::Claim(claim.name.clone())).collect();
+        keys.extend(volumes.map(|volume| Key::Volume(volume.name.clone())));
+        keys.extend(pods.flat_map(|pod| self.pod_keys(pod)));
+        keys.sort();
+        keys.dedup();
+        keys
     }
 
     /// A provisioner ConfigMap changed.
@@ -519,6 +563,10 @@ impl Index {
             claim.is_held() || (!claim.is_bound() && ours())
         });
         let mut keys: Vec<Key> = concerned.map(|claim| Key::Claim(claim.name.clone())).collect();
+        // Their storage may be held for what the config did not say before.
+        let released =
+            |volume: &&Arc<Volume>| volume.is_held() && matches!(volume.phase.as_str(), "Released" | "Failed");
+        keys.extend(self.volumes.values().filter(released).map(|volume| Key::Volume(volume.name.clone())));
         keys.push(Key::Configs);
         keys
     }

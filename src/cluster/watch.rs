@@ -1,6 +1,6 @@
 //! The watches: each keeps one part of the index up to date, and says what must be decided anew.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +11,6 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -101,7 +100,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
         |o| Some((&o).into()),
         Index::change_class,
     );
-    follow::<PartialObjectMeta<Node>, _>(shared, Api::all(client.clone()), everything(), node, Index::change_node);
+    follow::<Node, _>(shared, Api::all(client.clone()), everything(), |o| Some((&o).into()), Index::change_node);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
     for namespace in &identity.config_namespaces {
@@ -209,10 +208,6 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 
 fn name_of<K: Resource>(object: &K) -> ObjectName {
     ObjectName::new(object.namespace().unwrap_or_default(), object.name_any())
-}
-
-fn node(node: PartialObjectMeta<Node>) -> Option<(String, BTreeMap<String, String>)> {
-    Some((node.name_any(), node.metadata.labels.unwrap_or_default()))
 }
 
 /// The name of a revision is the hash of its record behind a fixed prefix; what does not hold a

@@ -4,7 +4,7 @@
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -253,11 +253,25 @@ impl Writes {
         self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
     }
 
+    /// Whether a node exists, by the API.
+    pub async fn has_node(&self, name: &str) -> Result<bool> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let node = api.get_metadata_opt(name).await.map_err(WriteError::of(format!("node {name}")))?;
+        Ok(node.is_some())
+    }
+
     /// Makes a volume ours and the claim's.
-    pub async fn adopt(&self, volume: &Volume, claim: &Claim, provenance: &Provenance) -> Result<Volume> {
+    pub async fn adopt(
+        &self,
+        volume: &Volume,
+        claim: &Claim,
+        provenance: &Provenance,
+        nodes: &[String],
+    ) -> Result<Volume> {
         let policy = provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str);
         let mut finalizers = volume.finalizers.clone();
-        if policy == "Delete" && !volume.is_held() {
+        // What was left on other nodes is deleted whatever becomes of the volume.
+        if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.is_held() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
         let metadata = json!({
@@ -266,6 +280,7 @@ impl Writes {
                 names::CLAIM_UUID: claim.uid,
                 names::VOLUME_ID: claim.uid,
                 names::PROVENANCE: json!(provenance).to_string(),
+                names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
                 names::PROVISIONED_BY: self.identity.provisioner,
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
@@ -346,6 +361,15 @@ impl Writes {
     pub async fn unhold_volume(&self, volume: &Volume) -> Result<Volume> {
         let rest: Vec<_> = volume.finalizers.iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
         self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
+    }
+
+    /// A delete run on one of a volume's nodes is done: these remain.
+    pub async fn settle_volume(&self, volume: &Volume, nodes: &[String]) -> Result<Volume> {
+        let annotations = json!({
+            names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+            names::FAILURE: null,
+        });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// What the last failed delete run said.

@@ -7,7 +7,7 @@ use contract::{parameter, quantity, request};
 
 use super::record::Record;
 use super::values::{backoff, duration, known_yaml, list, map, source_rule, words};
-use super::{Backoff, Placement, Problem, Recipe};
+use super::{Backoff, NodeGone, Placement, Problem, Recipe};
 use crate::object::is_dns_name;
 
 /// The keys that mean something to the orchestrator; every other key is a parameter.
@@ -26,6 +26,7 @@ pub const KEYS: &[&str] = &[
     "resources",
     "run-as-user",
     "placement",
+    "node-gone",
     "secret-env",
     "secret-volume",
     "reclaim-policy",
@@ -163,6 +164,11 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         placement: match r.one_of("placement", &["selected-node", "any"], "selected-node").as_str() {
             "any" => Placement::Any,
             _ => Placement::SelectedNode,
+        },
+        node_gone: match r.one_of("node-gone", &["hold", "forget", "run-elsewhere"], "hold").as_str() {
+            "forget" => NodeGone::Forget,
+            "run-elsewhere" => NodeGone::RunElsewhere,
+            _ => NodeGone::Hold,
         },
         secret_env: r.names("secret-env", "Secret"),
         secret_volume: r.names("secret-volume", "Secret"),

@@ -59,6 +59,18 @@ pub enum Placement {
     Any,
 }
 
+/// What is done about storage on a node that does not exist any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeGone {
+    /// The volume is held, and told: the node may come back, or an admin lets go of it.
+    #[default]
+    Hold,
+    /// The storage went with the node: nothing is left to delete there.
+    Forget,
+    /// The storage can be deleted from any node.
+    RunElsewhere,
+}
+
 /// A kind of volume source that a class may produce, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRule {
@@ -110,6 +122,8 @@ pub struct Recipe {
     pub run_as_user: Option<i64>,
     /// Whether the pod must run on the selected node.
     pub placement: Placement,
+    /// What a delete run does when its node is gone.
+    pub node_gone: NodeGone,
     /// Secrets whose keys become environment variables.
     pub secret_env: Vec<String>,
     /// Secrets whose keys become files.

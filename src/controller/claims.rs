@@ -8,7 +8,7 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::{Context, Pass, STEPS};
-use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, decide, failed_start};
+use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start};
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, fit};
 use crate::cluster::events::About;
@@ -16,6 +16,7 @@ use crate::cluster::writes::WriteError;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
 use crate::config::{Placement, Recipe};
+use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
@@ -37,6 +38,8 @@ struct Snapshot {
     deletes: Vec<Arc<Job>>,
     pods: Vec<Arc<Pod>>,
     volumes: Vec<(Arc<Volume>, Vec<String>)>,
+    alive_on: Vec<String>,
+    places: Places,
     kept: bool,
     room: bool,
 }
@@ -47,6 +50,7 @@ struct Learnt {
     fresh: bool,
     no_volume: bool,
     volume: Option<Volume>,
+    nodes: Vec<(String, NodeState)>,
 }
 
 /// One pass over a claim: steps until there is nothing to do but wait.
@@ -69,7 +73,11 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         match next {
             Next::Full => return Ok(Pass::After(FULL)),
             Next::Started => return Ok(Pass::Started),
-            Next::Wait => return Ok(context.wait(decision.wake_at, &[provision_name(&claim), delete_name(&claim)])),
+            Next::Wait => {
+                return Ok(
+                    context.wait(decision.wake_at, &[provision_name(&claim), delete_name(&claim, &snapshot.places)])
+                );
+            }
             Next::Again => {}
             Next::With(newer) => claim = *newer,
             Next::Gone => return Ok(Pass::Done),
@@ -120,7 +128,7 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
         .map(|volume| {
             let misfits = match recipe {
                 Some(recipe) => {
-                    fit::misfits(&volume, claim, recipe, node.as_ref().map(|(name, labels)| (*name, labels.as_ref())))
+                    fit::misfits(&volume, claim, recipe, node.as_ref().map(|(name, node)| (*name, &node.labels)))
                 }
                 None => vec!["the provisioner config of the attempt is not known any more".to_owned()],
             };
@@ -128,7 +136,12 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
         })
         .collect();
     let pods = index.pods_of(&claim.uid);
-    Snapshot { classes, stamped, jobs, deletes, pods, volumes, kept, room }
+    let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
+    alive_on.sort();
+    alive_on.dedup();
+    let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on));
+    places.0.extend(learnt.nodes.iter().cloned());
+    Snapshot { classes, stamped, jobs, deletes, pods, volumes, alive_on, places, kept, room }
 }
 
 fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {
@@ -152,7 +165,7 @@ fn observed<T>(
 ) -> T {
     let provision = |pod: &&Arc<Pod>| pod.marks.operation == "provision";
     let run = context.run_state(&s.jobs, &s.pods, &provision_name(claim));
-    let delete_name = delete_name(claim);
+    let delete_name = delete_name(claim, &s.places);
     let delete_run = context.run_state(&s.deletes, &s.pods, &delete_name);
     let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
     let mut provision_pods: Vec<_> = s.pods.iter().filter(provision).collect();
@@ -173,6 +186,8 @@ fn observed<T>(
         run,
         pods_alive: provision_pods.iter().any(|pod| !pod.is_over()),
         seen_nodes: &seen_nodes,
+        alive_on: &s.alive_on,
+        places: &s.places,
         volumes: &volumes,
         no_volume: learnt.no_volume,
         delete_run,
@@ -188,14 +203,14 @@ fn provision_name(claim: &Claim) -> String {
 }
 
 /// The Job of the delete run that is due for a claim that has no volume.
-fn delete_name(claim: &Claim) -> String {
+fn delete_name(claim: &Claim, places: &Places) -> String {
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = failure.map_or(1, |failure| failure.attempt.saturating_add(1));
-    job::name(Operation::Delete, &claim.uid, attempt, scope(claim.nodes.first()))
+    job::name(Operation::Delete, &claim.uid, attempt, scope(cleanup_node(claim, places)))
 }
 
-fn scope(node: Option<&String>) -> &str {
-    node.map_or("anywhere", String::as_str)
+fn scope(node: &str) -> &str {
+    if node.is_empty() { "anywhere" } else { node }
 }
 
 async fn act(
@@ -239,9 +254,9 @@ async fn act(
             }
         }
         Step::StartRun => start_run(context, claim, s, learnt).await,
-        Step::Adopt { volume: name, provenance } => {
+        Step::Adopt { volume: name, provenance, nodes } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
-            learnt.volume = Some(writes.adopt(&volume, claim, &provenance).await?);
+            learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes).await?);
             Ok(Next::Again)
         }
         Step::Bind { volume: name } => {
@@ -275,6 +290,11 @@ async fn act(
             learnt.no_volume = learnt.volume.is_none();
             Ok(Next::Again)
         }
+        Step::ConfirmNode { node } => {
+            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            learnt.nodes.push((node, state));
+            Ok(Next::Again)
+        }
         Step::NoteNodes { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
         Step::RemoveJob { job } => {
             let uid =
@@ -282,7 +302,9 @@ async fn act(
             writes.remove_job(&job, &uid).await?;
             Ok(Next::Wait)
         }
-        Step::StartDelete { attempt, node } => start_delete(context, claim, s, attempt, node).await,
+        Step::StartDelete { attempt, node, elsewhere } => {
+            start_delete(context, claim, s, attempt, (node, elsewhere)).await
+        }
         Step::SettleNode { nodes } if nodes.is_empty() => {
             writes.release(claim).await?;
             Ok(Next::Gone)
@@ -313,7 +335,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
     let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
     let node = claim.selected_node.clone().unwrap_or_default();
-    let topology = context.shared.index().node(&node).map(|labels| topology(&labels)).unwrap_or_default();
+    let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
     let attempt = Attempt { number: stamp.attempt, ts: stamp.ts.clone(), node: node.clone(), topology };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
@@ -364,7 +386,7 @@ async fn start_delete(
     claim: &Claim,
     s: &Snapshot,
     attempt: u32,
-    node: String,
+    (node, elsewhere): (String, bool),
 ) -> Result<Next, WriteError> {
     let current = match serving(context, claim, &s.classes) {
         Serving::Ours(class) => class.recipe.as_ref().ok().cloned(),
@@ -373,11 +395,11 @@ async fn start_delete(
     let Some(recipe) = s.stamped.clone().or(current) else { return Ok(Next::Wait) };
     let ts = Attempt { number: attempt, ts: timestamp(context), node: node.clone(), ..Attempt::default() };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, ts);
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
+    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty() && !elsewhere;
     let place = Place {
         namespace: recipe.config.namespace.clone(),
+        scope: scope(&node).to_owned(),
         node: pinned.then_some(node),
-        scope: scope(claim.nodes.first()).to_owned(),
         ..Place::default()
     };
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);

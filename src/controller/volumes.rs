@@ -11,12 +11,14 @@ use super::{Context, Pass, STEPS};
 use crate::claim::LastFailure;
 use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
-use crate::config::{Placement, Recipe, joined};
+use crate::config::classes::Lookup;
+use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::decision::Tell;
+use crate::node::NodeState;
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
-use crate::volume::decide::{ClaimState, Observed, Step, attempt, decide};
+use crate::volume::decide::{ClaimState, Observed, Step, attempt, decide, next_node};
 use crate::volume::request::request;
 use crate::volume::{Provenance, Volume};
 
@@ -32,6 +34,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         return Ok(Pass::Done);
     }
     let mut confirmed = None;
+    let mut nodes: Vec<(String, NodeState)> = Vec::new();
     for _ in 0..STEPS {
         let id = volume.id().unwrap_or_default().to_owned();
         let (jobs, pods) = {
@@ -44,13 +47,29 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             let recipe = provenance.record.recipe();
             recipe.map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
         });
-        let run = context.run_state(&jobs, &pods, &job_name(&volume));
+        let home = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
+        let mut alive_on: Vec<_> =
+            pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
+        alive_on.dedup();
+        let places = {
+            let home = home.to_owned();
+            let mut places = context.shared.index().places(volume.nodes.iter().chain(&alive_on).chain([&home]));
+            places.0.extend(nodes.iter().cloned());
+            places
+        };
+        let node = next_node(&volume, claim, home, &places);
+        let run_name = job_name(&volume, home, &node);
+        let run = context.run_state(&jobs, &pods, &run_name);
         let observed = Observed {
             volume: &volume,
             ours: true,
             claim,
             recipe: recipe.as_ref().map_err(String::clone),
             pods_alive: provision_pods_alive(&pods),
+            alive_on: &alive_on,
+            places: &places,
+            home,
+            node_gone: node_gone(context, &volume, recipe.as_ref().ok()),
             run,
         };
         let decision = decide(&observed, context.clock.now());
@@ -59,16 +78,26 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             context.tell(about(&volume), tell);
         }
         match decision.step {
-            Step::Nothing => return Ok(context.wait(decision.wake_at, &[job_name(&volume)])),
+            Step::Nothing => return Ok(context.wait(decision.wake_at, &[run_name])),
             Step::Hold => volume = context.writes.hold_volume(&volume).await?,
             Step::Unhold => {
                 context.writes.unhold_volume(&volume).await?;
                 return Ok(Pass::Done);
             }
             Step::ConfirmClaimGone => confirmed = Some(confirm(context, &volume, &jobs).await?),
-            Step::StartDelete { attempt } => {
-                let (Ok(recipe), Ok(provenance)) = (&recipe, &provenance) else { return Ok(Pass::Done) };
-                match start(context, &volume, provenance, recipe, attempt).await? {
+            Step::ConfirmNode { node } => {
+                let state = if context.writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+                nodes.push((node, state));
+                confirmed = Some(claim);
+            }
+            Step::SettleNode { nodes } => {
+                volume = context.writes.settle_volume(&volume, &nodes).await?;
+                confirmed = Some(claim);
+            }
+            Step::StartDelete { attempt, node, elsewhere } => {
+                let Ok(recipe) = &recipe else { return Ok(Pass::Done) };
+                let run = Run { attempt, pinned: !elsewhere, home: node == home, node };
+                match start(context, &volume, recipe, run).await? {
                     Some(newer) => volume = newer,
                     None => return Ok(Pass::Started),
                 }
@@ -98,8 +127,24 @@ fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
     anonymous && volume.claim_uuid.as_deref().is_some_and(|uuid| !context.shared.index().jobs_of(uuid).is_empty())
 }
 
-fn job_name(volume: &Volume) -> String {
-    job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &volume.uid)
+/// The Job of the delete run that is due on a node.
+fn job_name(volume: &Volume, home: &str, node: &str) -> String {
+    job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &scope(volume, node == home, node))
+}
+
+/// Keeps apart the runs for a volume on its own node, and on others.
+fn scope(volume: &Volume, home: bool, node: &str) -> String {
+    if home { volume.uid.clone() } else { format!("{}/{node}", volume.uid) }
+}
+
+/// What the class says now about nodes that are gone; where there is none any more, what it said.
+fn node_gone(context: &Context, volume: &Volume, made_by: Option<&Recipe>) -> NodeGone {
+    let classes = context.shared.index().classes();
+    let now = match classes.lookup(&volume.class) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| recipe.node_gone),
+        _ => None,
+    };
+    now.or(made_by.map(|recipe| recipe.node_gone)).unwrap_or_default()
 }
 
 fn provision_pods_alive(pods: &[Arc<Pod>]) -> bool {
@@ -150,23 +195,31 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
     Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
 }
 
-/// Starts a delete run. Returns the volume with the failure on it if that could not be.
-async fn start(
-    context: &Context,
-    volume: &Volume,
-    provenance: &Provenance,
-    recipe: &Recipe,
+/// A delete run that is due.
+struct Run {
     attempt: u32,
-) -> Result<Option<Volume>, WriteError> {
+    /// Whose storage it deletes; empty for no node in particular.
+    node: String,
+    /// It is the volume's own node, or none in particular.
+    home: bool,
+    /// It must run there.
+    pinned: bool,
+}
+
+/// Starts a delete run. Returns the volume with the failure on it if that could not be.
+async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Option<Volume>, WriteError> {
+    let Run { attempt, node, home, pinned } = run;
+    // What the volume is made of says nothing about what was left elsewhere, but that it is as it was does.
     let source = context.writes.volume_source(volume).await?;
+    let source = if home { source } else { String::new() };
     let ts = timestamp(context);
-    let request = request(volume, provenance, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
-    let node =
-        (recipe.placement == Placement::SelectedNode && !provenance.node.is_empty()).then(|| provenance.node.clone());
+    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
+    let scope = scope(volume, home, &node);
+    let pinned = pinned && recipe.placement == Placement::SelectedNode && !node.is_empty();
     let place = Place {
         namespace: recipe.config.namespace.clone(),
-        node,
-        scope: volume.uid.clone(),
+        node: pinned.then_some(node),
+        scope,
         volume: Some(volume.name.clone()),
         without_account: false,
     };

@@ -5,15 +5,22 @@
 //! | # | the volume | and | step |
 //! |---|---|---|---|
 //! | 1 | is not ours | | nothing |
-//! | 2 | belongs to a claim that lives | its policy is not Delete, and it is held | [`Step::Unhold`] |
-//! | 3 | belongs to a claim that lives | its policy is Delete, it is adopted, and not held | [`Step::Hold`] |
-//! | 4 | belongs to a claim that lives | | nothing: the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
-//! | 5 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
-//! | 6 | is released, policy not Delete | it is held | [`Step::Unhold`] |
-//! | 7 | is released | an admin lets go of it | [`Step::Remove`] |
-//! | 8 | is released | is not named after its id, or how it was made is not known | nothing, and told |
-//! | 9 | is released | a provision pod of its claim may still run | wait for its end |
-//! | 10 | is released | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::Remove`] |
+//! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
+//! | 3 | belongs to a claim that lives | is adopted, and attempts may have left something on other nodes | as from row 10, there |
+//! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held | [`Step::Unhold`] |
+//! | 5 | belongs to a claim that lives | | nothing: the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
+//! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
+//! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
+//! | 8 | is released, policy not Delete | nothing is left on other nodes | [`Step::Unhold`] if it is held |
+//! | 9 | is released | is not named after its id, or how it was made is not known | nothing, and told |
+//! | 10 | | a provision pod of its claim may still run | wait for its end |
+//! | 11 | is not held | no delete run is under way | [`Step::Hold`] |
+//! | 12 | | the next node is not in the cache | [`Step::ConfirmNode`] |
+//! | 13 | | the next node is gone | by `node-gone`: nothing, and told; [`Step::SettleNode`]; or as the next row, elsewhere |
+//! | 14 | | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`], after the last of them [`Step::Remove`] |
+//!
+//! Where something is to be deleted is [`todo`]: while the claim lives, on nodes where attempts
+//! before the one that made the volume may have left something; afterwards also where it is itself.
 
 use contract::names::{self, reason};
 use contract::request::Operation;
@@ -21,7 +28,8 @@ use contract::request::Operation;
 use super::Volume;
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
-use crate::config::Recipe;
+use crate::config::{NodeGone, Recipe};
+use crate::node::{NodeState, Places, lost_words, without};
 use crate::run::state::RunState;
 
 /// The end of a pod concerns its claim; a volume whose claim is gone looks again, in seconds.
@@ -55,7 +63,15 @@ pub struct Observed<'a> {
     pub recipe: Result<&'a Recipe, String>,
     /// A pod of a provision run for it may still be running.
     pub pods_alive: bool,
-    /// The delete run.
+    /// Where pods are placed that may still be running, of whatever run.
+    pub alive_on: &'a [String],
+    /// The nodes that the volume and its pods depend on.
+    pub places: &'a Places,
+    /// Where it was made, if that matters.
+    pub home: &'a str,
+    /// What the class says now about nodes that are gone.
+    pub node_gone: NodeGone,
+    /// The delete run on the node of [`next_node`].
     pub run: RunState,
 }
 
@@ -70,10 +86,24 @@ pub enum Step {
     Unhold,
     /// Ask the API, not the cache, whether the claim is gone, and decide again.
     ConfirmClaimGone,
+    /// Ask the API, not the cache, whether a node exists, and decide again.
+    ConfirmNode {
+        /// The node.
+        node: String,
+    },
     /// Create the Job of a delete run.
     StartDelete {
         /// Its number, from 1.
         attempt: u32,
+        /// The node whose storage it deletes; empty for none in particular.
+        node: String,
+        /// It need not run there: the node is gone.
+        elsewhere: bool,
+    },
+    /// A node is done with: these remain.
+    SettleNode {
+        /// The nodes that remain.
+        nodes: Vec<String>,
     },
     /// Remember that a delete run failed, and tell.
     RecordFailure(LastFailure),
@@ -113,12 +143,14 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return Step::Nothing.into();
     }
     let deletes = volume.reclaim_policy == "Delete";
+    let elsewhere = !volume.abandoned && !todo(volume, ClaimState::Alive, o.home).is_empty();
     match o.claim {
         ClaimState::None => return Step::Nothing.into(),
-        ClaimState::Alive if !deletes && volume.is_held() => return Step::Unhold.into(),
-        ClaimState::Alive if deletes && !volume.is_held() && volume.is_adopted() && !volume.deleting => {
+        ClaimState::Alive if (deletes || elsewhere) && !volume.is_held() && volume.is_adopted() && !volume.deleting => {
             return Step::Hold.into();
         }
+        ClaimState::Alive if elsewhere => return clearing(o, now),
+        ClaimState::Alive if !deletes && volume.is_held() => return Step::Unhold.into(),
         // A quarantined volume that an admin deletes. Its claim still answers for the storage.
         ClaimState::Alive
             if volume.deleting && volume.is_held() && volume.quarantine.is_some() && !volume.is_adopted() =>
@@ -129,12 +161,37 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Missing => return Step::ConfirmClaimGone.into(),
         ClaimState::Gone | ClaimState::Elsewhere => {}
     }
-    if !deletes {
-        return if volume.is_held() { Step::Unhold.into() } else { Step::Nothing.into() };
-    }
-    if volume.abandoned {
+    if volume.abandoned && deletes {
         return saying(Step::Remove, reason::VOLUME_FAILED_DELETE, "let go by annotation; its storage was not deleted");
     }
+    if !deletes && !elsewhere {
+        return if volume.is_held() { Step::Unhold.into() } else { Step::Nothing.into() };
+    }
+    clearing(o, now)
+}
+
+/// The nodes on which something is to be deleted: `home` is where the volume was made. Of a volume
+/// that lives or is to stay, nothing is ever deleted at home.
+pub fn todo(volume: &Volume, claim: ClaimState, home: &str) -> Vec<String> {
+    let noted = if volume.is_adopted() { volume.nodes.clone() } else { Vec::new() };
+    let released = matches!(claim, ClaimState::Gone | ClaimState::Elsewhere) && volume.reclaim_policy == "Delete";
+    match (released, noted.is_empty()) {
+        (true, true) => vec![home.to_owned()],
+        (true, false) => noted,
+        // Without a home of its own, what other nodes hold cannot be told apart from it.
+        (false, _) if home.is_empty() => Vec::new(),
+        (false, _) => without(&noted, home),
+    }
+}
+
+/// The node on which something is deleted next; empty for any.
+pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, places: &Places) -> String {
+    places.first(&todo(volume, claim, home)).cloned().unwrap_or_default()
+}
+
+/// Rows 9 to 14.
+fn clearing(o: &Observed<'_>, now: i64) -> Decision {
+    let volume = o.volume;
     // Deleting by its id would delete what the volume stands for that bears the id's name, which may
     // be in use or retained.
     match volume.id() {
@@ -148,15 +205,25 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         Ok(recipe) => *recipe,
         Err(why) => return by_hand(why),
     };
-    if o.pods_alive {
-        return Decision::from(Step::Nothing).until(now + POD_ENDS);
+    // Pods of a living claim concern its own node, and those before it have ended.
+    if o.pods_alive && o.claim != ClaimState::Alive {
+        return lost(o).until(now + POD_ENDS);
     }
     deleting(o, recipe, now)
 }
 
-/// Row 10.
+/// Nothing is to be done; told where a pod is on a node that does not answer.
+fn lost(o: &Observed<'_>) -> Decision {
+    match o.places.lost(o.alive_on) {
+        Some(node) => saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, lost_words(node)),
+        None => Step::Nothing.into(),
+    }
+}
+
+/// Rows 11 to 14.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
+    let node = next_node(volume, o.claim, o.home, o.places);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = attempt(volume);
     match &o.run {
@@ -165,19 +232,63 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if now < due {
                 return Decision::from(Step::Nothing).until(due);
             }
-            Step::StartDelete { attempt }.into()
+            // It must not vanish while its storage is being deleted.
+            if !volume.is_held() && !volume.deleting {
+                return Step::Hold.into();
+            }
+            start(o, attempt, node)
         }
-        RunState::Running => Step::Nothing.into(),
+        RunState::Running => lost(o),
         RunState::Stuck { cause, .. } => {
             saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
         }
-        RunState::Succeeded => Step::Remove.into(),
-        RunState::Failed { settled: false, .. } => Step::Nothing.into(),
+        RunState::Succeeded => settled(o, &node),
+        RunState::Failed { settled: false, .. } => lost(o),
         RunState::Failed { cause, at, .. } => {
             let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
             let message =
                 format!("delete run {attempt} failed: {}; next try in {} s", cause.message, pause(recipe, attempt));
             saying(Step::RecordFailure(failure), reason::VOLUME_FAILED_DELETE, message)
+        }
+    }
+}
+
+/// A node is done with.
+fn settled(o: &Observed<'_>, node: &str) -> Decision {
+    match todo(o.volume, o.claim, o.home).iter().any(|other| other != node) || o.claim == ClaimState::Alive {
+        true => Step::SettleNode { nodes: without(&o.volume.nodes, node) }.into(),
+        false => last(o),
+    }
+}
+
+/// The last node is done with: what is to stay stays.
+fn last(o: &Observed<'_>) -> Decision {
+    match o.volume.reclaim_policy.as_str() {
+        "Delete" => Step::Remove.into(),
+        _ => Step::SettleNode { nodes: Vec::new() }.into(),
+    }
+}
+
+/// A delete run begins on its node; where that is gone, by what the class says.
+fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
+    match (o.places.state(&node), o.node_gone) {
+        (NodeState::Ready | NodeState::Unreachable, _) => Step::StartDelete { attempt, node, elsewhere: false }.into(),
+        (NodeState::Missing, _) => Step::ConfirmNode { node }.into(),
+        // Elsewhere may be where the volume is, which lives.
+        (NodeState::Gone, NodeGone::RunElsewhere) if o.claim == ClaimState::Alive => Step::Nothing.into(),
+        (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, node, elsewhere: true }.into(),
+        (NodeState::Gone, NodeGone::Forget) => {
+            let message = format!("node {node} is gone, and with it what was stored there (node-gone: forget)");
+            let step = settled(o, &node).step;
+            saying(step, reason::VOLUME_FAILED_DELETE, message)
+        }
+        (NodeState::Gone, NodeGone::Hold) => {
+            let message = format!(
+                "node {node}, where something is to be deleted, is gone; when it is back, that is done. If it does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
+                names::ABANDON,
+                names::ABANDON_YES
+            );
+            saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A test per row of the table, then what holds for all that can be observed.
 
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::config::record::Record;
@@ -38,15 +38,23 @@ struct World {
     claim: ClaimState,
     recipe: Result<Recipe, String>,
     pods_alive: bool,
+    /// The nodes that are not as they should be.
+    places: Places,
+    home: &'static str,
+    node_gone: NodeGone,
     run: RunState,
 }
 
 impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
-        let World { volume, ours, claim, pods_alive, run, .. } = self;
-        let (ours, claim, pods_alive, run) = (*ours, *claim, *pods_alive, run.clone());
-        decide(&Observed { volume, ours, claim, recipe, pods_alive, run }, now)
+        let World { volume, ours, claim, pods_alive, run, home, node_gone, .. } = self;
+        let (ours, claim, pods_alive, run, node_gone) = (*ours, *claim, *pods_alive, run.clone(), *node_gone);
+        let nodes = volume.nodes.iter().cloned().chain([(*home).to_owned()]);
+        let mut places = Places(nodes.map(|node| (node, NodeState::Ready)).collect());
+        places.0.extend(self.places.0.clone());
+        let (places, alive_on) = (&places, &[] as &[String]);
+        decide(&Observed { volume, ours, claim, recipe, pods_alive, alive_on, places, home, node_gone, run }, now)
     }
 
     fn step(&self) -> Step {
@@ -67,7 +75,17 @@ impl World {
 }
 
 fn world(volume: Volume, claim: ClaimState) -> World {
-    World { volume, ours: true, claim, recipe: Ok(recipe()), pods_alive: false, run: RunState::Absent }
+    World {
+        volume,
+        ours: true,
+        claim,
+        recipe: Ok(recipe()),
+        pods_alive: false,
+        places: Places::default(),
+        home: "",
+        node_gone: NodeGone::Hold,
+        run: RunState::Absent,
+    }
 }
 
 /// Its claim is gone.
@@ -91,7 +109,7 @@ fn row_1_what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn row_2_a_volume_that_is_to_stay_is_not_held() {
+fn row_4_a_volume_that_is_to_stay_is_not_held() {
     for policy in ["Retain", "Recycle"] {
         assert_eq!(world(volume(policy), ClaimState::Alive).step(), Step::Unhold);
         world(unheld(policy), ClaimState::Alive).rests();
@@ -99,7 +117,7 @@ fn row_2_a_volume_that_is_to_stay_is_not_held() {
 }
 
 #[test]
-fn row_3_a_volume_that_is_to_go_is_held() {
+fn row_2_a_volume_that_is_to_go_is_held() {
     let unheld = unheld("Delete");
     assert_eq!(world(unheld.clone(), ClaimState::Alive).step(), Step::Hold);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests();
@@ -108,21 +126,21 @@ fn row_3_a_volume_that_is_to_go_is_held() {
 }
 
 #[test]
-fn row_4_a_claim_that_lives_decides() {
+fn row_5_a_claim_that_lives_decides() {
     for volume in [volume("Delete"), Volume { deleting: true, abandoned: true, ..volume("Delete") }] {
         World { run: RunState::Succeeded, ..world(volume, ClaimState::Alive) }.rests();
     }
 }
 
 #[test]
-fn row_5_that_a_claim_is_gone_is_asked() {
+fn row_6_that_a_claim_is_gone_is_asked() {
     for volume in [volume("Delete"), volume("Retain"), unheld("Delete")] {
         assert_eq!(world(volume, ClaimState::Missing).step(), Step::ConfirmClaimGone);
     }
 }
 
 #[test]
-fn row_6_what_is_retained_stays() {
+fn row_8_what_is_retained_stays() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         assert_eq!(world(volume("Retain"), claim).step(), Step::Unhold);
         World { run: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests();
@@ -140,7 +158,7 @@ fn row_7_an_admin_lets_go() {
 }
 
 #[test]
-fn row_4_a_quarantined_volume_may_be_deleted_by_hand() {
+fn row_5_a_quarantined_volume_may_be_deleted_by_hand() {
     let refused = Volume { quarantine: Some("why".into()), mark: None, deleting: true, ..volume("Delete") };
     assert_eq!(world(refused.clone(), ClaimState::Alive).step(), Step::Unhold);
     world(Volume { deleting: false, ..refused }, ClaimState::Alive).rests();
@@ -149,20 +167,20 @@ fn row_4_a_quarantined_volume_may_be_deleted_by_hand() {
 }
 
 #[test]
-fn row_8_without_an_id_nothing_is_deleted() {
+fn row_9_without_an_id_nothing_is_deleted() {
     let disowned = Volume { claim_uuid: None, volume_id: None, ..volume("Delete") };
     world(disowned, ClaimState::Gone).waits("it bears no volume id");
 }
 
 #[test]
-fn row_8_what_is_not_known_is_not_deleted() {
+fn row_9_what_is_not_known_is_not_deleted() {
     let lost = World { recipe: Err("its provenance cannot be read".into()), ..released() };
     lost.waits("the storage cannot be deleted: its provenance cannot be read; clean up by hand, then annotate");
     lost.waits("flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
 }
 
 #[test]
-fn row_8_a_misnamed_volume_does_not_delete_the_right_one() {
+fn row_9_a_misnamed_volume_does_not_delete_the_right_one() {
     let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         world(misnamed.clone(), claim).waits(&format!("it is not named pvc-{ID}"));
@@ -174,15 +192,15 @@ fn row_8_a_misnamed_volume_does_not_delete_the_right_one() {
 }
 
 #[test]
-fn row_9_a_pod_that_may_run_is_waited_for() {
+fn row_10_a_pod_that_may_run_is_waited_for() {
     let world = World { pods_alive: true, run: RunState::Succeeded, ..released() };
     assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
 }
 
 #[test]
-fn row_10_the_storage_is_deleted() {
+fn row_14_the_storage_is_deleted() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
-        assert_eq!(world(volume("Delete"), claim).step(), Step::StartDelete { attempt: 1 });
+        assert_eq!(world(volume("Delete"), claim).step(), begin(1, ""));
     }
     World { run: RunState::Running, ..released() }.rests();
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
@@ -192,7 +210,7 @@ fn row_10_the_storage_is_deleted() {
 }
 
 #[test]
-fn row_10_a_failed_run_is_repeated_after_a_pause() {
+fn row_14_a_failed_run_is_repeated_after_a_pause() {
     let mut world = World { run: failed(NOW + 3600, true), ..released() };
     let decision = world.decide(NOW);
     let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
@@ -201,9 +219,91 @@ fn row_10_a_failed_run_is_repeated_after_a_pause() {
     world.run = RunState::Absent;
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
     assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 8)));
-    assert_eq!(world.decide(NOW + 8).step, Step::StartDelete { attempt: 4 });
+    assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
     world.volume.last_failure = Some(failure(Operation::Provision, 3, NOW));
-    assert_eq!(world.step(), Step::StartDelete { attempt: 1 });
+    assert_eq!(world.step(), begin(1, ""));
+}
+
+fn begin(attempt: u32, node: &str) -> Step {
+    Step::StartDelete { attempt, node: node.to_owned(), elsewhere: false }
+}
+
+fn names_of(nodes: &[&str]) -> Vec<String> {
+    nodes.iter().map(|node| (*node).to_owned()).collect()
+}
+
+/// Made on node `c`, after attempts on `a` and `b`.
+fn wandered(claim: ClaimState) -> World {
+    let volume = Volume { nodes: names_of(&["a", "b", "c"]), ..volume("Delete") };
+    World { home: "c", ..world(volume, claim) }
+}
+
+fn with_state(node: &str, state: NodeState, world: World) -> World {
+    World { places: Places([(node.to_owned(), state)].into()), ..world }
+}
+
+#[test]
+fn row_3_what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
+    let alive = wandered(ClaimState::Alive);
+    assert_eq!(alive.step(), begin(1, "a"));
+    let done = World { run: RunState::Succeeded, ..alive.clone() };
+    assert_eq!(done.step(), Step::SettleNode { nodes: names_of(&["b", "c"]) });
+    let settled = |nodes: &[&str]| {
+        let volume = Volume { nodes: names_of(nodes), ..alive.volume.clone() };
+        World { volume, ..alive.clone() }
+    };
+    assert_eq!(settled(&["b", "c"]).step(), begin(1, "b"));
+    settled(&["c"]).rests();
+    let unmarked = Volume { mark: None, ..alive.volume.clone() };
+    World { volume: unmarked, ..alive.clone() }.rests();
+    // Its own node cannot be told apart: nothing is deleted under the id of a volume that lives.
+    World { home: "", ..alive.clone() }.rests();
+    let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
+    let retained = World { volume: retained, ..alive };
+    assert_eq!(retained.step(), begin(1, "a"));
+    let kept = World { volume: Volume { nodes: names_of(&["c"]), ..retained.volume.clone() }, ..retained.clone() };
+    assert_eq!(kept.step(), Step::Unhold);
+    let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
+    assert_eq!(unheld.step(), Step::Hold);
+    let gone = World { claim: ClaimState::Gone, ..retained };
+    assert_eq!(gone.step(), begin(1, "a"));
+    let last = Volume { nodes: names_of(&["a", "c"]), ..gone.volume.clone() };
+    let last = World { volume: last, run: RunState::Succeeded, ..gone };
+    assert_eq!(last.step(), Step::SettleNode { nodes: vec![] });
+}
+
+#[test]
+fn row_11_what_vanishes_meanwhile_is_held_first() {
+    assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(), Step::Hold);
+    let going = Volume { deleting: true, ..unheld("Delete") };
+    assert_eq!(world(going, ClaimState::Gone).step(), begin(1, ""));
+}
+
+#[test]
+fn rows_12_and_13_a_node_that_is_gone() {
+    let released = wandered(ClaimState::Gone);
+    assert_eq!(released.step(), begin(1, "a"));
+    let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };
+    let missing = with_state("c", NodeState::Missing, last.clone());
+    assert_eq!(missing.step(), Step::ConfirmNode { node: "c".into() });
+    let gone = with_state("c", NodeState::Gone, last);
+    gone.waits("node c, where something is to be deleted, is gone");
+    let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
+    assert_eq!(forget.step(), Step::Remove);
+    assert!(forget.decide(NOW).tell.unwrap().message.contains("node-gone: forget"));
+    let elsewhere = World { node_gone: NodeGone::RunElsewhere, ..gone };
+    assert_eq!(elsewhere.step(), Step::StartDelete { attempt: 1, node: "c".into(), elsewhere: true });
+    // A dead node does not keep the others from being cleaned.
+    let others = with_state("a", NodeState::Gone, released);
+    assert_eq!(others.step(), begin(1, "b"));
+    let one = |node_gone| {
+        let alive = wandered(ClaimState::Alive);
+        let volume = Volume { nodes: names_of(&["a", "c"]), ..alive.volume.clone() };
+        with_state("a", NodeState::Gone, World { volume, node_gone, ..alive })
+    };
+    one(NodeGone::RunElsewhere).rests();
+    one(NodeGone::Hold).waits("node a");
+    assert_eq!(one(NodeGone::Forget).step(), Step::SettleNode { nodes: names_of(&["c"]) });
 }
 
 fn runs() -> impl Strategy<Value = RunState> {
@@ -214,6 +314,10 @@ fn runs() -> impl Strategy<Value = RunState> {
 
 fn times() -> impl Strategy<Value = i64> {
     prop_oneof![NOW - 4000..NOW + 10, select(vec![0, i64::MIN, i64::MAX])]
+}
+
+fn states() -> impl Strategy<Value = NodeState> {
+    select(vec![NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone])
 }
 
 prop_compose! {
@@ -229,6 +333,10 @@ prop_compose! {
         at in times(),
         last in select(vec![None, Some(Operation::Delete), Some(Operation::Provision)]),
         run in runs(),
+        nodes in subsequence(vec!["a".to_owned(), "b".into(), "c".into()], 0..=3),
+        places in prop::collection::btree_map(select(names_of(&["a", "b", "c"])), states(), 0..3),
+        home in select(vec!["", "a", "c"]),
+        node_gone in select(vec![NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere]),
     ) -> World {
         let (ours, held, deleting, abandoned, pods_alive) = flags;
         let mut volume = if held { volume(policy) } else { unheld(policy) };
@@ -238,7 +346,9 @@ prop_compose! {
         volume.deleting = deleting;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
-        World { volume, ours, claim, recipe: if known { Ok(recipe()) } else { Err("lost".into()) }, pods_alive, run }
+        volume.nodes = nodes;
+        let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
+        World { volume, ours, claim, recipe, pods_alive, places: Places(places), home, node_gone, run }
     }
 }
 
@@ -251,29 +361,46 @@ proptest! {
         let volume = &world.volume;
         let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
         let deletes = volume.reclaim_policy == "Delete";
+        let alive = world.claim == ClaimState::Alive;
+        let todo = todo(volume, world.claim, world.home);
+        prop_assert!(!alive || !todo.iter().any(|node| node == world.home), "where a volume lives, nothing is deleted");
         prop_assert!(world.ours || decision == Decision::from(Step::Nothing));
         match &decision.step {
             Step::Nothing => {
                 let goes_on = matches!(world.run, RunState::Running | RunState::Failed { settled: false, .. });
-                let awaited = !world.ours || !released || !deletes || goes_on;
+                let later = alive && world.node_gone == NodeGone::RunElsewhere;
+                let awaited = !world.ours || goes_on || later || todo.is_empty() || (!released && !alive)
+                    || (alive && volume.deleting && !volume.is_held()) || (alive && volume.abandoned)
+                    || (!deletes && volume.abandoned);
                 prop_assert!(awaited || decision.tell.is_some() || decision.wake_at.is_some(), "a dead end");
-                prop_assert!(!deletes || !released || !world.ours || decision != Decision::from(Step::Nothing) || goes_on);
                 prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
             }
-            Step::Hold => prop_assert!(deletes && !volume.is_held() && !volume.deleting && world.claim == ClaimState::Alive),
-            Step::Unhold => prop_assert!(!deletes && volume.is_held()),
+            Step::Hold => prop_assert!(!volume.is_held() && !volume.deleting && (deletes || !todo.is_empty())),
+            Step::Unhold => prop_assert!(volume.is_held() && (todo.is_empty() || volume.abandoned) && !deletes),
             Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
-            Step::StartDelete { attempt } => {
-                prop_assert!(released && deletes && !world.pods_alive && !volume.abandoned && *attempt > 0);
+            Step::ConfirmNode { node } => prop_assert_eq!(world.places.0.get(node), Some(&NodeState::Missing)),
+            Step::StartDelete { attempt, node, elsewhere } => {
+                prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
+                prop_assert!(alive || !world.pods_alive);
+                prop_assert!(volume.is_held() || volume.deleting);
                 prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);
+                prop_assert!(todo.contains(node) && (!alive || (node != world.home && !node.is_empty() && !elsewhere)));
+                prop_assert!(released && deletes || node != world.home);
+                prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
                 prop_assert_eq!(&volume.name, &names::pv_name(volume.id().unwrap()));
             }
+            Step::SettleNode { nodes } => {
+                let forgotten = world.node_gone == NodeGone::Forget;
+                prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);
+                prop_assert!(nodes.len() < volume.nodes.len() && nodes.iter().all(|node| volume.nodes.contains(node)));
+            }
             Step::RecordFailure(failure) => {
-                prop_assert!(released && deletes && (NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0);
+                prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
             }
             Step::Remove => {
-                let done = world.run == RunState::Succeeded && !world.pods_alive && world.recipe.is_ok();
-                prop_assert!(released && deletes && (volume.abandoned || done));
+                let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
+                let done = (world.run == RunState::Succeeded || forgotten) && !world.pods_alive && world.recipe.is_ok();
+                prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
             }
         }
     }

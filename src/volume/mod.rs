@@ -53,6 +53,9 @@ pub struct Volume {
     pub claim_uuid: Option<String>,
     /// What every later run gets as `CLAIM_UUID`.
     pub volume_id: Option<String>,
+    /// Where it was made, and where attempts before may have left something; written by the
+    /// orchestrator alone, and worth nothing without its mark.
+    pub nodes: Vec<String>,
     /// How it was made, as it stands on it; written by the orchestrator alone.
     pub provenance: Option<String>,
     /// The mark of its adoption, in the status, where only the orchestrator can write.
@@ -136,6 +139,7 @@ impl From<&PersistentVolume> for Volume {
             provisioned_by: annotation(names::PROVISIONED_BY),
             claim_uuid: annotation(names::CLAIM_UUID),
             volume_id: annotation(names::VOLUME_ID),
+            nodes: annotation(names::NODES).as_deref().map(contract::names::list).unwrap_or_default(),
             provenance: annotation(names::PROVENANCE),
             mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
             quarantine: annotation(names::QUARANTINE),

@@ -2,15 +2,15 @@
 
 use contract::request::{ClaimRef, Operation, Request};
 
-use super::{Provenance, Volume};
+use super::Volume;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 
 /// The request of a delete run, from what the volume itself records. `source` is the volume's spec
-/// as JSON; `ts` when the attempt began.
+/// as JSON; `node` is where something is deleted; `run` the attempt and when it began.
 pub fn request(
     volume: &Volume,
-    provenance: &Provenance,
+    node: &str,
     recipe: &Recipe,
     identity: &Identity,
     kube_api: &str,
@@ -36,7 +36,7 @@ pub fn request(
         user_groups: Vec::new(),
         service_account: recipe.service_account.clone().unwrap_or_default(),
         kube_api: kube_api.to_owned(),
-        node_name: provenance.node.clone(),
+        node_name: node.to_owned(),
         topology: Default::default(),
         provisioner: identity.provisioner.clone(),
         instance: identity.instance.clone(),

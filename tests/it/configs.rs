@@ -196,6 +196,7 @@ async fn a_delayed_class_waits_for_its_node_and_a_pure_one_says_what_it_cannot()
         if annotation(&claim, names::ATTEMPT).is_none() { Ok(()) } else { Err("stamped".into()) }
     })
     .await;
+    ring.node("node-7").await;
     let selected = json!({ "metadata": { "annotations": { names::SELECTED_NODE: "node-7" } } });
     ring.claims().patch("d", &Default::default(), &kube::api::Patch::Merge(selected)).await.unwrap();
     let claim = ring.stamped("d").await;

@@ -55,6 +55,9 @@ async fn exit_codes_and_last_words_are_told_and_followed() {
 #[tokio::test]
 async fn no_room_asks_the_scheduler_for_another_node() {
     let ring = Ring::start().await;
+    for node in ["full", "roomy"] {
+        ring.node(node).await;
+    }
     ring.config("c", "c", &[]).await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
     ring.claim_with("a", "c", json!({ "metadata": { "annotations": { names::SELECTED_NODE: "full" } } })).await;

@@ -16,6 +16,7 @@ mod configs;
 mod deletion;
 mod failures;
 mod lifecycle;
+mod nodes;
 mod stamps;
 
 mod whole;

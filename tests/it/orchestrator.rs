@@ -353,6 +353,17 @@ impl Ring {
         self.api::<Job>(namespace).list(&ListParams::default().labels(&labels)).await.unwrap().items
     }
 
+    /// Waits for the Job of a run that is pinned to a node.
+    pub async fn job_on(&self, operation: &str, id: &str, node: &str) -> Job {
+        let found = until(format!("{operation} Job of {id} on {node}"), || async {
+            let jobs = self.jobs(&self.admin, operation, id).await;
+            let on = |job: &&Job| serde_json::to_string(&job.spec).unwrap().contains(&format!("\"{node}\""));
+            let wanted = jobs.iter().filter(|job| job.metadata.deletion_timestamp.is_none()).find(on);
+            wanted.cloned().ok_or_else(|| format!("{:?}", jobs.iter().map(|j| &j.metadata.name).collect::<Vec<_>>()))
+        });
+        self.explained(found).await
+    }
+
     /// Waits for the pod of a Job.
     pub async fn pod_of(&self, job: &Job) -> Pod {
         let namespace = job.metadata.namespace.clone().unwrap();

@@ -36,7 +36,7 @@ pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
 /// On claims: the recipe of the current attempt, as `namespace/name@hash`.
 pub const CONFIG: &str = "flex-provisioner.io/config";
-/// On claims: the nodes where an attempt may have left something, as a comma-separated list.
+/// On claims and volumes: the nodes where an attempt may have left something, as a comma-separated list.
 pub const NODES: &str = "flex-provisioner.io/nodes";
 /// On claims and volumes: what the last failed attempt said, as JSON.
 pub const FAILURE: &str = "flex-provisioner.io/last-failure";
@@ -104,6 +104,11 @@ pub const PV_PREFIX: &str = "pvc-";
 /// The name of the volume of a claim.
 pub fn pv_name(claim_uuid: &str) -> String {
     format!("{PV_PREFIX}{claim_uuid}")
+}
+
+/// A comma-separated list, as it stands in an annotation.
+pub fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 /// Reasons of events, on claims unless said otherwise. The first three are those of the field.

@@ -6,17 +6,20 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Decision, Observed, Serving, Step, adopted, is_vanishing, recipe, unnoted, vanishing};
+use super::{Decision, Observed, Serving, Step, adopted, is_vanishing, lost, recipe, unnoted, vanishing};
 use crate::claim::LastFailure;
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
+use crate::node::NodeState;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
 /// A pod whose image cannot be had is given up after this time; a new attempt asks anew.
 const STUCK_IMAGE: Duration = Duration::from_secs(30);
+/// A pod that the selected node does not take is given up after this time; another node may take it.
+const STUCK_NODE: Duration = Duration::from_secs(15);
 /// A claim that waits for room is woken by the end of a run; this is for the case that another
 /// claim was woken that cannot use it.
 const ROOM: Duration = Duration::from_secs(10);
@@ -54,6 +57,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     if let Err(why) = acceptable(claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
+    }
+    if let Some(reselect) = selected_is_gone(o, class) {
+        return reselect;
     }
     if let Some(wait) = served_later(o, now) {
         return wait;
@@ -141,7 +147,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             now,
         ),
         RunState::Absent => absent(o, class, now),
-        RunState::Running => Decision::nothing(),
+        RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
         RunState::Succeeded => {
@@ -174,7 +180,25 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(Err(why)) = o.stamped_recipe.map(|recipe| acceptable(o.claim, recipe)) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
+    if let Some(reselect) = selected_is_gone(o, class) {
+        return reselect;
+    }
     if is_unnoted(o) { anew(o, class, now) } else { Step::StartRun.into() }
+}
+
+/// The node that the scheduler selected does not exist any more: it is asked for another.
+fn selected_is_gone(o: &Observed<'_>, class: &Class) -> Option<Decision> {
+    let delayed = class.binding == BindingMode::WaitForFirstConsumer;
+    let node = o.claim.selected_node.as_ref().filter(|_| delayed)?;
+    match o.places.state(node) {
+        NodeState::Ready | NodeState::Unreachable => None,
+        NodeState::Missing => Some(Step::ConfirmNode { node: node.clone() }.into()),
+        NodeState::Gone => Some(Decision::from(Step::Reschedule).saying(
+            false,
+            reason::RESCHEDULING,
+            format!("the selected node {node} is gone; the scheduler is asked for another"),
+        )),
+    }
 }
 
 /// The attempt after the stamped one.
@@ -194,14 +218,27 @@ fn is_unnoted(o: &Observed<'_>) -> bool {
 
 /// Row 31.
 fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
-    let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
-    let give_up = since.saturating_add(seconds(STUCK_IMAGE));
-    let changed = is_newer(o, class);
-    if changed || (image && now >= give_up) {
+    if is_newer(o, class) {
         return record(o, class, cause.clone(), Failure::Retry, now);
     }
     let told = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
-    if image { told.until(give_up) } else { told }
+    let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
+    // Cordoned, tainted or full since it was selected: only the scheduler can find another node.
+    let unfit = cause.reason == "Unschedulable" && is_pinned(o, class);
+    let (patience, kind) = match (image, unfit) {
+        (true, _) => (STUCK_IMAGE, Failure::Retry),
+        (_, true) => (STUCK_NODE, Failure::NoRoom),
+        _ => return told,
+    };
+    let give_up = since.saturating_add(seconds(patience));
+    if now >= give_up { record(o, class, cause.clone(), kind, now) } else { told.until(give_up) }
+}
+
+/// The run can be on the selected node only.
+fn is_pinned(o: &Observed<'_>, class: &Class) -> bool {
+    class.binding == BindingMode::WaitForFirstConsumer
+        && o.claim.selected_node.is_some()
+        && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
 }
 
 /// The class has a recipe, and it is not the one of the attempt.
@@ -276,6 +313,9 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
         Failure::Never => seconds(SLOW),
         Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
     };
+    if let Some(reselect) = selected_is_gone(o, class) {
+        return reselect;
+    }
     let due = failure.at.saturating_add(wait);
     if wait > 0 && now < due {
         return Decision::nothing().until(due);
@@ -293,7 +333,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
     }
     let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
-    (o.pods_alive || goes_on || running().next().is_some()).then(Decision::nothing)
+    (o.pods_alive || goes_on || running().next().is_some()).then(|| lost(o).unwrap_or_else(Decision::nothing))
 }
 
 fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {

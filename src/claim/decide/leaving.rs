@@ -3,10 +3,14 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Decision, Observed, Step, adopted, is_taken, is_vanishing, recipe, taken, unknown, unnoted, vanishing};
+use super::{
+    Decision, Observed, Serving, Step, adopted, cleanup_node, is_taken, is_vanishing, lost, recipe, taken, unknown,
+    unnoted, vanishing,
+};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
-use crate::config::Recipe;
+use crate::config::{NodeGone, Recipe};
+use crate::node::{NodeState, without};
 use crate::run::state::RunState;
 
 /// Rows 7 to 16: what was begun for a claim that goes, or that found another volume, is taken back.
@@ -63,7 +67,7 @@ pub(super) fn process(o: &Observed<'_>) -> Option<Decision> {
     }
     // A Job that was just created may not be seen yet.
     let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
-    (o.pods_alive || goes_on || !o.jobs.is_empty()).then(Decision::nothing)
+    (o.pods_alive || goes_on || !o.jobs.is_empty()).then(|| lost(o).unwrap_or_else(Decision::nothing))
 }
 
 /// Row 16.
@@ -71,27 +75,27 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let claim = o.claim;
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
-    let node = claim.nodes.first().cloned().unwrap_or_default();
+    let node = cleanup_node(claim, o.places);
     match &o.delete_run {
         RunState::Absent => {
             let due = last.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
             if now < due {
                 return Decision::nothing().until(due);
             }
-            Step::StartDelete { attempt, node }.into()
+            start(o, recipe, attempt, node)
         }
-        RunState::Running => Decision::nothing(),
+        RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
         RunState::Stuck { cause, .. } => Decision::wait(
             reason::VOLUME_FAILED_DELETE,
             format!("deleting what an attempt left behind: {}", cause.message),
         ),
         RunState::Succeeded => match o.delete_job.filter(|job| !job.deleting) {
-            Some(_) => Step::SettleNode { nodes: claim.nodes.iter().skip(1).cloned().collect() }.into(),
+            Some(_) => Step::SettleNode { nodes: without(&claim.nodes, node) }.into(),
             None => Decision::nothing(),
         },
         RunState::Failed { cause, at, settled, .. } => {
             if !settled {
-                return Decision::nothing();
+                return lost(o).unwrap_or_else(Decision::nothing);
             }
             let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
             let next = pause(recipe, attempt);
@@ -104,5 +108,35 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
                 ),
             )
         }
+    }
+}
+
+/// A delete run begins on its node; where that is gone, by what the class says.
+fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decision {
+    let begin = |elsewhere| Decision::from(Step::StartDelete { attempt, node: node.to_owned(), elsewhere });
+    // What to do about lost nodes is the admin's to say now, not when the attempt began.
+    let policy = match o.class {
+        Serving::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
+        Serving::NotOurs => recipe.node_gone,
+    };
+    match (o.places.state(node), policy) {
+        (NodeState::Ready | NodeState::Unreachable, _) => begin(false),
+        (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
+        (NodeState::Gone, NodeGone::RunElsewhere) => begin(true),
+        (NodeState::Gone, NodeGone::Forget) => {
+            Decision::from(Step::SettleNode { nodes: without(&o.claim.nodes, node) }).saying(
+                true,
+                reason::VOLUME_FAILED_DELETE,
+                format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)"),
+            )
+        }
+        (NodeState::Gone, NodeGone::Hold) => Decision::wait(
+            reason::VOLUME_FAILED_DELETE,
+            format!(
+                "an attempt may have left something on node {node}, which is gone; when the node is back, it is deleted there. If it does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
+                names::ABANDON,
+                names::ABANDON_YES
+            ),
+        ),
     }
 }

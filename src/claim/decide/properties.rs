@@ -8,8 +8,15 @@ use proptest::sample::{select, subsequence};
 use super::*;
 
 fn recipes() -> impl Strategy<Value = Recipe> {
-    let keys: [&[(&str, &str)]; 5] =
-        [&[], &[("zone", "newer")], &[("placement", "any")], &[("max-size", "1Mi")], &[("reclaim-policy", "Retain")]];
+    let keys: [&[(&str, &str)]; 7] = [
+        &[],
+        &[("zone", "newer")],
+        &[("placement", "any")],
+        &[("max-size", "1Mi")],
+        &[("reclaim-policy", "Retain")],
+        &[("node-gone", "forget")],
+        &[("node-gone", "run-elsewhere")],
+    ];
     select(keys.map(recipe_with).to_vec())
 }
 
@@ -148,8 +155,10 @@ fn worlds() -> impl Strategy<Value = World> {
         prop::option::weighted(0.2, volumes("misnamed".into())),
     );
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
-    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>())).prop_flat_map(
-        |(base, no_volume, pods_alive, delete_job)| {
+    let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
+    let places = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
+    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places).prop_flat_map(
+        |(base, no_volume, pods_alive, delete_job, places)| {
             let (claim, class, flags, stamped_recipe, jobs, seen_nodes, volumes) = base;
             let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
             let has_job = jobs.iter().any(|job| job.marks.attempt == attempt);
@@ -170,7 +179,9 @@ fn worlds() -> impl Strategy<Value = World> {
                 volumes: volumes.0.into_iter().chain(volumes.1).collect(),
                 claim,
                 jobs,
+                alive_on: seen_nodes.iter().filter(|_| pods_alive).cloned().collect(),
                 seen_nodes,
+                places: Places(places),
                 pods_alive,
                 ..new()
             };
@@ -269,10 +280,10 @@ impl World {
                 self.run = RunState::Absent;
             }
             Step::Refresh => self.fresh = true,
-            Step::Adopt { volume: name, provenance } => {
+            Step::Adopt { volume: name, provenance, nodes } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.reclaim_policy = policy(&provenance);
-                if volume.reclaim_policy == "Delete" && !volume.is_held() {
+                if (volume.reclaim_policy == "Delete" || nodes.len() > 1 && !volume.deleting) && !volume.is_held() {
                     assert!(!volume.deleting, "the API takes no finalizer any more");
                     volume.finalizers.push(names::VOLUME_FINALIZER.into());
                 }
@@ -302,6 +313,9 @@ impl World {
             }
             Step::Reschedule => self.claim.selected_node = None,
             Step::ConfirmNoVolume => self.no_volume = true,
+            Step::ConfirmNode { node } => {
+                self.places.0.insert(node, NodeState::Gone);
+            }
             Step::NoteNodes { nodes } => self.claim.nodes = nodes,
             Step::SettleNode { nodes } => {
                 (self.delete_run, self.delete_job) = (RunState::Absent, None);
@@ -346,7 +360,10 @@ fn check(world: &World, decision: &Decision) {
                 assert!(claim.nodes.contains(node), "where it may leave something is not noted");
             }
         }
-        Step::Adopt { volume, provenance } => {
+        Step::Adopt { volume, provenance, nodes } => {
+            assert!(nodes.is_empty() || nodes.last() == Some(&provenance.node), "its own node is the last");
+            let noted = nodes.is_empty() || claim.nodes.iter().all(|node| nodes.contains(node));
+            assert!(noted, "a node is forgotten");
             let (volume, misfits) = world.volume(volume);
             assert!(claim.is_held() || !world.is_leaving() && !claim.is_bound());
             assert!(misfits.is_empty() || world.is_leaving() || bound_to_ours, "a wrong volume is made the claim's");
@@ -373,31 +390,41 @@ fn check(world: &World, decision: &Decision) {
             assert!(claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
             assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
         }
-        Step::Reschedule => assert!(claim.selected_node.is_some() && !world.is_alive() && !world.is_leaving()),
+        Step::Reschedule => {
+            assert!(claim.selected_node.is_some() && !world.is_leaving());
+            assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");
+        }
         Step::ConfirmNoVolume => {
             assert!(!world.no_volume);
             let there = world.volumes.iter().any(|(volume, _)| volume.name == names::pv_name(UID));
             assert!(!there, "it would be found, and asked for again");
         }
+        Step::ConfirmNode { node } => assert_eq!(world.places.state(node), NodeState::Missing),
         Step::NoteNodes { nodes } => assert!(nodes.len() > claim.nodes.len() && world.is_leaving()),
         Step::RemoveJob { job } => {
             let job = world.jobs.iter().find(|candidate| candidate.name == *job).expect("a Job that was observed");
             assert!(!job.deleting);
             assert!(job.over || claim.is_held() || !world.is_leaving() && !claim.is_bound());
         }
-        Step::StartDelete { attempt, node } => {
+        Step::StartDelete { attempt, node, elsewhere } => {
+            let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
+            let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
+            assert!(!elsewhere || may && world.places.state(node) == NodeState::Gone);
             assert!(claim.is_held() && world.is_leaving() && !world.is_alive() && world.jobs.is_empty());
             assert!(*attempt > 0 && world.delete_run == RunState::Absent);
-            assert_eq!(*node, claim.nodes.first().cloned().unwrap_or_default());
+            assert!(claim.nodes.contains(node) || claim.nodes.is_empty() && node.is_empty());
             for (volume, _) in &world.volumes {
                 let ours = volume.name == names::pv_name(UID);
                 assert!(!ours || bound_to_ours && volume.deleting && !volume.is_held(), "its volume would be deleted");
                 assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
             }
         }
-        Step::SettleNode { .. } => {
+        Step::SettleNode { nodes } => {
             assert!(claim.is_held() && world.is_leaving() && !world.is_alive());
-            assert_eq!(world.delete_run, RunState::Succeeded);
+            assert!(nodes.len() < claim.nodes.len().max(1) && nodes.iter().all(|node| claim.nodes.contains(node)));
+            let left = claim.nodes.iter().find(|node| !nodes.contains(node));
+            let gone = left.is_some_and(|node| world.places.state(node) == NodeState::Gone);
+            assert!(world.delete_run == RunState::Succeeded || gone && world.delete_run == RunState::Absent);
         }
         Step::Release => {
             assert!(claim.is_held());

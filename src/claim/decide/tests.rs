@@ -8,8 +8,10 @@ use contract::request::Operation;
 use super::*;
 use crate::claim::Stamp;
 use crate::claim::pace::pause;
+use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
 use crate::config::record::Record;
+use crate::node::NodeState;
 use crate::run::state::Cause;
 use crate::run::view::Marks;
 use crate::volume::Reference;
@@ -35,6 +37,9 @@ struct World {
     run: RunState,
     pods_alive: bool,
     seen_nodes: Vec<String>,
+    alive_on: Vec<String>,
+    /// The nodes that are not as they should be.
+    places: Places,
     volumes: Vec<(Volume, Vec<String>)>,
     no_volume: bool,
     delete_run: RunState,
@@ -49,6 +54,9 @@ impl World {
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
         let jobs: Vec<&Job> = self.jobs.iter().collect();
+        let nodes = self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.alive_on);
+        let mut places = Places(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
+        places.0.extend(self.places.0.clone());
         let volumes: Vec<_> = self.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
         then(&Observed {
             claim: &self.claim,
@@ -60,6 +68,8 @@ impl World {
             run: self.run.clone(),
             pods_alive: self.pods_alive,
             seen_nodes: &self.seen_nodes,
+            alive_on: &self.alive_on,
+            places: &places,
             volumes: &volumes,
             no_volume: self.no_volume,
             delete_run: self.delete_run.clone(),
@@ -117,12 +127,18 @@ fn new() -> World {
         run: RunState::Absent,
         pods_alive: false,
         seen_nodes: vec![],
+        alive_on: vec![],
+        places: Places::default(),
         volumes: vec![],
         no_volume: false,
         delete_run: RunState::Absent,
         delete_job: None,
         room: true,
     }
+}
+
+fn begin(attempt: u32, node: &str) -> Step {
+    Step::StartDelete { attempt, node: node.to_owned(), elsewhere: false }
 }
 
 /// The claim bears the stamp of an attempt, with the finalizer.
@@ -223,7 +239,7 @@ fn vanishing_volume() -> Volume {
 #[track_caller]
 fn adopts(world: &World) -> Provenance {
     match world.step() {
-        Step::Adopt { volume, provenance } if volume == names::pv_name(UID) => *provenance,
+        Step::Adopt { volume, provenance, .. } if volume == names::pv_name(UID) => *provenance,
         step => panic!("{step:?}"),
     }
 }
@@ -309,7 +325,7 @@ fn row_3_going_and_its_volume_is_lost() {
     let mut world = bound(going(), &names::pv_name(UID));
     assert_eq!(world.step(), Step::ConfirmNoVolume);
     world.no_volume = true;
-    assert_eq!(world.step(), Step::StartDelete { attempt: 1, node: String::new() });
+    assert_eq!(world.step(), begin(1, ""));
 }
 
 #[test]
@@ -320,7 +336,7 @@ fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests();
     world.claim.finalizers.pop();
-    assert_eq!(world.step(), Step::StartDelete { attempt: 1, node: String::new() });
+    assert_eq!(world.step(), begin(1, ""));
     world.jobs = vec![job(1)];
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
     world.claim.abandoned = true;
@@ -422,7 +438,7 @@ fn row_15_that_no_volume_exists_is_asked() {
 fn row_16_a_delete_run_per_node() {
     let mut world = World { no_volume: true, ..going() };
     world.claim.nodes = vec!["a".into(), "b".into()];
-    assert_eq!(world.step(), Step::StartDelete { attempt: 1, node: "a".into() });
+    assert_eq!(world.step(), begin(1, "a"));
     world.delete_run = RunState::Running;
     world.rests();
     world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
@@ -445,7 +461,7 @@ fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
     assert_eq!(records(&world).attempt, 2);
     world.delete_run = RunState::Absent;
     assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 2)));
-    assert_eq!(world.decide(NOW + 2).step, Step::StartDelete { attempt: 2, node: String::new() });
+    assert_eq!(world.decide(NOW + 2).step, begin(2, ""));
     world.delete_run = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
     world.rests();
 }
@@ -494,4 +510,103 @@ fn row_18_what_cannot_be_served_yet_waits() {
     let full = World { room: false, ..new() };
     full.rests();
     assert_eq!(full.decide(NOW).wake_at, Some(NOW + 10), "the room may go to a claim that cannot use it");
+}
+
+fn with_state(node: &str, state: NodeState, world: World) -> World {
+    World { places: Places([(node.to_owned(), state)].into()), ..world }
+}
+
+#[test]
+fn row_16_a_node_that_is_gone() {
+    let mut left = going();
+    (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
+    assert_eq!(left.step(), begin(1, "a"));
+    // A dead node does not keep the others from being cleaned.
+    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(), begin(1, "b"));
+    left.claim.nodes = vec!["a".into()];
+    let missing = with_state("a", NodeState::Missing, left.clone());
+    assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
+    let policy = |policy: &str| {
+        let mut gone = with_state("a", NodeState::Gone, left.clone());
+        gone.class.recipe = Ok(Arc::new(recipe_with(&[("node-gone", policy)])));
+        gone
+    };
+    policy("hold").waits("an attempt may have left something on node a, which is gone");
+    let forgotten = policy("forget").decide(NOW);
+    assert_eq!(forgotten.step, Step::SettleNode { nodes: vec![] });
+    assert!(forgotten.tell.unwrap().message.contains("node-gone: forget"));
+    let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), elsewhere: true };
+    assert_eq!(policy("run-elsewhere").step(), elsewhere);
+}
+
+/// Of a class that waits for a pod, on node `a`.
+fn selected(world: World) -> World {
+    let mut world = world;
+    world.class.binding = BindingMode::WaitForFirstConsumer;
+    world.claim.selected_node = Some("a".into());
+    if world.claim.stamp.is_some() {
+        world.claim.nodes = vec!["a".into()];
+    }
+    world
+}
+
+#[test]
+fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
+    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
+        let missing = with_state("a", NodeState::Missing, selected(world.clone()));
+        assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
+        let gone = with_state("a", NodeState::Gone, selected(world));
+        let decision = gone.decide(NOW);
+        assert_eq!(decision.step, Step::Reschedule);
+        assert_eq!(decision.tell.unwrap().message, "the selected node a is gone; the scheduler is asked for another");
+    }
+}
+
+#[test]
+fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
+    let cause = Cause::new("Unschedulable", "0/3 nodes are available: 1 node(s) were unschedulable");
+    let stuck = |world: World| World { run: RunState::Stuck { cause: cause.clone(), since: NOW - 10 }, ..world };
+    let pinned = stuck(selected(stamped(1)));
+    pinned.waits("1 node(s) were unschedulable");
+    assert_eq!(pinned.decide(NOW).wake_at, Some(NOW + 5));
+    let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
+    assert_eq!(failure.kind, Failure::NoRoom);
+    // Where any node will do, there is nothing to give back.
+    assert_eq!(stuck(stamped(1)).decide(NOW + 1000).step, Step::Nothing);
+    let mut anywhere = selected(stamped(1));
+    anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
+    assert_eq!(stuck(anywhere).decide(NOW + 1000).step, Step::Nothing);
+}
+
+#[test]
+fn row_34_a_pod_on_a_dead_node_is_told() {
+    let lost = |world: World| with_state("a", NodeState::Unreachable, World { alive_on: vec!["a".into()], ..world });
+    let running = World { run: RunState::Running, pods_alive: true, ..selected(stamped(1)) };
+    running.rests();
+    let says = "a pod of the provisioner is on node a, which does not answer";
+    lost(running.clone()).waits(says);
+    lost(World { claim: going().claim, ..running }).waits(says);
+    lost(World { pods_alive: true, ..selected(failed_with(Failure::Retry)) }).waits("kubectl delete node a");
+}
+
+#[test]
+fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
+    let adopted_nodes = |nodes: &[&str], affinity: bool| {
+        let mut world = selected(stamped(2));
+        world.claim.nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let mut made = volume();
+        if affinity {
+            let text =
+                "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
+            made.affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
+        }
+        world.volumes = vec![(made, vec![])];
+        match world.step() {
+            Step::Adopt { nodes, .. } => nodes,
+            step => panic!("{step:?}"),
+        }
+    };
+    assert_eq!(adopted_nodes(&["a", "b"], true), ["a", "b"]);
+    // One that is not bound to a host may be what the attempts before made.
+    assert!(adopted_nodes(&["a", "b"], false).is_empty());
 }

@@ -1,0 +1,113 @@
+//! Nodes, as far as runs depend on them: their labels, and whether anything can run there.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as core;
+
+/// Taints with which Kubernetes says that it does not hear from a node's kubelet, or nothing good.
+const UNREACHABLE: &[&str] = &["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its kubelet answers.
+    pub reachable: bool,
+}
+
+impl From<&core::Node> for Node {
+    fn from(node: &core::Node) -> Self {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        Node {
+            name: node.metadata.name.clone().unwrap_or_default(),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            reachable: !taints.into_iter().any(|t| t.effect == "NoExecute" && UNREACHABLE.contains(&t.key.as_str())),
+        }
+    }
+}
+
+/// What is known of a node that something depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeState {
+    /// It is there and answers.
+    Ready,
+    /// It is there, but its kubelet does not answer.
+    Unreachable,
+    /// The cache does not have it.
+    Missing,
+    /// The API does not have it.
+    Gone,
+}
+
+/// The nodes that a claim or volume depends on, with their states.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places(pub BTreeMap<String, NodeState>);
+
+impl Places {
+    /// The state of a node. That it must be nowhere in particular is always possible.
+    pub fn state(&self, node: &str) -> NodeState {
+        match node {
+            "" => NodeState::Ready,
+            node => self.0.get(node).copied().unwrap_or(NodeState::Missing),
+        }
+    }
+
+    /// Of several nodes where something is to be done, the one to begin with: the first that
+    /// answers, so that a dead one keeps nothing from being done on the others.
+    pub fn first<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
+        nodes.iter().min_by_key(|node| self.state(node))
+    }
+
+    /// The first of these nodes that does not answer, if any.
+    pub fn lost<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
+        nodes.iter().find(|node| self.state(node) != NodeState::Ready)
+    }
+}
+
+/// All but one.
+pub fn without(nodes: &[String], node: &str) -> Vec<String> {
+    nodes.iter().filter(|other| *other != node).cloned().collect()
+}
+
+/// What is said where a pod's end cannot be learnt because its node does not answer.
+pub fn lost_words(node: &str) -> String {
+    format!(
+        "a pod of the provisioner is on node {node}, which does not answer, so that nobody knows whether it still runs; it is waited for until the node is back, or until an admin says that it is not coming back: `kubectl delete node {node}`, or `kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(taint: Option<&str>) -> Node {
+        let spec = taint.map(|key| core::NodeSpec {
+            taints: Some(vec![core::Taint { key: key.into(), effect: "NoExecute".into(), ..core::Taint::default() }]),
+            ..core::NodeSpec::default()
+        });
+        Node::from(&core::Node { spec, ..core::Node::default() })
+    }
+
+    #[test]
+    fn a_node_answers_unless_kubernetes_says_otherwise() {
+        assert!(node(None).reachable);
+        assert!(node(Some("example.org/gpu")).reachable);
+        assert!(!node(Some("node.kubernetes.io/unreachable")).reachable);
+        assert!(!node(Some("node.kubernetes.io/not-ready")).reachable);
+    }
+
+    #[test]
+    fn a_dead_node_comes_last() {
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let states = [("a", NodeState::Gone), ("b", NodeState::Unreachable), ("c", NodeState::Ready)];
+        let places = Places(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
+        assert_eq!(places.first(&names(&["a", "b", "c"])).unwrap(), "c");
+        assert_eq!(places.first(&names(&["a", "b"])).unwrap(), "b");
+        assert_eq!(places.first(&[]), None);
+        assert_eq!(places.lost(&names(&["c", "b"])).unwrap(), "b");
+        assert_eq!((places.state(""), places.state("x")), (NodeState::Ready, NodeState::Missing));
+    }
+}
