@@ -173,15 +173,20 @@ const STUCK: &[&str] = &[
     "PreStartHookError",
 ];
 
+/// The label with which Kubernetes says of which Job a pod is.
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+
 impl From<&core::Pod> for Pod {
     fn from(pod: &core::Pod) -> Self {
         let status = pod.status.as_ref();
         let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
+        // A pod whose Job was deleted without it has no owner any more, but is of that run all the same.
+        let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(JOB_NAME));
         let mut view = Pod {
             name: ObjectName::of(&pod.metadata),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             marks: marks(&pod.metadata),
-            job: owner.map(|owner| owner.name.clone()).unwrap_or_default(),
+            job: owner.map(|owner| &owner.name).or(label).cloned().unwrap_or_default(),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             phase: status.and_then(|s| s.phase.clone()).unwrap_or_default(),
             reason: status.and_then(|s| s.reason.clone()).unwrap_or_default(),
@@ -239,4 +244,20 @@ pub struct Complaint {
 /// Seconds since 1970 of an API time, 0 without one.
 pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> i64 {
     time.map_or(0, |time| time.0.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_of_its_run_also_without_its_job() {
+        let pod = |metadata: serde_json::Value| {
+            Pod::from(&serde_json::from_value::<core::Pod>(serde_json::json!({ "metadata": metadata })).unwrap()).job
+        };
+        let owner = serde_json::json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u" }]);
+        assert_eq!(pod(serde_json::json!({ "ownerReferences": owner })), "a");
+        assert_eq!(pod(serde_json::json!({ "labels": { JOB_NAME: "a" } })), "a", "after --cascade=orphan");
+        assert_eq!(pod(serde_json::json!({})), "");
+    }
 }
