@@ -15,10 +15,13 @@ fail() {
     exec flex-pv fail "$@"
 }
 
+is_id() {
+    case $1 in '' | -* | *[!0-9a-f-]*) return 1 ;; esac
+}
+
 check() {
-    case $id in
-        '' | -* | *[!0-9a-f-]*) fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done" ;;
-    esac
+    [ "${OPERATION:-}" = list ] || is_id "$id" ||
+        fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done"
     case $base/ in
         */../* | */./* | *//*) fail config "base-path is \`$base\`: write it without ., .. and a slash at its end" ;;
         /?*) ;;
@@ -58,9 +61,25 @@ delete() {
     why=$(rm -rf "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
 }
 
+# A line for each volume, and for what a delete that died left. Other names are none of ours.
+list() {
+    names=$(ls -1A "$base" 2>&1) || fail retry "on node ${POD_NODE:-?}: $names"
+    printf '%s\n' "$names" | {
+        while IFS= read -r name; do
+            state=volume id=${name#.deleting-}
+            [ "$name" = "$id" ] || state=rubbish
+            if is_id "$id" && [ -d "$base/$name" ] && [ ! -L "$base/$name" ]; then
+                echo "$state $id - $base/$name"
+            fi
+        done
+        echo end
+    } | flex-pv list
+}
+
 check
 case ${OPERATION:-} in
     provision) provision ;;
     delete) delete ;;
-    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision and delete" ;;
+    list) list ;;
+    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete and list" ;;
 esac

@@ -84,6 +84,8 @@ pub struct Claim {
     pub uid: String,
     /// The version that was seen.
     pub resource_version: String,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
     /// The class that it asks for; none for claims without one.
     pub class: Option<String>,
     /// It is being deleted.
@@ -169,6 +171,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
             class: annotation("volume.beta.kubernetes.io/storage-class")
                 .or(spec.storage_class_name)
                 .filter(|c| !c.is_empty()),

@@ -55,6 +55,8 @@ pub const CLASS_KEYS: &[&str] = &["fs-type", "min-size", "max-size"];
 const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
 const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
+/// Those of them that the orchestrator makes use of.
+const BUILT: &[&str] = &["list"];
 /// A pod's annotations hold 256 KiB in all; the properties of a claim need some of it.
 const MAX_PARAMETERS: usize = 192 * 1024;
 /// The longest value of one parameter.
@@ -189,6 +191,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
             .read("volume-sources", |text| list(text)?.iter().map(|rule| source_rule(rule)).collect())
             .unwrap_or_default(),
         claim_metadata: r.read("claim-metadata", claim_metadata).unwrap_or_default(),
+        capabilities: capabilities(r),
         pod_template: r.read("pod-template", pod_template),
         parameters: BTreeMap::new(),
         config: record.config.clone(),
@@ -211,9 +214,9 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     }
 }
 
-/// What is part of the contract but not built yet is refused by name: a class must never promise
-/// what it does not do.
-fn refuse_unbuilt(r: &mut Reader<'_>) {
+/// What the image can do beside provision and delete. What is part of the contract but not built yet
+/// is refused by name: a class must never promise what it does not do.
+fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
     let declared = r.read("capabilities", |text| {
         let chosen = list(text)?;
         match chosen.iter().find(|item| !CAPABILITIES.contains(&item.as_str())) {
@@ -221,12 +224,18 @@ fn refuse_unbuilt(r: &mut Reader<'_>) {
             None => Ok(chosen),
         }
     });
-    for capability in declared.unwrap_or_default() {
+    let (built, unbuilt): (Vec<_>, Vec<_>) =
+        declared.unwrap_or_default().into_iter().partition(|capability| BUILT.contains(&capability.as_str()));
+    for capability in unbuilt {
         r.fail(
             "capabilities",
             format!("`{capability}` is not built into this version of the orchestrator; take it out of the list"),
         );
     }
+    built
+}
+
+fn refuse_unbuilt(r: &mut Reader<'_>) {
     for key in ["batch-size", "batch-window", "pool"] {
         if r.data.contains_key(key) {
             r.fail(key, "is not built into this version of the orchestrator; remove the key");

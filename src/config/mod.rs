@@ -154,6 +154,8 @@ pub struct Recipe {
     pub volume_sources: Vec<SourceRule>,
     /// Labels and annotations of claims that the image gets.
     pub claim_metadata: Vec<String>,
+    /// What the image can do beside provision and delete.
+    pub capabilities: Vec<String>,
     /// What the admin merges under the generated pod.
     pub pod_template: Option<PodTemplateSpec>,
     /// What the image gets untouched.
@@ -163,6 +165,11 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// The config declares that the image can do this.
+    pub fn can(&self, capability: &str) -> bool {
+        self.capabilities.iter().any(|declared| declared == capability)
+    }
+
     /// Identifies this version of this class: `namespace/name@hash`.
     pub fn version(&self) -> String {
         self.record.version()

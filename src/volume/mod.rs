@@ -41,6 +41,8 @@ pub struct Volume {
     pub uid: String,
     /// The version that was seen.
     pub resource_version: String,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
     /// It is being deleted.
     pub deleting: bool,
     /// All finalizers on it.
@@ -133,6 +135,7 @@ impl From<&PersistentVolume> for Volume {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
             deleting: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),

@@ -7,6 +7,7 @@
 //! image creates ([`volume`]). The crate is pure: no clock, no network, no file.
 
 pub mod exit;
+pub mod listing;
 pub mod names;
 pub mod parameter;
 pub mod quantity;

@@ -14,6 +14,8 @@ pub enum Operation {
     Provision,
     /// Take the storage of a volume away, or what an unfinished provision run left of it.
     Delete,
+    /// Print what the backend has ([`crate::listing`]). Such a run is for no volume.
+    List,
 }
 
 impl Operation {
@@ -22,6 +24,7 @@ impl Operation {
         match self {
             Operation::Provision => "provision",
             Operation::Delete => "delete",
+            Operation::List => "list",
         }
     }
 }
@@ -38,10 +41,11 @@ impl FromStr for Operation {
         match text {
             "provision" => Ok(Operation::Provision),
             "delete" => Ok(Operation::Delete),
+            "list" => Ok(Operation::List),
             _ => Err(RequestError::Invalid {
                 variable: "OPERATION",
                 value: text.into(),
-                expected: "provision or delete",
+                expected: "provision, delete or list",
             }),
         }
     }
@@ -242,8 +246,13 @@ impl Request {
         let list = |name: &str| -> Vec<String> {
             optional(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
         };
-        let missing: Vec<&str> = ["OPERATION", "CLAIM_UUID", "PV_NAME", "STORAGE_CLASS", "SIZE_BYTES"]
+        // A list run is for no volume.
+        let of_volume = ["CLAIM_UUID", "PV_NAME", "SIZE_BYTES"]
             .into_iter()
+            .filter(|_| optional("OPERATION") != Operation::List.as_str());
+        let missing: Vec<&str> = ["OPERATION", "STORAGE_CLASS"]
+            .into_iter()
+            .chain(of_volume)
             .filter(|name| env(name).is_none_or(|value| value.is_empty()))
             .collect();
         if !missing.is_empty() {
@@ -276,7 +285,7 @@ impl Request {
                 uid: optional("PVC_UID"),
             },
             storage_class: optional("STORAGE_CLASS"),
-            size_bytes: number("SIZE_BYTES", optional("SIZE_BYTES"))?,
+            size_bytes: number("SIZE_BYTES", or(optional("SIZE_BYTES"), "0"))?,
             access_modes: list("ACCESS_MODES"),
             volume_mode: or(optional("VOLUME_MODE"), "Filesystem"),
             mount_options: list("MOUNT_OPTIONS"),
@@ -378,8 +387,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_list_run_is_for_no_volume() {
+        let env = [("OPERATION", "list"), ("STORAGE_CLASS", "c")];
+        let found = Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
+        let found = found.unwrap();
+        assert_eq!((found.operation, found.claim_uuid.as_str(), found.size_bytes), (Operation::List, "", 0));
+    }
+
+    #[test]
     fn all_that_is_missing_is_named_at_once() {
         let error = Request::from_env(|name| (name == "OPERATION").then(|| "provision".into())).unwrap_err();
-        assert!(error.to_string().contains("CLAIM_UUID, PV_NAME, STORAGE_CLASS, SIZE_BYTES"), "{error}");
+        assert!(error.to_string().contains("STORAGE_CLASS, CLAIM_UUID, PV_NAME, SIZE_BYTES"), "{error}");
     }
 }

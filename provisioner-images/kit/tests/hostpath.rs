@@ -37,7 +37,7 @@ impl Node {
         fs::create_dir(folder.path().join("base")).unwrap();
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         let busybox = busybox.expect("busybox is missing: install busybox-static");
-        for name in ["sh", "stat", "mkdir", "chmod", "mv", "rm", "id"] {
+        for name in ["sh", "stat", "mkdir", "chmod", "mv", "rm", "id", "ls"] {
             symlink(busybox, bin.join(name)).unwrap();
         }
         // A copy, as other users may not reach the folder of the build; made by another process, so that
@@ -128,6 +128,31 @@ fn a_delete_removes_the_volume_and_nothing_else() {
 }
 
 #[test]
+fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
+    let node = Node::new();
+    let list = |extra: &[(&str, &str)]| {
+        let output = node.command("list", "", extra).env_remove("CLAIM_UUID").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = list(&[]);
+    assert_eq!((code, contract::listing::read(&text)), (Some(0), Ok(vec![])), "{text}");
+    let other = ID.replace("0001", "0002");
+    for name in [ID, &format!(".deleting-{other}"), "lost+found", "backup of\nc0ffee", "-", ".deleting-x"] {
+        fs::create_dir(node.base().join(name)).unwrap();
+    }
+    fs::write(node.base().join("c0ffee"), "a file").unwrap();
+    symlink("/", node.base().join("beef")).unwrap();
+    let (code, text) = list(&[]);
+    let entries = contract::listing::read(&text).unwrap();
+    let found: Vec<_> = entries.iter().map(|entry| (entry.state.as_str(), entry.id.as_str())).collect();
+    assert_eq!((code, found.as_slice()), (Some(0), [("rubbish", other.as_str()), ("volume", ID)].as_slice()), "{text}");
+    assert_eq!(entries[1].place, path_text(node.base().join(ID)));
+    // Without the node's directory in the pod there is no list, least of all an empty one.
+    let (code, text) = list(&[("BASE_PATH", "/nonexistent")]);
+    assert_eq!((code, contract::listing::read(&text).is_err()), (Some(78), true));
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let node = Node::new();
     let file = node.folder.path().join("log");
@@ -147,7 +172,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("delete", "CLAIM_UUID", "../base", 65, "not the UUID"),
         ("delete", "CLAIM_UUID", "a b", 65, "not the UUID"),
         ("delete", "CLAIM_UUID", "$(id)", 65, "not the UUID"),
-        ("expand", "MODE", "0777", 65, "provision and delete"),
+        ("expand", "MODE", "0777", 65, "provision, delete and list"),
     ] {
         let ended = node.run(operation, "", &[(name, value)]);
         assert_eq!(ended.code, code, "{operation} {name}={value}: {ended:?}");

@@ -5,6 +5,7 @@
 //! creating it, for trying an export without a cluster.
 
 mod delete;
+mod list;
 mod parameters;
 mod pattern;
 mod provision;
@@ -37,11 +38,14 @@ fn main() -> ExitCode {
 
 async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::from_env(|name| std::env::var(name).ok())?;
-    record::check_id(&request.claim_uuid)?;
+    if request.operation != Operation::List {
+        record::check_id(&request.claim_uuid)?;
+    }
     let server = Server::connect(&parameters).await?;
     let outcome = match request.operation {
         Operation::Provision => provision::provision(&server, &parameters, &request, dry_run).await,
         Operation::Delete => delete::delete(&server, &parameters, &request).await,
+        Operation::List => list::list(&server, &parameters).await,
     };
     server.leave().await;
     outcome

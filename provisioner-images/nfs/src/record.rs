@@ -20,6 +20,9 @@ use crate::parameters::Parameters;
 /// The folder of the records, at the root of the export.
 pub const FOLDER: &str = ".flex-provisioner";
 
+/// Begins the name of a record that says where a volume is; its id follows.
+pub const VOLUME: &str = "volume-";
+
 /// The record that says whose a path is.
 pub fn of_path(path: &str) -> String {
     let hash: String = Sha256::digest(path.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -28,7 +31,7 @@ pub fn of_path(path: &str) -> String {
 
 /// The record that says where a volume is.
 pub fn of_volume(id: &str) -> String {
-    format!("{FOLDER}/volume-{id}")
+    format!("{FOLDER}/{VOLUME}{id}")
 }
 
 /// A volume's id becomes a part of names on the server.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use kit::Failure;
 use nfs_rs::{Mount, NfsError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -72,6 +73,19 @@ impl Server {
             return Ok(true);
         }
         Err(Failure::never(format!("{}/{path} is not a directory: nothing is done", self.at)))
+    }
+
+    /// The names in a directory; none if it does not exist.
+    pub async fn names_in(&self, path: &str) -> Result<Vec<String>, Failure> {
+        let names = async {
+            let folder = self.mount.lookup_path(path).await?;
+            self.mount.readdir(folder.fh).await.map_ok(|entry| entry.file_name).try_collect().await
+        };
+        match names.await {
+            Ok(names) => Ok(names),
+            Err(error) if kind(&error) == Kind::Missing => Ok(Vec::new()),
+            Err(error) => Err(self.failure(&format!("cannot list {path}"), &error)),
+        }
     }
 
     /// Makes a directory and those above it; true if it was not there before.

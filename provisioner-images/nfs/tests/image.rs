@@ -5,6 +5,8 @@
 mod delete;
 #[path = "image/killed.rs"]
 mod killed;
+#[path = "image/list.rs"]
+mod list;
 #[path = "image/provision.rs"]
 mod provision;
 #[path = "image/refusal.rs"]

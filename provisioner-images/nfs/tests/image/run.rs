@@ -69,6 +69,15 @@ impl Run {
         self.clone().with("OPERATION", "delete").end()
     }
 
+    /// A list run, which is for no volume.
+    pub fn list(&self) -> Ended {
+        let mut run = self.clone().with("OPERATION", "list");
+        for name in ["CLAIM_UUID", "PV_NAME", "PVC_UID", "SIZE_BYTES"] {
+            run.0.remove(name);
+        }
+        run.end()
+    }
+
     /// Delete runs until one does not ask for another: the server may still remember what a test
     /// changed behind its back.
     pub fn delete_patiently(&self) -> Ended {

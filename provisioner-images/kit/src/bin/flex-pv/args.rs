@@ -19,6 +19,11 @@ pub struct Cli {
 pub enum Command {
     /// Create the PersistentVolume; the last act of a successful run, and harmless when repeated.
     Create(Box<Create>),
+    /// Print what the backend has; the last act of a `list` run.
+    ///
+    /// Reads lines `volume ID [BYTES|- [PLACE]]` from standard input, or `kept` for storage that outlives its
+    /// volume, or `rubbish` for what a deletion left; the last line must be `end`.
+    List,
     /// Leave a message for the owner of the claim, and exit with the code that says what comes next.
     Fail {
         /// What the flex provisioner shall do about it.

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     };
     kit::conclude(match cli.command {
         Command::Create(create) => run(*create),
+        Command::List => kit::listing::read(std::io::stdin().lock()).and_then(|entries| kit::listing::print(&entries)),
         Command::Fail { kind, message } => Err(Failure { code: code(kind), message: message.join(" ") }),
     })
 }

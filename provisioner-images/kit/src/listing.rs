@@ -1,0 +1,73 @@
+//! Printing what a backend has, in the form of [`contract::listing`].
+
+use std::io::{BufRead, Write};
+
+use contract::listing::{Entry, LONGEST_LOG, write};
+
+use crate::Failure;
+
+/// Ends what a script tells: without it, the script died.
+pub const END: &str = "end";
+
+/// Prints a whole list on standard output.
+pub fn print(entries: &[Entry]) -> Result<(), Failure> {
+    let text = write(entries);
+    if text.len() > LONGEST_LOG {
+        return Err(Failure::never(format!(
+            "the list of {} volumes is {} bytes long, and {LONGEST_LOG} are read of a pod's log",
+            entries.len(),
+            text.len()
+        )));
+    }
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::retry(format!("the list cannot be printed: {error}")))
+}
+
+/// Reads `volume|kept|rubbish ID [BYTES|- [PLACE]]` lines, of which the last must be `end`: a script whose
+/// pipe breaks off must not look like one with fewer volumes.
+pub fn read(lines: impl BufRead) -> Result<Vec<Entry>, Failure> {
+    let mut entries = Vec::new();
+    let mut ended = false;
+    for line in lines.lines() {
+        let line = line.map_err(|error| Failure::retry(format!("the list cannot be read: {error}")))?;
+        match line.trim_end() {
+            _ if ended => return Err(Failure::usage(format!("`{line}` stands after `{END}`"))),
+            END => ended = true,
+            text => entries.push(Entry::parse(text).ok_or_else(|| {
+                Failure::usage(format!("`{line}` is not `volume|kept|rubbish ID [BYTES|- [PLACE]]`"))
+            })?),
+        }
+    }
+    match ended {
+        true => Ok(entries),
+        false => Err(Failure::retry(format!(
+            "the list broke off after {} entries: its last line must be `{END}`",
+            entries.len()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_needs_its_end() {
+        let read = |text: &str| read(text.as_bytes());
+        assert_eq!(read("volume a\nrubbish b - /x y\nend\n").unwrap()[1].place, "/x y");
+        assert_eq!(read("end").unwrap(), []);
+        for (text, code, says) in [
+            ("", 75, "broke off after 0"),
+            ("volume a\n", 75, "broke off after 1"),
+            ("volume a\nend\nvolume b\n", 64, "after `end`"),
+            ("a\nend\n", 64, "`a` is not"),
+            ("volume ../a\nend\n", 64, "is not"),
+        ] {
+            let failure = read(text).expect_err(text);
+            assert_eq!(failure.code, code, "{text:?}");
+            assert!(failure.message.contains(says), "{text:?}: {failure}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What the export has, by the records of this image.
+
+use contract::listing::{Entry, State};
+use futures::{StreamExt, TryStreamExt};
+use kit::Failure;
+
+use crate::parameters::{OnDelete, Parameters};
+use crate::record;
+use crate::server::Server;
+
+/// Volumes that are looked at at once: hides the way to the server, without flooding it.
+const AT_ONCE: usize = 16;
+
+/// Prints a line for each volume that has a record and a directory.
+///
+/// A record without its directory is no volume: either its run has not come so far, or the data is gone.
+pub async fn list(server: &Server, parameters: &Parameters) -> Result<(), Failure> {
+    let names = server.names_in(record::FOLDER).await?;
+    let ids =
+        names.iter().filter_map(|name| name.strip_prefix(record::VOLUME)).filter(|id| record::check_id(id).is_ok());
+    let mut entries: Vec<Entry> = futures::stream::iter(ids)
+        .map(|id| entry(server, parameters, id))
+        .buffer_unordered(AT_ONCE)
+        .try_filter_map(|entry| std::future::ready(Ok(entry)))
+        .try_collect()
+        .await?;
+    entries.sort();
+    kit::listing::print(&entries)
+}
+
+async fn entry(server: &Server, parameters: &Parameters, id: &str) -> Result<Option<Entry>, Failure> {
+    // Deleted a moment ago.
+    let Some(path) = server.read_record(&record::of_volume(id)).await? else { return Ok(None) };
+    let entry = |state, path: &str| Entry {
+        state,
+        id: id.to_owned(),
+        bytes: None,
+        place: format!("{}:{}/{path}", parameters.server, parameters.export),
+    };
+    // With `keep` nothing on the server tells a volume from one that was kept when it was deleted.
+    let state = if parameters.on_delete == OnDelete::Keep { State::Kept } else { State::Volume };
+    // A path that another volume owns by now was left by this one.
+    let ours = server.read_record(&record::of_path(&path)).await?.is_some_and(|owner| owner == id);
+    if ours && server.has_directory(&path).await? {
+        return Ok(Some(entry(state, &path)));
+    }
+    let rubbish = record::rubbish(&path, id);
+    Ok(server.has_directory(&rubbish).await?.then(|| entry(State::Rubbish, &rubbish)))
+}
