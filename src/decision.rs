@@ -35,6 +35,16 @@ impl<Step> Decision<Step> {
         self
     }
 
+    /// The same where it does or says something, else the other; to be decided again at the earlier time.
+    pub fn or(self, other: Self) -> Self
+    where
+        Step: Default + PartialEq,
+    {
+        let wake_at = self.wake_at.into_iter().chain(other.wake_at).min();
+        let idle = self.step == Step::default() && (self.tell.is_none() || other.step != Step::default());
+        Decision { wake_at, ..if idle { other } else { self } }
+    }
+
     /// The same, to be decided again at this time.
     pub fn until(mut self, at: i64) -> Self {
         self.wake_at = Some(at);

@@ -32,6 +32,8 @@ pub struct Metrics {
     provision_seconds: Family<Class, Histogram>,
     deleted: Family<Class, Counter>,
     delete_failed: Family<Class, Counter>,
+    expanded: Family<Class, Counter>,
+    expand_failed: Family<Class, Counter>,
     errors: Family<Category, Counter>,
     configs: Gauge,
     configs_refused: Gauge,
@@ -46,6 +48,7 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let (provisioned, provision_failed, deleted, delete_failed) =
             <(Family<_, _>, Family<_, _>, Family<_, _>, Family<_, _>)>::default();
+        let (expanded, expand_failed) = <(Family<_, _>, Family<_, _>)>::default();
         let errors = Family::<Category, Counter>::default();
         let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
         registry.register("controller_persistentvolumeclaim_provision", "Claims bound, by class", provisioned.clone());
@@ -69,6 +72,16 @@ impl Default for Metrics {
             "Failed delete runs, by class",
             delete_failed.clone(),
         );
+        registry.register(
+            "controller_persistentvolumeclaim_expand",
+            "Claims whose storage has grown, by class",
+            expanded.clone(),
+        );
+        registry.register(
+            "controller_persistentvolumeclaim_expand_failed",
+            "Failed expand runs, by class",
+            expand_failed.clone(),
+        );
         registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
         registry.register("flex_configs", "Provisioner ConfigMaps", configs.clone());
         registry.register("flex_configs_refused", "Provisioner ConfigMaps with errors", configs_refused.clone());
@@ -80,6 +93,8 @@ impl Default for Metrics {
             provision_seconds,
             deleted,
             delete_failed,
+            expanded,
+            expand_failed,
             errors,
             configs,
             configs_refused,
@@ -112,6 +127,16 @@ impl Metrics {
     /// A delete run failed.
     pub fn delete_failed(&self, name: &str) {
         self.delete_failed.get_or_create(&class(name)).inc();
+    }
+
+    /// The storage of a claim has grown.
+    pub fn expanded(&self, name: &str) {
+        self.expanded.get_or_create(&class(name)).inc();
+    }
+
+    /// An expand run failed.
+    pub fn expand_failed(&self, name: &str) {
+        self.expand_failed.get_or_create(&class(name)).inc();
     }
 
     /// A step did not succeed.

@@ -6,6 +6,7 @@ pub mod decide;
 pub mod fit;
 pub mod pace;
 pub mod request;
+pub mod resize;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use contract::request::Operation;
 use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use self::resize::Resize;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
 
@@ -112,6 +114,10 @@ pub struct Claim {
     pub bind_completed: bool,
     /// The size asked for, in bytes, or why it cannot be read.
     pub size: Result<u64, String>,
+    /// The size that its status says it has, in bytes.
+    pub capacity: Option<u64>,
+    /// What its status says of a resize under way.
+    pub resize: Option<Box<Resize>>,
     /// The access modes asked for.
     pub access_modes: Vec<String>,
     /// `Filesystem` or `Block`.
@@ -193,6 +199,11 @@ impl From<&PersistentVolumeClaim> for Claim {
             volume_name: spec.volume_name.filter(|name| !name.is_empty()),
             bind_completed: annotation(names::BIND_COMPLETED).is_some(),
             size,
+            capacity: claim
+                .status
+                .as_ref()
+                .and_then(|status| quantity::bytes(&status.capacity.as_ref()?.get("storage")?.0).ok()),
+            resize: claim.status.as_ref().and_then(Resize::of),
             access_modes: spec.access_modes.unwrap_or_default(),
             volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
             has_selector: spec.selector.is_some(),

@@ -45,6 +45,7 @@ pub fn request(
         },
         storage_class: recipe.class.clone(),
         size_bytes: claim.size.clone().unwrap_or_default(),
+        old_size_bytes: None,
         access_modes: claim.access_modes.clone(),
         volume_mode: claim.volume_mode.clone(),
         mount_options: recipe.mount_options.clone(),

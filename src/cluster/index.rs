@@ -163,7 +163,7 @@ impl Index {
         self.jobs.values().filter(|job| job.volume.is_none() && job.claim.as_ref() == Some(name)).cloned().collect()
     }
 
-    /// Jobs of the delete runs of a volume by its name, which may be gone.
+    /// Jobs of the delete and expand runs of a volume by its name, which may be gone.
     pub fn jobs_of_volume(&self, name: &str) -> Vec<Arc<Job>> {
         self.jobs.values().filter(|job| job.volume.as_deref() == Some(name)).cloned().collect()
     }
@@ -283,12 +283,13 @@ impl Index {
                     self.claim_by_uid.remove(&before.uid);
                 }
                 self.claim_by_uid.insert(claim.uid.clone(), name.clone());
-                // A bound claim that we do not hold concerns its volume only when it goes.
+                // A bound claim that we do not hold concerns its volume only when it goes, or wants more.
                 let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
                 let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
+                let grows = self.wants_more(&claim);
                 self.claims.insert(name.clone(), Arc::new(claim));
                 let mut keys = vec![Key::Claim(name)];
-                if !quiet {
+                if !quiet || grows {
                     keys.extend(volumes);
                 }
                 keys
@@ -304,6 +305,12 @@ impl Index {
                 self.retain(all, |index| index.claims.keys().cloned().collect(), Index::change_claim)
             }
         }
+    }
+
+    /// The size of a claim's volume is something to decide about.
+    fn wants_more(&self, claim: &Claim) -> bool {
+        let volume = claim.volume_name.as_ref().and_then(|name| self.volumes.get(name));
+        volume.is_some_and(|volume| crate::volume::expand::concerns(volume, claim))
     }
 
     fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {
@@ -567,6 +574,8 @@ impl Index {
         let released =
             |volume: &&Arc<Volume>| volume.is_held() && matches!(volume.phase.as_str(), "Released" | "Failed");
         keys.extend(self.volumes.values().filter(released).map(|volume| Key::Volume(volume.name.clone())));
+        let growing = self.claims.values().filter(|claim| self.wants_more(claim));
+        keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(Key::Volume));
         keys.push(Key::Configs);
         keys
     }

@@ -13,11 +13,12 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp};
 use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::object::{ObjectName, hash};
-use crate::volume::{self, Provenance, Volume};
+use crate::volume::{self, Provenance, Volume, expand};
 
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -188,7 +189,7 @@ impl Writes {
         Ok(volume.as_ref().map(Volume::from))
     }
 
-    /// The source of a volume as JSON, for a delete run: read anew, and a conflict if what was decided on
+    /// The source of a volume as JSON, for a delete or expand run: read anew, and a conflict if what was decided on
     /// is not as it was. Storage must not go by what a cache says.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
         let what = || format!("volume {}", decided_on.name);
@@ -376,6 +377,26 @@ impl Writes {
     pub async fn record_volume_failure(&self, volume: &Volume, failure: &LastFailure) -> Result<Volume> {
         let annotations = json!({ names::FAILURE: json!(failure).to_string() });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// What the last failed expand run said; none to take the note off.
+    pub async fn record_expansion(&self, volume: &Volume, failed: Option<&expand::Failed>) -> Result<Volume> {
+        let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// A volume has a new size, in bytes.
+    pub async fn grow_volume(&self, volume: &Volume, size: u64) -> Result<Volume> {
+        let capacity = json!({ "storage": contract::quantity::quantity(size) });
+        self.patch_volume(volume, json!({}), json!({ "spec": { "capacity": capacity } })).await
+    }
+
+    /// Writes into a claim's status how its resize stands.
+    pub async fn report_resize(&self, claim: &Claim, report: &Report, now: &str) -> Result<Claim> {
+        let body = patch(&claim.uid, &claim.resource_version, json!({}), json!({ "status": report.status(now) }));
+        let claims = self.claims(&claim.name.namespace);
+        let written = claims.patch_status(&claim.name.name, &params(), &Patch::Strategic(body)).await;
+        written.map(|claim| Claim::from(&claim)).map_err(WriteError::of(format!("claim {}", claim.name)))
     }
 
     /// Deletes a volume whose storage is gone: the object first, then what held it.

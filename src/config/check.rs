@@ -56,7 +56,7 @@ const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"
 const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
 const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
 /// Those of them that the orchestrator makes use of.
-const BUILT: &[&str] = &["list"];
+const BUILT: &[&str] = &["expand", "list"];
 /// A pod's annotations hold 256 KiB in all; the properties of a claim need some of it.
 const MAX_PARAMETERS: usize = 192 * 1024;
 /// The longest value of one parameter.

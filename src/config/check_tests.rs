@@ -189,11 +189,11 @@ fn what_is_not_built_is_refused_by_name() {
     for capability in CAPABILITIES.iter().filter(|capability| !BUILT.contains(capability)) {
         refused("capabilities", capability, &format!("`{capability}` is not built into this version"));
     }
-    let both = problems(&[("capabilities", "clone, list, modify")]);
+    let both = problems(&[("capabilities", "clone, expand, list, modify")]);
     assert!(both.len() == 2 && both[0].contains("`clone`") && both[1].contains("`modify`"), "{both:?}");
     refused("capabilities", "teleport", "`teleport` is no capability; known are clone, snapshot");
     assert_eq!(problems(&[("capabilities", "")]), [""; 0], "none declared is none promised");
-    assert!(good(&[("capabilities", "list")]).can("list") && !good(&[]).can("list"));
+    assert!(good(&[("capabilities", "expand")]).can("expand") && !good(&[]).can("expand"));
     for key in ["batch-size", "batch-window", "pool"] {
         for value in ["4", ""] {
             refused(key, value, "is not built into this version of the orchestrator; remove the key");

@@ -3,6 +3,7 @@
 
 pub mod claims;
 pub mod configs;
+mod expansion;
 pub mod volumes;
 
 use std::collections::HashMap;

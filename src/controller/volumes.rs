@@ -7,6 +7,7 @@ use contract::names::reason;
 use contract::request::Operation;
 
 use super::claims::{recipe_of_jobs, start_delete_job, timestamp};
+use super::expansion::{self, Learnt, Next};
 use super::{Context, Pass, STEPS};
 use crate::claim::LastFailure;
 use crate::cluster::events::About;
@@ -18,9 +19,9 @@ use crate::node::NodeState;
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
-use crate::volume::decide::{ClaimState, Observed, Step, attempt, decide, next_node};
+use crate::volume::decide::{ClaimState, Decision, Observed, Step, attempt, decide, next_node};
 use crate::volume::request::request;
-use crate::volume::{Provenance, Volume};
+use crate::volume::{Provenance, Volume, expand};
 
 pub(super) fn about(volume: &Volume) -> About {
     About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() }
@@ -35,6 +36,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     }
     let mut confirmed = None;
     let mut nodes: Vec<(String, NodeState)> = Vec::new();
+    let mut learnt = Learnt::default();
     for _ in 0..STEPS {
         let id = volume.id().unwrap_or_default().to_owned();
         let (jobs, pods) = {
@@ -60,25 +62,36 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         let node = next_node(&volume, claim, home, &places);
         let run_name = job_name(&volume, home, &node);
         let run = context.run_state(&jobs, &pods, &run_name);
+        let size = expansion::look(context, &volume, &provenance, &jobs, &pods, &learnt);
+        let runs = size.runs();
         let observed = Observed {
             volume: &volume,
             ours: true,
             claim,
             recipe: recipe.as_ref().map_err(String::clone),
-            pods_alive: provision_pods_alive(&pods),
+            pods_alive: pods_alive(&pods, Operation::Provision),
             alive_on: &alive_on,
             places: &places,
             home,
             node_gone: node_gone(context, &volume, recipe.as_ref().ok()),
             run,
+            expansion: size.observed(&runs, &places),
         };
-        let decision = decide(&observed, context.clock.now());
-        tracing::debug!(volume = volume.name, step = ?decision.step, "decided");
-        if let Some(tell) = decision.tell {
+        let Decision { step, tell, wake_at } = decide(&observed, context.clock.now());
+        tracing::debug!(volume = volume.name, ?step, "decided");
+        if let Some(tell) = tell.clone().filter(|_| !matches!(step, Step::Expand(_))) {
             context.tell(about(&volume), tell);
         }
-        match decision.step {
-            Step::Nothing => return Ok(context.wait(decision.wake_at, &[run_name])),
+        match step {
+            Step::Nothing => return Ok(context.wait(wake_at, &[run_name, size.next_job(&volume)])),
+            Step::Expand(step) => {
+                let decision = expand::Decision { step, tell, wake_at };
+                match expansion::act(context, &volume, &size, decision, &mut learnt).await? {
+                    Next::Again => {}
+                    Next::With(newer) => volume = *newer,
+                    Next::Pass(pass) => return Ok(pass),
+                }
+            }
             Step::Hold => volume = context.writes.hold_volume(&volume).await?,
             Step::Unhold => {
                 context.writes.unhold_volume(&volume).await?;
@@ -147,8 +160,9 @@ fn node_gone(context: &Context, volume: &Volume, made_by: Option<&Recipe>) -> No
     now.or(made_by.map(|recipe| recipe.node_gone)).unwrap_or_default()
 }
 
-fn provision_pods_alive(pods: &[Arc<Pod>]) -> bool {
-    pods.iter().any(|pod| pod.marks.operation == Operation::Provision.as_str() && !pod.is_over())
+/// A pod of a run of this operation may still be running.
+pub(super) fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
+    pods.iter().any(|pod| pod.marks.operation == operation.as_str() && !pod.is_over())
 }
 
 fn claim_state(context: &Context, volume: &Volume) -> ClaimState {

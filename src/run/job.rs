@@ -35,7 +35,7 @@ pub struct Place {
     pub node: Option<String>,
     /// Sets the Job apart from others of the same operation and volume.
     pub scope: String,
-    /// The volume that a delete run is for, where there is one.
+    /// The volume that a delete or expand run is for, where there is one.
     pub volume: Option<String>,
     /// Leave out what may be gone with the config: ServiceAccount, tokens, pull secrets.
     pub without_account: bool,
@@ -66,9 +66,11 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     .collect();
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
     let volume = place.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
+    let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let annotations: BTreeMap<String, String> = [(names::JOB_CONFIG, recipe.version()), (names::JOB_CLAIM, claim)]
         .into_iter()
         .chain(volume)
+        .chain(size)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
     let generated = pod(recipe, request, place, labels.clone(), annotations.clone());

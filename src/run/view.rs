@@ -55,8 +55,10 @@ pub struct Job {
     pub config: String,
     /// The claim.
     pub claim: Option<ObjectName>,
-    /// The volume that it deletes; none for runs of a claim that has no volume.
+    /// The volume that it deletes or expands; none for runs of a claim that has no volume.
     pub volume: Option<String>,
+    /// The size that it is to give its volume, in bytes.
+    pub size: Option<u64>,
     /// It is being deleted.
     pub deleting: bool,
     /// It completed.
@@ -84,6 +86,7 @@ impl From<&batch::Job> for Job {
             view.config = annotations.get(names::JOB_CONFIG).cloned().unwrap_or_default();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
+            view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
         }
         for condition in conditions.filter(|condition| condition.status == "True") {
             match condition.type_.as_str() {

@@ -6,18 +6,19 @@
 //! |---|---|---|---|
 //! | 1 | is not ours | | nothing |
 //! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
-//! | 3 | belongs to a claim that lives | is adopted, and attempts may have left something on other nodes | as from row 10, there |
+//! | 3 | belongs to a claim that lives | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
 //! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held | [`Step::Unhold`] |
-//! | 5 | belongs to a claim that lives | | nothing: the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
+//! | 5 | belongs to a claim that lives | | its size may change, by the table in [`expand`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
 //! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
-//! | 8 | is released, policy not Delete | nothing is left on other nodes | [`Step::Unhold`] if it is held |
-//! | 9 | is released | is not named after its id, or how it was made is not known | nothing, and told |
-//! | 10 | | a provision pod of its claim may still run | wait for its end |
-//! | 11 | is not held | no delete run is under way | [`Step::Hold`] |
-//! | 12 | | the next node is not in the cache | [`Step::ConfirmNode`] |
-//! | 13 | | the next node is gone | by `node-gone`: nothing, and told; [`Step::SettleNode`]; or as the next row, elsewhere |
-//! | 14 | | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`], after the last of them [`Step::Remove`] |
+//! | 8 | is released, or its claim is bound elsewhere | an expand run is left | [`expand::Step::RemoveJob`], and wait for its end |
+//! | 9 | is released, policy not Delete | nothing is left on other nodes | [`Step::Unhold`] if it is held |
+//! | 10 | is released | is not named after its id, or how it was made is not known | nothing, and told |
+//! | 11 | | a provision pod of its claim may still run | wait for its end |
+//! | 12 | is not held | no delete run is under way | [`Step::Hold`] |
+//! | 13 | | the next node is not in the cache | [`Step::ConfirmNode`] |
+//! | 14 | | the next node is gone | by `node-gone`: nothing, and told; [`Step::SettleNode`]; or as the next row, elsewhere |
+//! | 15 | | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`], after the last of them [`Step::Remove`] |
 //!
 //! Where something is to be deleted is [`todo`]: while the claim lives, on nodes where attempts
 //! before the one that made the volume may have left something; afterwards also where it is itself.
@@ -25,7 +26,7 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::Volume;
+use super::{Volume, expand};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
@@ -73,12 +74,15 @@ pub struct Observed<'a> {
     pub node_gone: NodeGone,
     /// The delete run on the node of [`next_node`].
     pub run: RunState,
+    /// What concerns its size.
+    pub expansion: expand::Observed<'a>,
 }
 
 /// What to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Step {
     /// Nothing; the next event decides again.
+    #[default]
     Nothing,
     /// Put the finalizer on.
     Hold,
@@ -107,6 +111,8 @@ pub enum Step {
     },
     /// Remember that a delete run failed, and tell.
     RecordFailure(LastFailure),
+    /// Change its size, tell of it, or clear up after it.
+    Expand(expand::Step),
     /// Delete the volume and take the finalizer off: its storage is gone.
     Remove,
 }
@@ -149,7 +155,11 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Alive if (deletes || elsewhere) && !volume.is_held() && volume.is_adopted() && !volume.deleting => {
             return Step::Hold.into();
         }
-        ClaimState::Alive if elsewhere => return clearing(o, now),
+        // What is left on other nodes does not keep it from growing.
+        ClaimState::Alive if elsewhere => {
+            let clearing = clearing(o, now);
+            return if clearing.step == Step::Nothing { clearing.or(sizing(o, now)) } else { clearing };
+        }
         ClaimState::Alive if !deletes && volume.is_held() => return Step::Unhold.into(),
         // A quarantined volume that an admin deletes. Its claim still answers for the storage.
         ClaimState::Alive
@@ -157,17 +167,33 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         {
             return Step::Unhold.into();
         }
-        ClaimState::Alive => return Step::Nothing.into(),
+        ClaimState::Alive => return sizing(o, now),
         ClaimState::Missing => return Step::ConfirmClaimGone.into(),
         ClaimState::Gone | ClaimState::Elsewhere => {}
     }
     if volume.abandoned && deletes {
         return saying(Step::Remove, reason::VOLUME_FAILED_DELETE, "let go by annotation; its storage was not deleted");
     }
+    if let Some(wait) = expand::stopping(&o.expansion, now) {
+        let wait = of_size(wait);
+        return if wait.step == Step::Nothing { lost(o).or(wait) } else { wait };
+    }
     if !deletes && !elsewhere {
         return if volume.is_held() { Step::Unhold.into() } else { Step::Nothing.into() };
     }
     clearing(o, now)
+}
+
+/// What its size asks for.
+fn sizing(o: &Observed<'_>, now: i64) -> Decision {
+    of_size(expand::decide(o.volume, &o.expansion, now))
+}
+
+/// A decision about the size as one about the volume.
+fn of_size(decision: expand::Decision) -> Decision {
+    let expand::Decision { step, tell, wake_at } = decision;
+    let step = if step == expand::Step::Nothing && tell.is_none() { Step::Nothing } else { Step::Expand(step) };
+    Decision { step, tell, wake_at }
 }
 
 /// The nodes on which something is to be deleted: `home` is where the volume was made. Of a volume
@@ -189,7 +215,7 @@ pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, places: &Places
     places.first(&todo(volume, claim, home)).cloned().unwrap_or_default()
 }
 
-/// Rows 9 to 14.
+/// Rows 10 to 15.
 fn clearing(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
     // Deleting by its id would delete what the volume stands for that bears the id's name, which may
@@ -220,7 +246,7 @@ fn lost(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Rows 11 to 14.
+/// Rows 12 to 15.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
     let node = next_node(volume, o.claim, o.home, o.places);

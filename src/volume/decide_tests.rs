@@ -6,6 +6,7 @@ use proptest::sample::{select, subsequence};
 use super::*;
 use crate::config::record::Record;
 use crate::run::state::Cause;
+use crate::run::view::Job;
 use contract::exit::Failure;
 
 const NOW: i64 = 1_000_000;
@@ -43,6 +44,8 @@ struct World {
     home: &'static str,
     node_gone: NodeGone,
     run: RunState,
+    /// An expand run goes on.
+    growing: Option<Job>,
 }
 
 impl World {
@@ -54,7 +57,18 @@ impl World {
         let mut places = Places(nodes.map(|node| (node, NodeState::Ready)).collect());
         places.0.extend(self.places.0.clone());
         let (places, alive_on) = (&places, &[] as &[String]);
-        decide(&Observed { volume, ours, claim, recipe, pods_alive, alive_on, places, home, node_gone, run }, now)
+        let runs: Vec<_> = self.growing.iter().map(|job| expand::Run { job, state: RunState::Running }).collect();
+        let expansion = expand::Observed {
+            claim: None,
+            recipe: recipe.clone(),
+            runs: &runs,
+            starting: false,
+            pods_alive: self.growing.is_some(),
+            lost: None,
+            provision_pods_alive: pods_alive,
+        };
+        let o = Observed { volume, ours, claim, recipe, pods_alive, alive_on, places, home, node_gone, run, expansion };
+        decide(&o, now)
     }
 
     fn step(&self) -> Step {
@@ -85,6 +99,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         home: "",
         node_gone: NodeGone::Hold,
         run: RunState::Absent,
+        growing: None,
     }
 }
 
@@ -140,7 +155,22 @@ fn row_6_that_a_claim_is_gone_is_asked() {
 }
 
 #[test]
-fn row_8_what_is_retained_stays() {
+fn row_8_no_run_for_the_size_is_beside_a_deletion() {
+    for (policy, claim) in
+        [("Delete", ClaimState::Gone), ("Retain", ClaimState::Gone), ("Delete", ClaimState::Elsewhere)]
+    {
+        let name = crate::object::ObjectName::new("n", "expand-1");
+        let going = Job { name: name.clone(), deleting: true, ..Job::default() };
+        let goes_on = Job { name: name.clone(), ..Job::default() };
+        let world = World { growing: Some(goes_on), run: RunState::Succeeded, ..world(volume(policy), claim) };
+        assert_eq!(world.step(), Step::Expand(expand::Step::RemoveJob { job: name }));
+        let world = World { growing: Some(going), ..world };
+        assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
+    }
+}
+
+#[test]
+fn row_9_what_is_retained_stays() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         assert_eq!(world(volume("Retain"), claim).step(), Step::Unhold);
         World { run: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests();
@@ -167,20 +197,20 @@ fn row_5_a_quarantined_volume_may_be_deleted_by_hand() {
 }
 
 #[test]
-fn row_9_without_an_id_nothing_is_deleted() {
+fn row_10_without_an_id_nothing_is_deleted() {
     let disowned = Volume { claim_uuid: None, volume_id: None, ..volume("Delete") };
     world(disowned, ClaimState::Gone).waits("it bears no volume id");
 }
 
 #[test]
-fn row_9_what_is_not_known_is_not_deleted() {
+fn row_10_what_is_not_known_is_not_deleted() {
     let lost = World { recipe: Err("its provenance cannot be read".into()), ..released() };
     lost.waits("the storage cannot be deleted: its provenance cannot be read; clean up by hand, then annotate");
     lost.waits("flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
 }
 
 #[test]
-fn row_9_a_misnamed_volume_does_not_delete_the_right_one() {
+fn row_10_a_misnamed_volume_does_not_delete_the_right_one() {
     let misnamed = Volume { name: "misnamed".into(), ..volume("Delete") };
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         world(misnamed.clone(), claim).waits(&format!("it is not named pvc-{ID}"));
@@ -192,13 +222,13 @@ fn row_9_a_misnamed_volume_does_not_delete_the_right_one() {
 }
 
 #[test]
-fn row_10_a_pod_that_may_run_is_waited_for() {
+fn row_11_a_pod_that_may_run_is_waited_for() {
     let world = World { pods_alive: true, run: RunState::Succeeded, ..released() };
     assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
 }
 
 #[test]
-fn row_14_the_storage_is_deleted() {
+fn row_15_the_storage_is_deleted() {
     for claim in [ClaimState::Gone, ClaimState::Elsewhere] {
         assert_eq!(world(volume("Delete"), claim).step(), begin(1, ""));
     }
@@ -210,7 +240,7 @@ fn row_14_the_storage_is_deleted() {
 }
 
 #[test]
-fn row_14_a_failed_run_is_repeated_after_a_pause() {
+fn row_15_a_failed_run_is_repeated_after_a_pause() {
     let mut world = World { run: failed(NOW + 3600, true), ..released() };
     let decision = world.decide(NOW);
     let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
@@ -273,14 +303,14 @@ fn row_3_what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
 }
 
 #[test]
-fn row_11_what_vanishes_meanwhile_is_held_first() {
+fn row_12_what_vanishes_meanwhile_is_held_first() {
     assert_eq!(world(unheld("Delete"), ClaimState::Gone).step(), Step::Hold);
     let going = Volume { deleting: true, ..unheld("Delete") };
     assert_eq!(world(going, ClaimState::Gone).step(), begin(1, ""));
 }
 
 #[test]
-fn rows_12_and_13_a_node_that_is_gone() {
+fn rows_13_and_14_a_node_that_is_gone() {
     let released = wandered(ClaimState::Gone);
     assert_eq!(released.step(), begin(1, "a"));
     let last = World { volume: Volume { nodes: names_of(&["c"]), ..released.volume.clone() }, ..released.clone() };
@@ -337,8 +367,10 @@ prop_compose! {
         places in prop::collection::btree_map(select(names_of(&["a", "b", "c"])), states(), 0..3),
         home in select(vec!["", "a", "c"]),
         node_gone in select(vec![NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere]),
+        growing in prop::option::weighted(0.2, any::<bool>()),
     ) -> World {
         let (ours, held, deleting, abandoned, pods_alive) = flags;
+        let growing = growing.map(|deleting| Job { deleting, ..Job::default() });
         let mut volume = if held { volume(policy) } else { unheld(policy) };
         volume.name = name;
         volume.volume_id = id.map(str::to_owned);
@@ -348,7 +380,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { volume, ours, claim, recipe, pods_alive, places: Places(places), home, node_gone, run }
+        World { volume, ours, claim, recipe, pods_alive, places: Places(places), home, node_gone, run, growing }
     }
 }
 
@@ -365,6 +397,13 @@ proptest! {
         let todo = todo(volume, world.claim, world.home);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.home), "where a volume lives, nothing is deleted");
         prop_assert!(world.ours || decision == Decision::from(Step::Nothing));
+        // Whatever happens to the storage, no expand run is beside it.
+        if world.growing.is_some() && released && world.ours && !(volume.abandoned && deletes) {
+            let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }));
+            let waits = decision.step == Step::Nothing && decision.wake_at.is_some();
+            prop_assert!(stops || waits);
+            return Ok(());
+        }
         match &decision.step {
             Step::Nothing => {
                 let goes_on = matches!(world.run, RunState::Running | RunState::Failed { settled: false, .. });
@@ -397,6 +436,7 @@ proptest! {
             Step::RecordFailure(failure) => {
                 prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
             }
+            Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
             Step::Remove => {
                 let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
                 let done = (world.run == RunState::Succeeded || forgotten) && !world.pods_alive && world.recipe.is_ok();

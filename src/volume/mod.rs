@@ -3,6 +3,7 @@
 
 pub mod affinity;
 pub mod decide;
+pub mod expand;
 pub mod request;
 
 use contract::{names, quantity, volume as contract_volume};
@@ -66,6 +67,8 @@ pub struct Volume {
     pub quarantine: Option<String>,
     /// What the last failed delete run said.
     pub last_failure: Option<LastFailure>,
+    /// What the last failed expand run said.
+    pub expansion: Option<Box<expand::Failed>>,
     /// An admin lets go of it.
     pub abandoned: bool,
     /// Its phase.
@@ -84,6 +87,8 @@ pub struct Volume {
     pub claim_ref: Option<Reference>,
     /// The kind of its source.
     pub source: Option<&'static str>,
+    /// When it has grown, the kubelet has to do its part: CSI, and file systems on local block devices.
+    pub ends_on_node: bool,
     /// The path on a node, for `hostPath` and `local`.
     pub path: Option<String>,
     /// The nodes that reach it.
@@ -147,6 +152,7 @@ impl From<&PersistentVolume> for Volume {
             mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
             quarantine: annotation(names::QUARANTINE),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
+            expansion: annotation(names::EXPANSION).and_then(|text| expand::Failed::read(&text)).map(Box::new),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
             reclaim_policy: spec.persistent_volume_reclaim_policy.clone().unwrap_or_else(|| "Retain".into()),
@@ -162,6 +168,7 @@ impl From<&PersistentVolume> for Volume {
                 uid: reference.uid.clone().unwrap_or_default(),
             }),
             source: contract_volume::source_kind(&spec),
+            ends_on_node: spec.csi.is_some() || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
         }

@@ -1,4 +1,4 @@
-//! What an image is asked when a volume's storage is to go.
+//! What an image is asked when a volume's storage is to go, or to grow.
 
 use contract::request::{ClaimRef, Operation, Request};
 
@@ -27,6 +27,7 @@ pub fn request(
         claim: ClaimRef { namespace: reference.name.namespace, name: reference.name.name, uid: reference.uid },
         storage_class: volume.class.clone(),
         size_bytes: volume.size.clone().unwrap_or_default(),
+        old_size_bytes: None,
         access_modes: volume.access_modes.clone(),
         volume_mode: volume.volume_mode.clone(),
         mount_options: recipe.mount_options.clone(),
@@ -45,4 +46,9 @@ pub fn request(
         parameters: recipe.parameters.clone(),
         pod_namespace: recipe.config.namespace.clone(),
     }
+}
+
+/// The same as the request of an expand run, to a size in bytes.
+pub fn expand(request: Request, size: u64) -> Request {
+    Request { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
 }

@@ -14,6 +14,7 @@ mod wait;
 mod binding;
 mod configs;
 mod deletion;
+mod expansion;
 mod failures;
 mod lifecycle;
 mod nodes;

@@ -20,7 +20,7 @@ pub const LABEL_STORAGE_CLASS: &str = "storage-class";
 pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
 /// On Jobs and pods: the storage class.
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
-/// On Jobs and pods: the operation (`provision`, `delete`).
+/// On Jobs and pods: the operation (`provision`, `delete`, `expand`).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
 /// On Jobs and pods: the volume id, which is what the image gets as `CLAIM_UUID`.
 pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
@@ -40,6 +40,8 @@ pub const CONFIG: &str = "flex-provisioner.io/config";
 pub const NODES: &str = "flex-provisioner.io/nodes";
 /// On claims and volumes: what the last failed attempt said, as JSON.
 pub const FAILURE: &str = "flex-provisioner.io/last-failure";
+/// On volumes: what the last failed expand run was to do, and said, as JSON.
+pub const EXPANSION: &str = "flex-provisioner.io/expansion";
 /// On volumes: what every later run gets as `CLAIM_UUID`.
 pub const VOLUME_ID: &str = "flex-provisioner.io/volume-id";
 /// On volumes: how it was made, which is what a delete run needs, as JSON.
@@ -60,8 +62,10 @@ pub const VERDICT: &str = "flex-provisioner.io/verdict";
 pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
 /// On Jobs: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
-/// On Jobs: the name of the volume that a delete run is for.
+/// On Jobs: the name of the volume that a delete or expand run is for.
 pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
+/// On Jobs: the size that an expand run is to give its volume, in bytes.
+pub const JOB_SIZE: &str = "flex-provisioner.io/size";
 /// On revisions: the ConfigMap, as `namespace.name` (hashed where too long).
 pub const LABEL_REVISION: &str = "flex-provisioner.io/revision-of";
 /// Prefix of the numbered pod annotations that carry the properties into files.
@@ -133,6 +137,14 @@ pub mod reason {
     pub const VOLUME_DELETING: &str = "VolumeDeleting";
     /// On a volume or a claim deleted half-way: a delete run failed.
     pub const VOLUME_FAILED_DELETE: &str = "VolumeFailedDelete";
+    /// An expand run has begun.
+    pub const RESIZING: &str = "Resizing";
+    /// The volume is as large as the claim asks.
+    pub const RESIZE_SUCCEEDED: &str = "VolumeResizeSuccessful";
+    /// An expand run failed, or none can begin; the message says why and what comes next.
+    pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
+    /// The storage has grown, and the kubelet is to grow the file system on it.
+    pub const RESIZE_ON_NODE: &str = "FileSystemResizeRequired";
     /// On a ConfigMap: it was checked and is in use.
     pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
     /// On a ConfigMap: it has errors and is not in use.

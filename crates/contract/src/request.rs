@@ -16,6 +16,8 @@ pub enum Operation {
     Delete,
     /// Print what the backend has ([`crate::listing`]). Such a run is for no volume.
     List,
+    /// Make the storage of a volume larger.
+    Expand,
 }
 
 impl Operation {
@@ -25,6 +27,7 @@ impl Operation {
             Operation::Provision => "provision",
             Operation::Delete => "delete",
             Operation::List => "list",
+            Operation::Expand => "expand",
         }
     }
 }
@@ -42,10 +45,11 @@ impl FromStr for Operation {
             "provision" => Ok(Operation::Provision),
             "delete" => Ok(Operation::Delete),
             "list" => Ok(Operation::List),
+            "expand" => Ok(Operation::Expand),
             _ => Err(RequestError::Invalid {
                 variable: "OPERATION",
                 value: text.into(),
-                expected: "provision, delete or list",
+                expected: "provision, delete, expand or list",
             }),
         }
     }
@@ -81,6 +85,8 @@ pub struct Request {
     pub storage_class: String,
     /// The size asked for, in bytes. The volume must be at least as large.
     pub size_bytes: u64,
+    /// In an expand run the size that the volume has, in bytes.
+    pub old_size_bytes: Option<u64>,
     /// `ReadWriteOnce` and so on.
     pub access_modes: Vec<String>,
     /// `Filesystem` or `Block`.
@@ -147,6 +153,7 @@ pub const CONTRACT: &[&str] = &[
     "storage-class",
     "size",
     "size-bytes",
+    "old-size-bytes",
     "access-modes",
     "volume-mode",
     "mount-options",
@@ -184,6 +191,7 @@ impl Request {
             claim,
             storage_class,
             size_bytes,
+            old_size_bytes,
             access_modes,
             volume_mode,
             mount_options,
@@ -217,6 +225,7 @@ impl Request {
             storage_class.clone(),
             crate::quantity::quantity(*size_bytes).0,
             size_bytes.to_string(),
+            old_size_bytes.map(|size| size.to_string()).unwrap_or_default(),
             access_modes.join(","),
             volume_mode.clone(),
             mount_options.join(","),
@@ -286,6 +295,10 @@ impl Request {
             },
             storage_class: optional("STORAGE_CLASS"),
             size_bytes: number("SIZE_BYTES", or(optional("SIZE_BYTES"), "0"))?,
+            old_size_bytes: match optional("OLD_SIZE_BYTES") {
+                size if size.is_empty() => None,
+                size => Some(number("OLD_SIZE_BYTES", size)?),
+            },
             access_modes: list("ACCESS_MODES"),
             volume_mode: or(optional("VOLUME_MODE"), "Filesystem"),
             mount_options: list("MOUNT_OPTIONS"),
@@ -345,6 +358,7 @@ pub(crate) mod tests {
             },
             storage_class: "silver".into(),
             size_bytes: 3 << 30,
+            old_size_bytes: Some(1 << 30),
             access_modes: vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()],
             volume_mode: "Filesystem".into(),
             mount_options: vec!["noatime".into()],

@@ -5,6 +5,7 @@
 //! creating it, for trying an export without a cluster.
 
 mod delete;
+mod expand;
 mod list;
 mod parameters;
 mod pattern;
@@ -44,6 +45,7 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     let server = Server::connect(&parameters).await?;
     let outcome = match request.operation {
         Operation::Provision => provision::provision(&server, &parameters, &request, dry_run).await,
+        Operation::Expand => expand::expand(&server, &parameters, &request).await,
         Operation::Delete => delete::delete(&server, &parameters, &request).await,
         Operation::List => list::list(&server, &parameters).await,
     };

@@ -77,13 +77,13 @@ pub fn source_path(source: &str, parameters: &Parameters) -> Result<Option<Strin
         .map_err(|error| Failure::never(format!("VOLUME_SOURCE is not the source of a volume: {error}")))?;
     let Some(nfs) = spec.nfs else {
         let kind = source_kind(&spec).unwrap_or("none");
-        return Err(Failure::never(format!("the volume's source is {kind}, not nfs: nothing is deleted")));
+        return Err(Failure::never(format!("the volume's source is {kind}, not nfs: nothing is done")));
     };
     let within = nfs.path.strip_prefix(&parameters.export).and_then(|rest| rest.strip_prefix('/'));
     match within.filter(|path| !path.is_empty() && nfs.server == parameters.server) {
         Some(path) => Ok(Some(path.to_owned())),
         None => Err(Failure::never(format!(
-            "the volume is {}:{}, but the parameters lead to {}:{}: nothing is deleted; correct the parameters, or take \
+            "the volume is {}:{}, but the parameters lead to {}:{}: nothing is done; correct the parameters, or take \
              the directory away by hand",
             nfs.server, nfs.path, parameters.server, parameters.export
         ))),
@@ -94,7 +94,7 @@ pub fn source_path(source: &str, parameters: &Parameters) -> Result<Option<Strin
 pub fn check_source(source: &str, parameters: &Parameters, path: &str) -> Result<(), Failure> {
     match source_path(source, parameters)? {
         Some(other) if other != path => Err(Failure::never(format!(
-            "the volume leads to {other}, but its record to {path}: nothing is deleted; find out which is right, and \
+            "the volume leads to {other}, but its record to {path}: nothing is done; find out which is right, and \
              take the directory away by hand"
         ))),
         _ => Ok(()),

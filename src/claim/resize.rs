@@ -1,0 +1,218 @@
+//! What a claim's status says of a resize: the form in which the field tells it, read and written.
+//!
+//! | | `conditions` | `allocatedResources` | `allocatedResourceStatuses` | `capacity` |
+//! |---|---|---|---|---|
+//! | [`Report::Growing`] | `Resizing`, after a failure `ControllerResizeError` too | the new size | `ControllerResizeInProgress` | |
+//! | [`Report::Infeasible`] | `Resizing`, `ControllerResizeError` | the new size | `ControllerResizeInfeasible` | |
+//! | [`Report::OnNode`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
+//! | [`Report::Finished`] | none of these | the new size | none | the new size |
+//!
+//! Whether a report stands is read from the conditions, which every version of Kubernetes keeps.
+
+use contract::quantity::quantity;
+use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
+use serde_json::{Value, json};
+
+use super::Claim;
+
+const RESIZING: &str = "Resizing";
+const ERROR: &str = "ControllerResizeError";
+const ON_NODE: &str = "FileSystemResizePending";
+const INFEASIBLE: &str = "Infeasible";
+const REPEATED: &str = "Repeated";
+
+/// What the status of a claim says of a resize under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resize {
+    /// In the words of its condition, while the storage is to grow.
+    growing: Option<String>,
+    /// Reason and message of the last failure.
+    error: Option<(String, String)>,
+    /// The kubelet is to do its part, or is at it.
+    pub on_node: bool,
+}
+
+impl Resize {
+    /// Of a claim; none if nothing is under way, as mostly.
+    pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
+        let conditions = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
+        let state = status.allocated_resource_statuses.as_ref().and_then(|states| states.get("storage"));
+        let on_node = state.is_some_and(|state| state.starts_with("NodeResize"));
+        let mut resize = Resize { on_node, ..Resize::default() };
+        for condition in conditions {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            match condition.type_.as_str() {
+                RESIZING => resize.growing = Some(text(&condition.message)),
+                ERROR => resize.error = Some((text(&condition.reason), text(&condition.message))),
+                ON_NODE => resize.on_node = true,
+                _ => {}
+            }
+        }
+        (resize != Resize::default()).then(|| Box::new(resize))
+    }
+
+    /// The storage is to grow, or could not.
+    pub fn is_of_storage(&self) -> bool {
+        self.growing.is_some() || self.error.is_some()
+    }
+}
+
+/// What is to stand in the status of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Its storage is to grow to this size; the last run may have failed.
+    Growing {
+        /// In bytes.
+        size: u64,
+        /// Why the last run failed.
+        error: Option<String>,
+    },
+    /// Its storage cannot grow to this size.
+    Infeasible {
+        /// In bytes.
+        size: u64,
+        /// Why.
+        error: String,
+    },
+    /// Its storage has this size, and its file system is left to the kubelet.
+    OnNode {
+        /// In bytes.
+        size: u64,
+    },
+    /// It has this size.
+    Finished {
+        /// In bytes.
+        size: u64,
+    },
+}
+
+impl Report {
+    fn growing(&self) -> Option<String> {
+        match self {
+            Report::Growing { size, .. } | Report::Infeasible { size, .. } => {
+                Some(format!("the storage is to grow to {}", quantity(*size).0))
+            }
+            Report::OnNode { .. } | Report::Finished { .. } => None,
+        }
+    }
+
+    fn error(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Report::Growing { error: Some(error), .. } => Some((REPEATED, error)),
+            Report::Infeasible { error, .. } => Some((INFEASIBLE, error)),
+            _ => None,
+        }
+    }
+
+    /// The claim's status says this already.
+    pub fn stands(&self, claim: &Claim) -> bool {
+        let resize = claim.resize.as_deref().cloned().unwrap_or_default();
+        let error = resize.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
+        let storage = resize.growing == self.growing() && error == self.error();
+        match self {
+            Report::Growing { .. } | Report::Infeasible { .. } => storage,
+            Report::OnNode { size } => storage && (resize.on_node || claim.capacity.is_some_and(|now| now >= *size)),
+            Report::Finished { size } => storage && !resize.on_node && claim.capacity.is_some_and(|now| now >= *size),
+        }
+    }
+
+    /// As a strategic merge patch of the status: conditions of others stay as they are.
+    pub fn status(&self, now: &str) -> Value {
+        let holds = |kind: &str, reason: &str, message: &str| {
+            json!({
+                "type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now,
+            })
+        };
+        let off = |kind: &str| json!({ "type": kind, "$patch": "delete" });
+        let growing = self.growing().map_or_else(|| off(RESIZING), |text| holds(RESIZING, "", &text));
+        let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
+        let (size, state) = match self {
+            Report::Growing { size, .. } => (size, Some("ControllerResizeInProgress")),
+            Report::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),
+            Report::OnNode { size } => (size, Some("NodeResizePending")),
+            Report::Finished { size } => (size, None),
+        };
+        let mut conditions = vec![growing, error];
+        match self {
+            Report::OnNode { .. } => {
+                let text = "the storage has grown; the kubelet grows the file system when a pod uses the volume";
+                conditions.push(holds(ON_NODE, "", text));
+            }
+            _ => conditions.push(off(ON_NODE)),
+        }
+        let mut status = json!({
+            "conditions": conditions,
+            "allocatedResources": { "storage": quantity(*size) },
+            "allocatedResourceStatuses": { "storage": state },
+        });
+        if let Report::Finished { size } = self {
+            status["capacity"] = json!({ "storage": quantity(*size) });
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+    const GI: u64 = 1 << 30;
+
+    fn reports() -> [Report; 5] {
+        [
+            Report::Growing { size: 3 * GI, error: None },
+            Report::Growing { size: 3 * GI, error: Some("later".into()) },
+            Report::Infeasible { size: 3 * GI, error: "later".into() },
+            Report::OnNode { size: 3 * GI },
+            Report::Finished { size: 3 * GI },
+        ]
+    }
+
+    /// A bound claim of 1 GiB with what a report leaves in its status.
+    fn claim(report: Option<&Report>) -> Claim {
+        let mut status = json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } });
+        for (key, value) in
+            report.iter().flat_map(|report| report.status("2026-01-01T00:00:00Z").as_object().cloned().unwrap())
+        {
+            status[key] = value;
+        }
+        if let Some(conditions) = status.get_mut("conditions") {
+            conditions.as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
+        }
+        if status["allocatedResourceStatuses"]["storage"].is_null() {
+            status["allocatedResourceStatuses"] = json!({});
+        }
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
+        Claim::from(&claim)
+    }
+
+    #[test]
+    fn each_report_stands_where_it_was_written_and_nowhere_else() {
+        for written in reports() {
+            for asked in reports() {
+                // What is finished asks no kubelet any more.
+                let over = written == reports()[4] && asked == reports()[3];
+                assert_eq!(asked.stands(&claim(Some(&written))), written == asked || over, "{asked:?} on {written:?}");
+            }
+        }
+        assert!(reports().iter().all(|report| !report.stands(&claim(None))));
+        assert!(!Report::Growing { size: 4 * GI, error: None }.stands(&claim(Some(&reports()[0]))), "another size");
+    }
+
+    #[test]
+    fn the_field_s_names() {
+        let states: Vec<_> =
+            reports().iter().map(|report| report.status("t")["allocatedResourceStatuses"]["storage"].clone()).collect();
+        let expected = json!([
+            "ControllerResizeInProgress",
+            "ControllerResizeInProgress",
+            "ControllerResizeInfeasible",
+            "NodeResizePending",
+            null
+        ]);
+        assert_eq!(json!(states), expected);
+        let claim = claim(Some(&reports()[4]));
+        assert_eq!((claim.capacity, claim.resize), (Some(3 * GI), None));
+    }
+}

@@ -1,0 +1,231 @@
+//! The size of a volume: observed for the decision, and its steps carried out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use contract::exit::Failure;
+use contract::names::reason;
+use contract::request::Operation;
+
+use super::claims::{self, timestamp};
+use super::volumes::pods_alive;
+use super::{Context, Pass};
+use crate::claim::Claim;
+use crate::claim::resize::Report;
+use crate::cluster::writes::WriteError;
+use crate::config::classes::Lookup;
+use crate::config::{Placement, Recipe, joined};
+use crate::decision::Tell;
+use crate::node::Places;
+use crate::object::ObjectName;
+use crate::run::job::{self, Place};
+use crate::run::state::{Cause, RunState};
+use crate::run::view::{Job, Pod};
+use crate::volume::expand::{Decision, Observed, Run, Step, attempt, failed_start, record};
+use crate::volume::request::{expand, request};
+use crate::volume::{Provenance, Volume};
+
+/// What was learnt in this pass beyond the index.
+#[derive(Default)]
+pub(super) struct Learnt {
+    /// The claim as it was written last.
+    claim: Option<Claim>,
+    /// Jobs that were told to go.
+    removed: BTreeSet<ObjectName>,
+}
+
+/// What a decision borrows from.
+pub(super) struct Seen {
+    claim: Option<Arc<Claim>>,
+    recipe: Result<Recipe, String>,
+    node: String,
+    jobs: Vec<(Job, RunState)>,
+    starting: bool,
+    alive_on: Vec<String>,
+    pods_alive: bool,
+    provision_pods_alive: bool,
+}
+
+/// What follows after a step.
+pub(super) enum Next {
+    /// Decide again.
+    Again,
+    /// Decide again about this state of the volume.
+    With(Box<Volume>),
+    /// The pass is over.
+    Pass(Pass),
+}
+
+/// Looks at all that concerns the size of a volume.
+pub(super) fn look(
+    context: &Context,
+    volume: &Volume,
+    provenance: &Result<Provenance, String>,
+    jobs: &[Arc<Job>],
+    pods: &[Arc<Pod>],
+    learnt: &Learnt,
+) -> Seen {
+    let runs = jobs
+        .iter()
+        .filter(|job| job.marks.operation == Operation::Expand.as_str() && job.volume.as_deref() == Some(&volume.name))
+        .map(|job| {
+            let state = context.run_state(jobs, pods, &job.name.name);
+            let deleting = job.deleting || learnt.removed.contains(&job.name);
+            (Job { deleting, ..(**job).clone() }, state)
+        })
+        .collect();
+    let (claim, classes) = {
+        let index = context.shared.index();
+        let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
+        (learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_uid(uid)), index.classes())
+    };
+    let class = match classes.lookup(&volume.class) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| &recipe.record),
+        _ => None,
+    };
+    let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
+        let recipe = record(&provenance.record, class).recipe();
+        recipe.map_err(|problems| format!("what it was made with cannot be used: {}", joined(&problems)))
+    });
+    let mut seen = Seen {
+        claim,
+        recipe,
+        node: provenance.as_ref().map(|provenance| provenance.node.clone()).unwrap_or_default(),
+        jobs: runs,
+        starting: false,
+        alive_on: pods
+            .iter()
+            .filter(|pod| pod.marks.operation == Operation::Expand.as_str() && !pod.is_over())
+            .filter_map(|pod| pod.node.clone())
+            .collect(),
+        pods_alive: pods_alive(pods, Operation::Expand),
+        provision_pods_alive: pods_alive(pods, Operation::Provision),
+    };
+    seen.starting = context.shared.index().is_expected(&seen.next_job(volume));
+    seen
+}
+
+impl Seen {
+    /// The runs, for [`Seen::observed`].
+    pub(super) fn runs(&self) -> Vec<Run<'_>> {
+        self.jobs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect()
+    }
+
+    /// For the decision.
+    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], places: &Places) -> Observed<'a> {
+        Observed {
+            claim: self.claim.as_deref(),
+            recipe: self.recipe.as_ref().map_err(String::clone),
+            runs,
+            starting: self.starting,
+            pods_alive: self.pods_alive,
+            lost: places.lost(&self.alive_on).map(String::as_str),
+            provision_pods_alive: self.provision_pods_alive,
+        }
+    }
+
+    /// The Job of the run to what the claim asks for now.
+    pub(super) fn next_job(&self, volume: &Volume) -> String {
+        let jobs: Vec<&Job> = self.jobs.iter().map(|(job, _)| job).collect();
+        let size = self.claim.as_ref().and_then(|claim| claim.size.clone().ok()).unwrap_or_default();
+        job_name(volume, attempt(volume, &jobs), size)
+    }
+}
+
+/// Each target has Jobs of its own: the success of one is never taken for that of another.
+fn scope(volume: &Volume, size: u64) -> String {
+    format!("{}-{size}", volume.uid)
+}
+
+fn job_name(volume: &Volume, attempt: u32, size: u64) -> String {
+    job::name(Operation::Expand, volume.id().unwrap_or_default(), attempt, &scope(volume, size))
+}
+
+/// Carries out a step. What is said is said on the claim: a failure before it is written, so that no crash
+/// can hide it, a success after.
+pub(super) async fn act(
+    context: &Context,
+    volume: &Volume,
+    seen: &Seen,
+    decision: Decision,
+    learnt: &mut Learnt,
+) -> Result<Next, WriteError> {
+    let Decision { step, tell, wake_at } = decision;
+    let told = |tell: Option<Tell>| {
+        if let (Some(tell), Some(claim)) = (tell, &seen.claim) {
+            context.tell(claims::about(claim), tell);
+        }
+    };
+    let (before, after) = match tell.as_ref().is_some_and(|tell| tell.warning) {
+        true => (tell, None),
+        false => (None, tell),
+    };
+    told(before);
+    let with = |volume: Volume| Next::With(Box::new(volume));
+    let next = match step {
+        Step::Nothing => Next::Pass(context.wait(wake_at, &[seen.next_job(volume)])),
+        Step::Report(report) => {
+            let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
+            let ts = context.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            learnt.claim = Some(context.writes.report_resize(claim, &report, &ts).await?);
+            if matches!(report, Report::Finished { .. } | Report::OnNode { .. }) {
+                context.metrics.expanded(&volume.class);
+            }
+            Next::Again
+        }
+        Step::Start { attempt, size } => start(context, volume, seen, attempt, size).await?,
+        Step::Grow { size } => with(context.writes.grow_volume(volume, size).await?),
+        Step::Record(failed) => {
+            context.metrics.expand_failed(&volume.class);
+            with(context.writes.record_expansion(volume, Some(&failed)).await?)
+        }
+        Step::Forget => with(context.writes.record_expansion(volume, None).await?),
+        Step::RemoveJob { job } => {
+            let uid = seen.jobs.iter().find(|(candidate, _)| candidate.name == job).map(|(job, _)| job.uid.clone());
+            context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
+            learnt.removed.insert(job);
+            Next::Again
+        }
+    };
+    told(after);
+    Ok(next)
+}
+
+async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, size: u64) -> Result<Next, WriteError> {
+    let (Ok(recipe), Some(claim)) = (&seen.recipe, &seen.claim) else { return Ok(Next::Pass(Pass::Done)) };
+    // Storage must not grow by what a cache says.
+    let fresh = context.writes.read_claim(&claim.name).await?;
+    if fresh.as_ref().is_none_or(|fresh| fresh.uid != claim.uid || fresh.size != claim.size || fresh.deleting) {
+        return Err(WriteError::Conflict(format!("claim {}", claim.name)));
+    }
+    let source = context.writes.volume_source(volume).await?;
+    let run = (attempt, timestamp(context));
+    let request = request(volume, &seen.node, recipe, &context.identity, &context.kube_api, run, source);
+    let pinned = recipe.placement == Placement::SelectedNode && !seen.node.is_empty();
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        node: pinned.then(|| seen.node.clone()),
+        scope: scope(volume, size),
+        volume: Some(volume.name.clone()),
+        without_account: false,
+    };
+    let (kind, why) = match context.create_job(&job::job(recipe, &expand(request, size), &place)).await {
+        Ok(()) => {
+            let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
+            context.tell(claims::about(claim), Tell { warning: false, reason: reason::RESIZING, message });
+            return Ok(Next::Pass(Pass::Started));
+        }
+        // Quota, admission, a Job that the API server takes for malformed: the run has failed.
+        Err(WriteError::Refused { message, invalid: true, .. }) => (Failure::Never, message),
+        Err(WriteError::Refused { message, .. } | WriteError::NotFound { message, .. }) => (Failure::Retry, message),
+        Err(error) => return Err(error),
+    };
+    let cause = Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"));
+    let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
+    if let Some(tell) = decision.tell {
+        context.tell(claims::about(claim), tell);
+    }
+    let Step::Record(failed) = decision.step else { return Ok(Next::Pass(Pass::Done)) };
+    context.metrics.expand_failed(&volume.class);
+    Ok(Next::With(Box::new(context.writes.record_expansion(volume, Some(&failed)).await?)))
+}

@@ -1,0 +1,471 @@
+//! A test per row of the table, then what holds for all that can be observed.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::json;
+
+use super::*;
+use crate::config::values::yaml;
+use contract::names;
+
+const NOW: i64 = 1_000_000;
+const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+const GI: u64 = 1 << 30;
+
+/// An adopted volume of 1 GiB.
+fn volume(source: &str) -> Volume {
+    let annotations = [(names::CLAIM_UUID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")];
+    let annotations: Vec<_> = annotations.iter().map(|(key, value)| format!("'{key}': {value}")).collect();
+    Volume::from(
+        &yaml::<PersistentVolume>(&format!(
+            "metadata: {{name: pvc-{ID}, uid: pv, annotations: {{{}}}, finalizers: ['{}']}}\n\
+             spec: {{persistentVolumeReclaimPolicy: Delete, capacity: {{storage: 1Gi}}, {source}}}\n\
+             status: {{reason: {}}}\n",
+            annotations.join(", "),
+            names::VOLUME_FINALIZER,
+            crate::volume::mark("x")
+        ))
+        .unwrap(),
+    )
+}
+
+/// A claim that is bound to it and asks for so many GiB.
+fn claim(wish: u64) -> Claim {
+    Claim::from(
+        &serde_json::from_value::<PersistentVolumeClaim>(json!({
+            "metadata": { "namespace": "team", "name": "a", "uid": ID, "annotations": { names::BIND_COMPLETED: "yes" } },
+            "spec": { "volumeName": names::pv_name(ID), "resources": { "requests": { "storage": format!("{wish}Gi") } } },
+            "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } },
+        }))
+        .unwrap(),
+    )
+}
+
+/// The claim with what a report leaves on it.
+fn told(claim: Claim, report: &Report) -> Claim {
+    let mut status = report.status("2026-01-01T00:00:00Z");
+    let conditions = status["conditions"].as_array_mut().unwrap();
+    conditions.retain(|condition| condition.get("$patch").is_none());
+    if status["allocatedResourceStatuses"]["storage"].is_null() {
+        status["allocatedResourceStatuses"] = json!({});
+    }
+    let with: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
+    let with = Claim::from(&with);
+    Claim { resize: with.resize, capacity: with.capacity.or(claim.capacity), ..claim }
+}
+
+fn recipe(data: &[(&str, &str)]) -> Recipe {
+    let mut all: std::collections::BTreeMap<_, _> =
+        [("image".to_owned(), "x".to_owned()), ("capabilities".to_owned(), "expand".to_owned())].into();
+    all.extend(data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    Record { class: "c".into(), data: all, ..Record::default() }.recipe().unwrap()
+}
+
+fn job(attempt: u32, size: u64) -> Job {
+    let marks = crate::run::view::Marks { operation: "expand".into(), id: ID.into(), attempt, class: "c".into() };
+    let name = ObjectName::new("admin", format!("expand-{attempt}-{size}"));
+    let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
+    Job { name, marks, config, volume, size: Some(size * GI), ..Job::default() }
+}
+
+fn failed(kind: Failure, settled: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at: NOW, settled }
+}
+
+fn stuck() -> RunState {
+    RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
+}
+
+fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<Failed>> {
+    let cause = Cause::new("ExitCode", "disk on fire");
+    let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, kind, NOW);
+    Some(Box::new(note))
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    volume: Volume,
+    claim: Option<Claim>,
+    recipe: Result<Recipe, String>,
+    runs: Vec<(Job, RunState)>,
+    starting: bool,
+    pods_alive: bool,
+    lost: Option<&'static str>,
+}
+
+impl World {
+    fn decide(&self, now: i64) -> Decision {
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
+        let observed = Observed {
+            claim: self.claim.as_ref(),
+            recipe: self.recipe.as_ref().map_err(String::clone),
+            runs: &runs,
+            starting: self.starting,
+            pods_alive: self.pods_alive,
+            lost: self.lost,
+            provision_pods_alive: false,
+        };
+        decide(&self.volume, &observed, now)
+    }
+
+    fn step(&self) -> Step {
+        self.decide(NOW).step
+    }
+
+    fn said(&self) -> String {
+        self.decide(NOW).tell.map(|tell| tell.message).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn rests(&self) {
+        assert_eq!(self.decide(NOW), Decision::from(Step::Nothing));
+    }
+
+    /// With so many runs and what they are at.
+    fn with(&self, runs: &[(Job, RunState)]) -> World {
+        World { runs: runs.to_vec(), ..self.clone() }
+    }
+
+    fn after(&self, report: &Report) -> World {
+        World { claim: self.claim.clone().map(|claim| told(claim, report)), ..self.clone() }
+    }
+}
+
+/// A claim that asks for so many GiB, of a volume that has one.
+fn world(wish: u64) -> World {
+    let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(wish)), Ok(recipe(&[])));
+    World { volume, claim, recipe, runs: vec![], starting: false, pods_alive: false, lost: None }
+}
+
+fn growing(size: u64) -> Report {
+    Report::Growing { size: size * GI, error: None }
+}
+
+#[test]
+fn row_1_only_what_is_bound_grows() {
+    let wanting = world(3);
+    let claim = |change: fn(&mut Claim)| {
+        let mut world = wanting.clone();
+        world.claim.iter_mut().for_each(change);
+        world.rests();
+    };
+    claim(|claim| claim.phase = "Pending".into());
+    claim(|claim| claim.volume_name = Some("another".into()));
+    claim(|claim| claim.finalizers = vec![names::CLAIM_FINALIZER.into()]);
+    World { claim: None, ..wanting.clone() }.rests();
+    World { volume: Volume { mark: None, ..wanting.volume.clone() }, ..wanting.clone() }.rests();
+    World { volume: Volume { deleting: true, ..wanting.volume.clone() }, ..wanting }.rests();
+}
+
+#[test]
+fn row_2_a_run_that_cannot_go_on_is_given_up_for_another() {
+    let removed = Step::RemoveJob { job: job(1, 3).name };
+    for wish in [1, 2, 4] {
+        assert_eq!(world(wish).with(&[(job(1, 3), stuck())]).step(), removed, "{wish}");
+    }
+    let recipe = Ok(recipe(&[("image", "fixed")]));
+    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(), removed);
+}
+
+#[test]
+fn row_3_a_run_that_cannot_go_on_is_told() {
+    let world = world(3).with(&[(job(1, 3), stuck())]);
+    let report = Report::Growing { size: 3 * GI, error: Some("no such image".into()) };
+    assert_eq!(world.step(), Step::Report(report.clone()));
+    assert_eq!(world.said(), "the run to 3Gi does not go on: no such image");
+    assert_eq!(world.after(&report).step(), Step::Nothing);
+}
+
+#[test]
+fn row_4_a_run_that_goes_on_is_waited_for_whatever_the_wish() {
+    for wish in [1, 2, 3, 4] {
+        let world = world(wish).with(&[(job(1, 3), RunState::Running)]);
+        assert_eq!(world.step(), Step::Report(growing(3)), "{wish}");
+        world.after(&growing(3)).rests();
+    }
+    let lost = World { lost: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::Running)]) };
+    assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
+    let going = Job { deleting: true, ..job(1, 3) };
+    world(3).with(&[(going, RunState::Running)]).rests();
+    World { starting: true, ..world(3) }.rests();
+    let unsettled = world(3).with(&[(job(1, 3), failed(Failure::Retry, false))]);
+    assert_eq!(unsettled.after(&growing(3)).step(), Step::Nothing, "a process of it may still run");
+}
+
+#[test]
+fn row_5_a_run_that_succeeded_gives_the_volume_its_size() {
+    for wish in [1, 2, 3, 4] {
+        let world = world(wish).with(&[(job(1, 3), RunState::Succeeded)]);
+        assert_eq!(world.step(), Step::Grow { size: 3 * GI }, "{wish}");
+    }
+}
+
+#[test]
+fn row_6_a_failure_is_recorded_once() {
+    let mut world = world(3).with(&[(job(1, 3), failed(Failure::Retry, true))]);
+    let Step::Record(recorded) = world.step() else { panic!("{:?}", world.step()) };
+    assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
+    let said =
+        "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request, above the capacity, ends this one";
+    assert_eq!(world.said(), said);
+    assert!(world.with(&[(job(1, 3), failed(Failure::Never, true))]).said().contains("not work by trying again"));
+
+    world.volume.expansion = Some(Box::new(recorded));
+    let report = Report::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    assert_eq!(world.step(), Step::Report(report));
+    world.runs = vec![(job(1, 3), failed(Failure::Retry, true)), (job(2, 3), failed(Failure::Retry, true))];
+    let Step::Record(recorded) = world.step() else { panic!("{:?}", world.step()) };
+    assert_eq!((recorded.attempt, recorded.tries), (2, 2));
+}
+
+#[test]
+fn row_7_jobs_go_when_their_target_is_reached_or_nobody_wants_it() {
+    let removed = |job: &Job| Step::RemoveJob { job: job.name.clone() };
+    let mut world = world(3).with(&[(job(1, 3), RunState::Succeeded)]);
+    world.volume.size = Ok(3 * GI);
+    assert_eq!(world.step(), removed(&job(1, 3)));
+    let wanting = World { claim: Some(claim(4)), ..world.clone() };
+    assert_eq!(wanting.step(), removed(&job(1, 3)));
+    let given_up = world.with(&[(job(1, 5), failed(Failure::Never, true))]);
+    assert_eq!(given_up.step(), removed(&job(1, 5)));
+    let going = Job { deleting: true, ..job(1, 3) };
+    assert_eq!(world.with(&[(going, RunState::Succeeded)]).step(), Step::Report(Report::Finished { size: 3 * GI }));
+}
+
+#[test]
+fn row_8_the_end_is_told() {
+    let mut world = world(3).after(&growing(3));
+    world.volume.size = Ok(3 * GI);
+    assert_eq!(world.step(), Step::Report(Report::Finished { size: 3 * GI }));
+    assert_eq!(world.decide(NOW).tell.unwrap().reason, reason::RESIZE_SUCCEEDED);
+    // The trace of a wish that was taken back.
+    let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
+    assert_eq!(back.after(&growing(3)).step(), Step::Report(Report::Finished { size: GI }));
+    let finished = world.after(&Report::Finished { size: 3 * GI });
+    finished.rests();
+}
+
+#[test]
+fn row_8_what_the_kubelet_does_is_left_to_it() {
+    for source in ["csi: {driver: d, volumeHandle: h}", "local: {path: /dev/x, fsType: ext4}"] {
+        let mut world = world(3).after(&growing(3));
+        world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
+        assert_eq!(world.step(), Step::Report(Report::OnNode { size: 3 * GI }), "{source}");
+        let pending = world.after(&Report::OnNode { size: 3 * GI });
+        pending.rests();
+        pending.after(&Report::Finished { size: 3 * GI }).rests();
+        // The kubelet was the faster, and left our words.
+        let mut fast = world.clone();
+        fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
+        assert_eq!(fast.step(), Step::Report(Report::Finished { size: 3 * GI }));
+    }
+    let mut directory = world(3).after(&growing(3));
+    directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
+    assert_eq!(directory.step(), Step::Report(Report::Finished { size: 3 * GI }));
+}
+
+#[test]
+fn row_9_a_failure_is_forgotten_after_its_jobs() {
+    let mut world = world(1);
+    world.volume.expansion = note(2, 3, Failure::Never);
+    assert_eq!(world.step(), Step::Forget);
+    let going = Job { deleting: true, ..job(2, 3) };
+    assert_eq!(world.with(&[(going, failed(Failure::Never, true))]).step(), Step::Nothing);
+}
+
+#[test]
+fn row_10_what_has_its_size_rests() {
+    world(1).rests();
+    World { recipe: Err("lost".into()), ..world(1) }.rests();
+}
+
+#[test]
+fn row_11_what_cannot_grow_is_told() {
+    let cannot = recipe(&[("capabilities", "")]);
+    for (recipe, says) in [
+        (Err("its provenance cannot be read".to_owned()), "cannot grow: its provenance cannot be read"),
+        (Ok(cannot), "does not declare that its image can expand volumes (`capabilities: expand`)"),
+        (Ok(recipe(&[("max-size", "2Gi")])), "the claim asks for 3Gi, class c ends at 2Gi; ask for less"),
+    ] {
+        let world = World { recipe, ..world(3) };
+        assert!(world.step() == Step::Nothing && world.said().contains(says), "{}", world.said());
+    }
+}
+
+#[test]
+fn row_12_a_claim_that_is_going_gets_no_run() {
+    let mut world = world(3);
+    world.claim.as_mut().unwrap().deleting = true;
+    world.rests();
+}
+
+#[test]
+fn row_13_a_failed_run_is_repeated_at_its_pace() {
+    let mut world = world(3);
+    for (kind, pause) in [(Failure::Retry, 2), (Failure::NoRoom, 2), (Failure::Never, 30 * 60)] {
+        world.volume.expansion = note(7, 3, kind);
+        let Decision { step: Step::Report(report), wake_at, .. } = world.decide(NOW) else { panic!("{kind:?}") };
+        assert_eq!(wake_at, Some(NOW + pause));
+        let infeasible = matches!(report, Report::Infeasible { .. });
+        assert_eq!(infeasible, kind == Failure::Never);
+        let waiting = world.after(&report);
+        assert_eq!((waiting.step(), waiting.decide(NOW).wake_at), (Step::Nothing, Some(NOW + pause)));
+        let due = waiting.after(&Report::Growing { size: 3 * GI, error: Some("disk on fire".into()) });
+        assert_eq!(due.decide(NOW + pause).step, Step::Start { attempt: 8, size: 3 * GI });
+    }
+}
+
+#[test]
+fn row_13_another_wish_or_recipe_does_not_wait() {
+    let mut failed = world(3);
+    failed.volume.expansion = note(7, 3, Failure::Never);
+    for wish in [2, 4] {
+        let world = World { claim: Some(claim(wish)), ..failed.clone() };
+        assert_eq!(world.step(), Step::Report(growing(wish)));
+        assert_eq!(world.after(&growing(wish)).step(), Step::Start { attempt: 8, size: wish * GI });
+    }
+    let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
+    let again = Report::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
+    assert_eq!(fixed.step(), Step::Report(again.clone()));
+    assert_eq!(fixed.after(&again).step(), Step::Start { attempt: 8, size: 3 * GI });
+}
+
+#[test]
+fn row_14_a_pod_that_may_run_is_waited_for() {
+    let world = World { pods_alive: true, ..world(3) };
+    assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).until(NOW + 5));
+}
+
+#[test]
+fn row_15_a_run_leaves_its_trace_before_it_begins() {
+    assert_eq!(world(3).step(), Step::Report(growing(3)));
+    assert_eq!(world(3).after(&growing(3)).step(), Step::Start { attempt: 1, size: 3 * GI });
+    // A Job of an earlier wish that is still there.
+    let after =
+        world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Failure::Retry, true))]);
+    assert_eq!(after.step(), Step::Start { attempt: 5, size: 3 * GI });
+}
+
+#[test]
+fn the_program_is_the_class_s_and_the_place_the_volume_s() {
+    let data = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let config = ObjectName::new("admin", "c");
+    let made = [("image", "v1"), ("command", "[old]"), ("server", "nas-1"), ("secret-env", "s1")];
+    let now = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-2"), ("secret-env", "s2")];
+    let made = Record { config: config.clone(), class: "c".into(), service_token: false, data: data(&made) };
+    let now = Record { data: data(&now), ..made.clone() };
+    let merged = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-1"), ("secret-env", "s1")];
+    assert_eq!(record(&made, Some(&now)).data, data(&merged));
+    assert_eq!(record(&made, None), made);
+    // Another vendor serves the class by now.
+    let foreign = Record { config: ObjectName::new("admin", "d"), ..now };
+    assert_eq!(record(&made, Some(&foreign)), made);
+}
+
+#[test]
+fn what_only_we_could_have_written_is_read() {
+    let note = *note(3, 3, Failure::Retry).unwrap();
+    assert_eq!(Failed::read(&json!(note).to_string()), Some(note.clone()));
+    assert_eq!(Failed::read(&json!(Failed { attempt: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(Failed::read("{}"), None);
+}
+
+fn states() -> impl Strategy<Value = RunState> {
+    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]);
+    prop_oneof![
+        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
+        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
+    ]
+}
+
+prop_compose! {
+    fn runs()(attempt in 1u32..4, size in 1u64..6, state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
+        let over = matches!(state, RunState::Succeeded | RunState::Failed { settled: true, .. });
+        (Job { deleting, over, ..job(attempt, size) }, state)
+    }
+}
+
+prop_compose! {
+    fn worlds()(
+        (wish, size, capacity) in (1u64..6, 1u64..6, 1u64..6),
+        runs in prop::collection::vec(runs(), 0..3),
+        note in prop::option::of((1u32..4, 1u64..6, select(vec![Failure::Retry, Failure::Never]), 0..4000i64).prop_map(|(attempt, size, kind, ago)| {
+            let mut note = note(attempt, size, kind).unwrap();
+            note.at -= ago;
+            note
+        })),
+        report in prop::option::of((1u64..6, 0usize..4).prop_map(|(size, kind)| {
+            let (size, error) = (size * GI, "disk on fire".to_owned());
+            match kind {
+                0 => Report::Growing { size, error: None },
+                1 => Report::Growing { size, error: Some(error) },
+                2 => Report::Infeasible { size, error },
+                _ => Report::OnNode { size },
+            }
+        })),
+        (starting, pods_alive, on_node, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
+        known in 0usize..4,
+    ) -> World {
+        let mut world = World { runs, starting, pods_alive, ..world(wish) };
+        world.volume = volume(if on_node { "csi: {driver: d, volumeHandle: h}" } else { "nfs: {server: s, path: /p}" });
+        world.volume.size = Ok(size * GI);
+        world.volume.expansion = note;
+        world.recipe = match known {
+            0 => Err("lost".into()),
+            1 => Ok(recipe(&[("capabilities", "")])),
+            _ => Ok(recipe(&[])),
+        };
+        let claim = world.claim.as_mut().unwrap();
+        (claim.capacity, claim.deleting) = (Some(capacity.min(size) * GI), deleting);
+        match report {
+            Some(report) => world.after(&report),
+            None => world,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_never_done(world in worlds()) {
+        let decision = world.decide(NOW);
+        let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
+        let (size, wish) = (volume.size.clone().unwrap(), claim.size.clone().unwrap());
+        let goes_on = world.runs.iter().any(|(job, state)| !job.over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        match &decision.step {
+            Step::Nothing => {
+                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.over);
+                let at_rest = wish <= size && (claim.capacity == Some(size) || volume.ends_on_node);
+                prop_assert!(awaited || at_rest || claim.deleting || decision.tell.is_some() || decision.wake_at.is_some(), "a dead end");
+                prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
+            }
+            Step::Start { attempt, size: target } => {
+                prop_assert!(!goes_on && !world.starting && !world.pods_alive && !claim.deleting, "one run at a time");
+                prop_assert!(*target == wish && wish > size);
+                prop_assert!(world.runs.iter().all(|(job, _)| job.marks.attempt < *attempt));
+                prop_assert!(volume.expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
+                let traced = [None, Some("disk on fire".to_owned())].map(|error| Report::Growing { size: wish, error });
+                prop_assert!(traced.iter().any(|report| report.stands(claim)), "a run without its trace");
+                prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
+            }
+            Step::Grow { size: reached } => {
+                prop_assert!(*reached > size, "no volume shrinks");
+                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
+            }
+            // What is written stands then, so that it is written once.
+            Step::Report(report) => prop_assert!(!report.stands(claim) && report.stands(&told(claim.clone(), report))),
+            Step::Record(failed) => {
+                prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
+                prop_assert!(decision.tell.as_ref().is_some_and(|tell| tell.warning));
+            }
+            Step::Forget => prop_assert!(wish <= size && world.runs.is_empty()),
+            Step::RemoveJob { job } => {
+                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
+                let stopped = named.any(|(job, state)| job.over || matches!(state, RunState::Stuck { .. }));
+                prop_assert!(stopped, "a run that goes on is stopped");
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! A larger request on a bound claim: the volume grows, or the claim says why not.
+
+use contract::names::{self, reason};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::kubelet::request;
+use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
+use crate::wait::{seen, stays, until};
+
+const GI: u64 = 1 << 30;
+
+impl Ring {
+    /// A class of which claims may grow, by its image or not.
+    async fn growing_class(&self, name: &str, data: &[(&str, &str)]) {
+        self.class(name, names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+        self.config(name, name, data).await;
+    }
+
+    /// The user asks for another size.
+    async fn ask(&self, claim: &str, size: &str) -> Result<PersistentVolumeClaim, kube::Error> {
+        let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(wish)).await
+    }
+
+    /// A bound claim of 1 GiB: its id and volume.
+    async fn grown_from(&self, claim: &str, class: &str) -> (String, String) {
+        self.claim(claim, class).await;
+        let (_, volume) = self.provision(claim).await;
+        (uid(&self.get_claim(claim).await), volume.metadata.name.unwrap())
+    }
+
+    /// Waits until volume and claim have a size, and nothing of the way there is left.
+    async fn has(&self, claim: &str, volume: &str, size: &str) -> PersistentVolumeClaim {
+        let settled = |claim: &PersistentVolumeClaim| {
+            let status = claim.status.clone().unwrap();
+            let states = status.allocated_resource_statuses.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            status.capacity.is_some_and(|capacity| capacity["storage"].0 == size)
+                && states.is_empty()
+                && conditions.is_empty()
+        };
+        let claim = self.claim_when(claim, &format!("has {size}"), settled).await;
+        let volume = self.volumes().get(volume).await.unwrap();
+        assert_eq!(volume.spec.unwrap().capacity.unwrap()["storage"].0, size);
+        claim
+    }
+
+    /// Waits until a claim's status says how its storage is at growing.
+    async fn state(&self, claim: &str, state: &str) -> PersistentVolumeClaim {
+        let is = |claim: &PersistentVolumeClaim| {
+            let states = claim.status.as_ref().and_then(|status| status.allocated_resource_statuses.clone());
+            states.is_some_and(|states| states.get("storage").is_some_and(|now| now == state))
+        };
+        self.claim_when(claim, &format!("is {state}"), is).await
+    }
+
+    async fn no_expand_jobs(&self, id: &str) {
+        until("no expand Job is left", || async {
+            let left = self.jobs(ADMIN, "expand", id).await.len();
+            if left == 0 { Ok(()) } else { seen(left) }
+        })
+        .await;
+    }
+}
+
+fn env(job: &Job, name: &str) -> Option<String> {
+    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    container.env.iter().flatten().find(|variable| variable.name == name)?.value.clone()
+}
+
+fn conditions(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.map(|condition| condition.type_.clone()).collect()
+}
+
+fn allocated(claim: &PersistentVolumeClaim) -> Option<String> {
+    Some(claim.status.as_ref()?.allocated_resources.as_ref()?.get("storage")?.0.clone())
+}
+
+#[tokio::test]
+async fn a_larger_request_grows_the_volume_twice_in_a_row() {
+    let ring = Ring::start().await;
+    let data = [("capabilities", "expand"), ("zone", "west"), ("reclaim-policy", "Delete")];
+    ring.growing_class("c", &data).await;
+    let (id, volume) = ring.grown_from("a", "c").await;
+
+    ring.ask("a", "3Gi").await.unwrap();
+    let job = ring.job(ADMIN, "expand", &id, 1).await;
+    let asked = request(&job);
+    assert_eq!((asked.size_bytes, asked.old_size_bytes), (3 * GI, Some(GI)));
+    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), volume.as_str()));
+    assert!(asked.volume_source.contains(&format!("\"path\":\"/{id}\"")), "{}", asked.volume_source);
+    assert_eq!(env(&job, "ZONE").as_deref(), Some("west"));
+    let under_way = ring.state("a", "ControllerResizeInProgress").await;
+    assert_eq!((allocated(&under_way).as_deref(), conditions(&under_way)), (Some("3Gi"), vec!["Resizing".to_owned()]));
+    ring.event(&ring.user, "a", reason::RESIZING, "run 1 to 3Gi: image example/image").await;
+    // The next wish comes while the first is at work.
+    ring.ask("a", "5Gi").await.unwrap();
+    stays("one run at a time", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "expand", &id).await.len();
+        if jobs == 1 { Ok(()) } else { seen(jobs) }
+    })
+    .await;
+    ring.pod_ends(&job, 0, "").await;
+    let job = until("the run of the second wish", || async {
+        let jobs = ring.jobs(ADMIN, "expand", &id).await;
+        jobs.into_iter().find(|job| request(job).size_bytes == 5 * GI).ok_or_else(|| "none".to_owned())
+    })
+    .await;
+    assert_eq!(request(&job).old_size_bytes, Some(3 * GI));
+    ring.pod_ends(&job, 0, "").await;
+    let grown = ring.has("a", &volume, "5Gi").await;
+    assert_eq!(allocated(&grown).as_deref(), Some("5Gi"));
+    ring.event(&ring.user, "a", reason::RESIZE_SUCCEEDED, "the volume has 5Gi").await;
+    ring.no_expand_jobs(&id).await;
+
+    // The API server itself refuses a smaller one.
+    let refused = ring.ask("a", "4Gi").await.unwrap_err().to_string();
+    assert!(refused.contains("field can not be less than status.capacity"), "{refused}");
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    assert_eq!(request(&job).size_bytes, 5 * GI);
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&volume).await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_failed_expansion_is_repeated_and_ended_by_a_smaller_request() {
+    let ring = Ring::start().await;
+    ring.growing_class("c", &[("capabilities", "expand"), ("backoff", "1s")]).await;
+    let (id, volume) = ring.grown_from("a", "c").await;
+    ring.ask("a", "9Gi").await.unwrap();
+    let job = ring.job(ADMIN, "expand", &id, 1).await;
+    ring.pod_ends(&job, 69, "the pool has 5Gi").await;
+    ring.event(
+        &ring.user,
+        "a",
+        reason::RESIZE_FAILED,
+        "run 1 to 9Gi failed: exit code 69: no room here: the pool has 5Gi",
+    )
+    .await;
+    // No room may become room: it is tried again.
+    let job = ring.job(ADMIN, "expand", &id, 2).await;
+    let waiting = ring.state("a", "ControllerResizeInProgress").await;
+    assert_eq!(conditions(&waiting), ["Resizing", "ControllerResizeError"]);
+    ring.pod_ends(&job, 65, "9Gi is too much").await;
+    ring.event(&ring.user, "a", reason::RESIZE_FAILED, "9Gi is too much").await;
+    let given_up = ring.state("a", "ControllerResizeInfeasible").await;
+    assert_eq!(allocated(&given_up).as_deref(), Some("9Gi"));
+    stays("what can never work is not tried again", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "expand", &id).await.len();
+        if jobs <= 2 { Ok(()) } else { seen(jobs) }
+    })
+    .await;
+
+    ring.ask("a", "4Gi").await.unwrap();
+    let job = ring.job(ADMIN, "expand", &id, 3).await;
+    assert_eq!(request(&job).size_bytes, 4 * GI);
+    let under_way = ring.state("a", "ControllerResizeInProgress").await;
+    assert_eq!((allocated(&under_way).as_deref(), conditions(&under_way)), (Some("4Gi"), vec!["Resizing".to_owned()]));
+    ring.pod_ends(&job, 0, "").await;
+    ring.has("a", &volume, "4Gi").await;
+    ring.no_expand_jobs(&id).await;
+    until("the failure is forgotten", || async {
+        let annotations = ring.volumes().get(&volume).await.unwrap().metadata.annotations.unwrap_or_default();
+        if annotations.contains_key(names::EXPANSION) { seen(annotations) } else { Ok(()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_is_told_and_another_version_of_it_can() {
+    let ring = Ring::start().await;
+    ring.growing_class("c", &[("zone", "west"), ("max-size", "8Gi")]).await;
+    let (id, volume) = ring.grown_from("a", "c").await;
+    ring.ask("a", "3Gi").await.unwrap();
+    let said = ring.event(&ring.user, "a", reason::RESIZE_FAILED, "the volume cannot grow").await;
+    assert!(said.contains("admin/c does not declare") && said.contains("`capabilities: expand`"), "{said}");
+    assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
+    // The class learns it: the program is its own, and where the volume is stays as it was.
+    let data = [("image", "example/better"), ("capabilities", "expand"), ("zone", "east"), ("max-size", "8Gi")];
+    ring.config("c", "c", &data).await;
+    let job = ring.job(ADMIN, "expand", &id, 1).await;
+    let image = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].image.clone();
+    assert_eq!((image.as_deref(), env(&job, "ZONE").as_deref()), (Some("example/better"), Some("west")));
+    ring.pod_ends(&job, 0, "").await;
+    ring.has("a", &volume, "3Gi").await;
+    ring.ask("a", "9Gi").await.unwrap();
+    ring.event(&ring.user, "a", reason::RESIZE_FAILED, "the claim asks for 9Gi, class c ends at 8Gi; ask for less")
+        .await;
+
+    // Without a StorageClass object the API server is the one who refuses.
+    ring.config("pure", "pure", &[("capabilities", "expand")]).await;
+    ring.grown_from("b", "pure").await;
+    let refused = ring.ask("b", "3Gi").await.unwrap_err().to_string();
+    assert!(refused.contains("only dynamically provisioned pvc can be resized"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
+    let ring = Ring::start().await;
+    ring.growing_class("c", &[("capabilities", "expand")]).await;
+    let (id, volume) = ring.grown_from("a", "c").await;
+    ring.ask("a", "3Gi").await.unwrap();
+    let job = ring.job(ADMIN, "expand", &id, 1).await;
+    // Its pod runs on a node: it is over when the kubelet says so, and not before.
+    let pod = ring.pod_of(&job).await;
+    let finalizer = json!({ "metadata": { "finalizers": ["example.com/runs"] } });
+    let pods = ring.api::<k8s_openapi::api::core::v1::Pod>(ADMIN);
+    let name = pod.metadata.name.unwrap();
+    pods.patch(&name, &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    ring.delete_claim("a").await;
+    ring.claim_gone("a").await;
+    until("the run is being stopped", || async {
+        let job = ring.jobs(ADMIN, "expand", &id).await;
+        let stopped = job.iter().all(|job| job.metadata.deletion_timestamp.is_some());
+        if stopped && !job.is_empty() { Ok(()) } else { seen(job.len()) }
+    })
+    .await;
+    stays("no delete run beside the expand run", WHILE, || async {
+        let deletes = ring.jobs(ADMIN, "delete", &id).await.len();
+        if deletes == 0 { Ok(()) } else { seen(deletes) }
+    })
+    .await;
+    let gone = json!({ "metadata": { "finalizers": null } });
+    pods.patch(&name, &PatchParams::default(), &Patch::Merge(gone)).await.unwrap();
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&volume).await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_orchestrator_killed_at_any_time_goes_on() {
+    let mut ring = Ring::start().await;
+    ring.growing_class("c", &[("capabilities", "expand"), ("backoff", "1s")]).await;
+    let (id, volume) = ring.grown_from("a", "c").await;
+    // The wish comes while nobody is there.
+    ring.kill().await;
+    ring.ask("a", "3Gi").await.unwrap();
+    ring.run().await;
+    let job = ring.job(ADMIN, "expand", &id, 1).await;
+    // The failure comes while nobody is there.
+    ring.kill().await;
+    ring.pod_ends(&job, 75, "later").await;
+    ring.run().await;
+    let job = ring.job(ADMIN, "expand", &id, 2).await;
+    // The success comes while nobody is there.
+    ring.kill().await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.run().await;
+    ring.has("a", &volume, "3Gi").await;
+    ring.no_expand_jobs(&id).await;
+    // Killed between the volume's new size and the claim's.
+    ring.kill().await;
+    let larger = json!({ "spec": { "capacity": { "storage": "5Gi" } } });
+    ring.volumes().patch(&volume, &PatchParams::default(), &Patch::Merge(larger)).await.unwrap();
+    ring.ask("a", "5Gi").await.unwrap();
+    ring.run().await;
+    ring.has("a", &volume, "5Gi").await;
+    assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty(), "nothing is left to do");
+}
+
+#[tokio::test]
+async fn retained_volumes_grow_and_csi_volumes_end_on_the_node() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.with_shipped_rights();
+    ring.run().await;
+    let retained = json!({ "allowVolumeExpansion": true, "reclaimPolicy": "Retain" });
+    ring.class("keep", names::DEFAULT_PROVISIONER, retained).await;
+    ring.config("keep", "keep", &[("capabilities", "expand"), ("volume-sources", "csi")]).await;
+    ring.claim("a", "keep").await;
+    let id = uid(&ring.stamped("a").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let mut made: PersistentVolume = crate::kubelet::nfs_volume(&job);
+    let spec = made.spec.as_mut().unwrap();
+    spec.nfs = None;
+    spec.csi = serde_json::from_value(json!({ "driver": "csi.example", "volumeHandle": id })).unwrap();
+    ring.create_volume(&made).await;
+    ring.bound("a").await;
+    ring.pod_ends(&job, 0, "").await;
+    let volume = names::pv_name(&id);
+    ring.ask("a", "3Gi").await.unwrap();
+    let job = ring.job(ADMIN, "expand", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    let pending = ring.state("a", "NodeResizePending").await;
+    assert_eq!(conditions(&pending), ["FileSystemResizePending"]);
+    assert_eq!(
+        pending.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0,
+        "1Gi",
+        "that is the kubelet's"
+    );
+    ring.event(&ring.user, "a", reason::RESIZE_ON_NODE, "the storage has 3Gi").await;
+    assert_eq!(ring.volumes().get(&volume).await.unwrap().spec.unwrap().capacity.unwrap()["storage"].0, "3Gi");
+    ring.no_expand_jobs(&id).await;
+
+    // A wish of which nobody sees the end: the claim goes, the volume and its storage stay.
+    ring.ask("a", "4Gi").await.unwrap();
+    ring.job(ADMIN, "expand", &id, 1).await;
+    ring.delete_claim("a").await;
+    ring.claim_gone("a").await;
+    ring.no_expand_jobs(&id).await;
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty() && ring.jobs(OWN, "delete", &id).await.is_empty());
+    ring.volumes().get(&volume).await.unwrap();
+}
