@@ -5,7 +5,7 @@
 //!
 //! | # | the claim is | and | step |
 //! |---|---|---|---|
-//! | 1 | bound, held | to a volume of ours that is not adopted yet | [`Step::Adopt`] |
+//! | 1 | bound, held | to a volume of ours that is not adopted yet | [`Step::Adopt`]; where it does not fit, [`Step::Quarantine`], and told |
 //! | 2 | bound, held | to a volume of ours that is adopted | [`Step::Release`] |
 //! | 3 | bound, held | to another volume, or going and its volume is gone | as from row 7: what was begun is taken back |
 //! | 4 | bound, held | to a volume that is going, so that it cannot be adopted | wait for the claim's end, then as row 16 |
@@ -15,19 +15,19 @@
 //! | 8 | going, held | a pod ran on a node that is not noted | [`Step::NoteNodes`] |
 //! | 9 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
 //! | 10 | going, held | a pod may still run | wait for its end |
-//! | 11 | going, held | another claim has its volume, or a volume of its name is another's | nothing, and told |
+//! | 11 | going, held | another claim has its volume | [`Step::Cede`], then [`Step::Release`]; nothing, and told, where the volume's name is not that of the claim's |
 //! | 12 | going, held | a volume of it is going by itself | wait for its end |
 //! | 13 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
 //! | 14 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
-//! | 17 | pending | of a class that is not ours, or names a volume itself | nothing |
+//! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
 //! | 18 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`] |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
-//! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`] |
+//! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], then [`Step::RecordFailure`] of a failure like others |
 //! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
@@ -126,6 +126,8 @@ pub enum Step {
         attempt: u32,
         /// Where something may be left behind from now on.
         nodes: Vec<String>,
+        /// How many volumes of the claim were taken before.
+        taken: u32,
     },
     /// Read the claim anew and decide again.
     Refresh,
@@ -139,6 +141,15 @@ pub enum Step {
         provenance: Box<Provenance>,
         /// Where something of it is, or may have been left: its own node last. Empty where nodes do
         /// not matter.
+        nodes: Vec<String>,
+    },
+    /// Another claim has taken the volume: make it ours, and that claim's.
+    Cede {
+        /// The volume.
+        volume: String,
+        /// What is written as its provenance.
+        provenance: Box<Provenance>,
+        /// As in [`Step::Adopt`].
         nodes: Vec<String>,
     },
     /// Bind the claim to the volume, and take the finalizer off.
@@ -213,7 +224,7 @@ impl Decision {
 /// The next step for a claim. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
-    let wanted = names::pv_name(&claim.uid);
+    let wanted = names::pv_name(&claim.id());
     let elsewhere = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
     if claim.is_held() && (elsewhere || (claim.deleting && !claim.is_bound())) {
         return leaving(o, now);
@@ -229,6 +240,12 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.is_held() {
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
+        if let Some(unfit) = bound_to.filter(|c| !c.misfits.is_empty() && !c.volume.is_adopted() && !claim.deleting) {
+            return bound_unchecked(unfit);
+        }
+        if let Some(volume) = bound_to.map(|c| c.volume).filter(|volume| is_taken(o, volume)) {
+            return if claim.deleting { leaving(o, now) } else { not_deleted_here(volume) };
+        }
         let missing = bound_to.map(|candidate| adopted(o, candidate.volume));
         return match missing {
             None if claim.deleting => leaving(o, now),
@@ -256,6 +273,17 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
         Some(job) => Step::RemoveJob { job: job.name.clone() }.into(),
         None => Decision::nothing(),
     }
+}
+
+/// The PV controller was faster than the check: whoever made the volume wrote the claim's UID on it.
+fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
+    let (volume, why) = (unfit.volume.name.clone(), unfit.misfits.join("; "));
+    let told = format!(
+        "the claim is bound to volume {volume}, which does not fit it, because that was made with the claim's UID in its claimRef: {why}; delete the claim, and see who made the volume"
+    );
+    let known = unfit.volume.quarantine.as_ref() == Some(&why);
+    let step = if known { Step::Nothing } else { Step::Quarantine { volume, why } };
+    Decision::from(step).saying(true, reason::VOLUME_REFUSED, told)
 }
 
 /// Another claim has the volume: its claimRef says so, with a UID.
@@ -288,7 +316,7 @@ fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
 /// The step that is missing until a volume is adopted, if any.
 fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     if is_taken(o, volume) {
-        return Some(taken(volume));
+        return Some(taken(o, volume));
     }
     let Some(recipe) = recipe(o) else {
         return Some(Decision::wait(
@@ -299,12 +327,11 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
             ),
         ));
     };
-    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o, recipe) };
+    let (provenance, nodes) = provenance(o, recipe, volume);
     let kept = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
     let same = |kept: &Provenance| {
         kept.record == provenance.record && (kept.node == provenance.node || provenance.node.is_empty())
     };
-    let nodes = left_on(o, volume, &provenance);
     let complete = kept.as_ref().is_some_and(same)
         && volume.is_adopted()
         && volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
@@ -312,13 +339,34 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         && volume.provisioned_by.is_some()
         && volume.instance.is_some()
         && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
-        && volume.volume_id.as_ref() == Some(&o.claim.uid);
+        && volume.volume_id.as_ref() == Some(&o.claim.id());
     (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }.into())
 }
 
-/// What an image stored under the claim's id is in use by another claim: deleting it would take it
-/// from there.
-fn taken(volume: &Volume) -> Decision {
+/// What an image stored under the claim's id is in use by another claim: it is that claim's from now
+/// on, and deleted with it.
+fn taken(o: &Observed<'_>, volume: &Volume) -> Decision {
+    let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
+    if is_unholdable(o, volume) {
+        return vanishing(volume);
+    }
+    // Under another name it cannot be deleted by the id later.
+    match recipe(o).filter(|_| volume.name == names::pv_name(&o.claim.id())) {
+        Some(recipe) => {
+            let (provenance, nodes) = provenance(o, recipe, volume);
+            let volume = volume.name.clone();
+            let told = format!("volume {volume} was made for this claim, but claim {by} has taken it");
+            Decision::from(Step::Cede { volume, provenance: Box::new(provenance), nodes }).saying(
+                true,
+                reason::VOLUME_REFUSED,
+                told,
+            )
+        }
+        None => not_deleted_here(volume),
+    }
+}
+
+fn not_deleted_here(volume: &Volume) -> Decision {
     let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
     Decision::wait(
         reason::VOLUME_REFUSED,
@@ -329,6 +377,29 @@ fn taken(volume: &Volume) -> Decision {
             names::ABANDON_YES
         ),
     )
+}
+
+/// A volume that the claim's runs made, or one that is half-way from it to the claim that has taken it.
+fn is_stolen(o: &Observed<'_>, volume: &Volume) -> bool {
+    let reference = volume.claim_ref.as_ref().map(|reference| &reference.uid);
+    let half_way = volume.volume_id == Some(o.claim.id()) && volume.claim_uuid.as_ref() == reference;
+    volume.name == names::pv_name(&o.claim.id()) && is_taken(o, volume) && (o.claim.is_named_by(volume) || half_way)
+}
+
+/// The volume that the claim's runs would make was taken, and is the other claim's by now.
+fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
+    let id = o.claim.id();
+    o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
+        let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
+        volume.name == names::pv_name(&id) && ours && !o.claim.is_named_by(volume)
+    })
+}
+
+/// How a volume was made, and where something of it is or may have been left.
+fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
+    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o, recipe) };
+    let nodes = left_on(o, volume, &provenance);
+    (provenance, nodes)
 }
 
 /// The recipe of the attempt; where it is lost, that of the class.

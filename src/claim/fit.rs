@@ -19,7 +19,7 @@ pub fn misfits(
 ) -> Vec<String> {
     let mut misfits = Vec::new();
     let mut refuse = |misfit: String| misfits.push(misfit);
-    let wanted_name = names::pv_name(&claim.uid);
+    let wanted_name = names::pv_name(&claim.id());
     if volume.name != wanted_name {
         refuse(format!("its name is `{}`, not PV_NAME `{wanted_name}`", volume.name));
     }
@@ -48,10 +48,10 @@ pub fn misfits(
     {
         refuse(format!("its claimRef names another claim, {} with UID {}", reference.name, reference.uid));
     }
-    if volume.claim_uuid.as_deref().is_some_and(|uuid| uuid != claim.uid) {
+    if !claim.is_named_by(volume) {
         refuse("its annotation names another claim".into());
     }
-    if let Err(misfit) = source(volume, &recipe.volume_sources) {
+    if let Err(misfit) = source_fits(volume, recipe) {
         refuse(misfit);
     }
     if let (Some(selector), Some((node, labels))) = (&volume.affinity, node)
@@ -62,7 +62,15 @@ pub fn misfits(
     misfits
 }
 
-/// Whether the class may produce such a source. Without a rule every kind is allowed but paths on
+/// Whether the class may produce such a source.
+///
+/// # Errors
+/// What is wrong with it, in words for the claim.
+pub fn source_fits(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
+    source(volume, &recipe.volume_sources)
+}
+
+/// Whether the rules of a class allow such a source. Without a rule every kind is allowed but paths on
 /// nodes: an image that could name any of them could hand out the node itself.
 fn source(volume: &Volume, rules: &[SourceRule]) -> Result<(), String> {
     let Some(kind) = volume.source else { return Err("it has no volume source, or several".into()) };

@@ -18,10 +18,37 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use self::resize::Resize;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
+use crate::volume::Volume;
 
 /// No volume sees so many attempts: a number beyond was written by somebody else, and could not be
 /// counted on from.
 pub const MOST_ATTEMPTS: u32 = 1_000_000_000;
+
+/// No claim loses so many volumes to others: beyond, somebody has to look.
+pub const MOST_TAKEN: u32 = 16;
+
+/// The volume id of a claim's runs after so many of its volumes were taken: the claim's own UID, then
+/// UUIDs that follow from it, so that nobody can make a claim's runs mean the volume of another.
+pub fn volume_id(uid: &str, taken: u32) -> String {
+    use sha2::Digest;
+    if taken == 0 {
+        return uid.to_owned();
+    }
+    let digest = sha2::Sha256::digest(format!("{uid}/{taken}"));
+    let bytes = digest.as_slice().first_chunk::<16>().expect("SHA-256 has 32 bytes");
+    uuid::Uuid::new_v8(*bytes).to_string()
+}
+
+/// All volume ids of a claim, the current one last.
+pub fn volume_ids(uid: &str, taken: u32) -> impl DoubleEndedIterator<Item = String> {
+    (0..=taken.min(MOST_TAKEN)).map(move |taken| volume_id(uid, taken))
+}
+
+/// How many volumes of a claim were taken, by its annotations.
+pub fn taken(annotations: Option<&BTreeMap<String, String>>) -> u32 {
+    let number = annotations.and_then(|all| all.get(names::TAKEN)?.parse().ok());
+    number.unwrap_or(0).min(MOST_TAKEN)
+}
 
 /// What the orchestrator writes on a claim before anything else is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +61,8 @@ pub struct Stamp {
     pub attempt: u32,
     /// The recipe of the attempt, as `namespace/name@hash`.
     pub config: String,
+    /// How many volumes of the claim were taken before.
+    pub taken: u32,
 }
 
 /// What is remembered of the last failed run, on the claim or the volume.
@@ -142,6 +171,25 @@ impl Claim {
         self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MOST_ATTEMPTS).contains(&stamp.attempt))
     }
 
+    /// What its runs get as `CLAIM_UUID`.
+    pub fn id(&self) -> String {
+        volume_id(&self.uid, self.taken())
+    }
+
+    /// That, and what runs before got.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = String> {
+        volume_ids(&self.uid, self.taken())
+    }
+
+    fn taken(&self) -> u32 {
+        self.own_stamp().map_or(0, |stamp| stamp.taken)
+    }
+
+    /// A volume says that it is the claim's, or nothing.
+    pub fn is_named_by(&self, volume: &Volume) -> bool {
+        volume.claim_uuid.as_ref().is_none_or(|uuid| *uuid == self.uid || *uuid == self.id())
+    }
+
     /// Our finalizer is on it.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
@@ -188,6 +236,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 ts: annotation(names::PROVISION_TS).unwrap_or_default(),
                 attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
                 config: annotation(names::CONFIG).unwrap_or_default(),
+                taken: taken(metadata.annotations.as_ref()),
             }),
             nodes: list(annotation(names::NODES)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),

@@ -34,10 +34,10 @@ pub fn request(
     let Attempt { number, ts, node, topology } = attempt;
     Request {
         operation,
-        claim_uuid: claim.uid.clone(),
+        claim_uuid: claim.id(),
         provision_ts: ts,
         attempt: number,
-        pv_name: names::pv_name(&claim.uid),
+        pv_name: names::pv_name(&claim.id()),
         claim: ClaimRef {
             namespace: claim.name.namespace.clone(),
             name: claim.name.name.clone(),

@@ -57,7 +57,7 @@ pub struct Index {
     identity: Identity,
     clock: Clock,
     claims: BTreeMap<ObjectName, Arc<Claim>>,
-    claim_by_uid: HashMap<String, ObjectName>,
+    claim_by_id: HashMap<String, ObjectName>,
     volumes: BTreeMap<String, Arc<Volume>>,
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
     jobs: BTreeMap<ObjectName, Arc<Job>>,
@@ -81,7 +81,7 @@ impl Index {
             identity,
             clock,
             claims: BTreeMap::new(),
-            claim_by_uid: HashMap::new(),
+            claim_by_id: HashMap::new(),
             volumes: BTreeMap::new(),
             volumes_by_claim: HashMap::new(),
             jobs: BTreeMap::new(),
@@ -104,9 +104,9 @@ impl Index {
         self.claims.get(name).cloned()
     }
 
-    /// A claim by its UID.
-    pub fn claim_by_uid(&self, uid: &str) -> Option<Arc<Claim>> {
-        self.claim(self.claim_by_uid.get(uid)?)
+    /// A claim by its UID, or by a volume id of its runs.
+    pub fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
+        self.claim(self.claim_by_id.get(id)?)
     }
 
     /// All claims.
@@ -267,8 +267,8 @@ impl Index {
             })
     }
 
-    fn claim_keys(&self, uid: &str) -> Option<Key> {
-        self.claim_by_uid.get(uid).cloned().map(Key::Claim)
+    fn claim_keys(&self, id: &str) -> Option<Key> {
+        self.claim_by_id.get(id).cloned().map(Key::Claim)
     }
 
     /// A claim changed.
@@ -276,13 +276,12 @@ impl Index {
         match change {
             Change::Apply(claim) => {
                 let name = claim.name.clone();
-                let volumes = self.volume_keys(&claim.uid);
-                if let Some(before) = self.claims.get(&name)
-                    && before.uid != claim.uid
-                {
-                    self.claim_by_uid.remove(&before.uid);
+                if let Some(before) = self.claims.get(&name).cloned() {
+                    self.forget_claim(&before);
                 }
-                self.claim_by_uid.insert(claim.uid.clone(), name.clone());
+                let ids: Vec<_> = claim.ids().collect();
+                let volumes: Vec<_> = ids.iter().flat_map(|id| self.volume_keys(id)).collect();
+                self.claim_by_id.extend(ids.into_iter().map(|id| (id, name.clone())));
                 // A bound claim that we do not hold concerns its volume only when it goes, or wants more.
                 let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
                 let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
@@ -296,8 +295,8 @@ impl Index {
             }
             Change::Delete(name) => {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
-                self.claim_by_uid.remove(&claim.uid);
-                let mut keys = self.volume_keys(&claim.uid);
+                self.forget_claim(&claim);
+                let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.push(Key::Claim(name));
                 keys
             }
@@ -311,6 +310,12 @@ impl Index {
     fn wants_more(&self, claim: &Claim) -> bool {
         let volume = claim.volume_name.as_ref().and_then(|name| self.volumes.get(name));
         volume.is_some_and(|volume| crate::volume::expand::concerns(volume, claim))
+    }
+
+    fn forget_claim(&mut self, claim: &Claim) {
+        for id in claim.ids() {
+            self.claim_by_id.remove(&id);
+        }
     }
 
     fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::claim::resize::Report;
-use crate::claim::{Claim, LastFailure, Stamp};
+use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
 use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::object::{ObjectName, hash};
@@ -176,11 +176,15 @@ impl Writes {
         Ok(claim.as_ref().map(Claim::from))
     }
 
-    /// Whether any claim has a UID, by the API.
-    pub async fn has_claim(&self, uid: &str) -> Result<bool> {
+    /// Whether any claim has a UID or volume id, by the API.
+    pub async fn has_claim(&self, id: &str) -> Result<bool> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
         let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
-        Ok(claims.items.iter().any(|claim| claim.metadata.uid.as_deref() == Some(uid)))
+        let ids = |meta: &ObjectMeta| {
+            let uid = meta.uid.clone().unwrap_or_default();
+            volume_ids(&uid, taken(meta.annotations.as_ref())).any(|known| known == id)
+        };
+        Ok(claims.items.iter().any(|claim| ids(&claim.metadata)))
     }
 
     /// The volume as the API has it now; none if it is gone.
@@ -220,6 +224,7 @@ impl Writes {
             names::ATTEMPT: stamp.attempt.to_string(),
             names::CONFIG: stamp.config,
             names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+            names::TAKEN: (stamp.taken > 0).then(|| stamp.taken.to_string()),
         });
         if foreign {
             annotations[names::FAILURE] = Value::Null;
@@ -269,6 +274,41 @@ impl Writes {
         provenance: &Provenance,
         nodes: &[String],
     ) -> Result<Volume> {
+        let reference = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim.name.namespace,
+            "name": claim.name.name,
+            "uid": claim.uid,
+            "resourceVersion": null,
+        });
+        let made_ours = self.make_ours(volume, (&claim.uid, &claim.id()), provenance, nodes, Some(reference)).await?;
+        let phase = (self.binding == Binding::Direct).then_some("Bound");
+        self.mark(&made_ours, phase).await
+    }
+
+    /// Makes a volume ours, with an id of the claim that it was made for, and leaves it to the claim that
+    /// has taken it.
+    pub async fn cede(
+        &self,
+        volume: &Volume,
+        claim: &Claim,
+        provenance: &Provenance,
+        nodes: &[String],
+    ) -> Result<Volume> {
+        let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
+        let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, None).await?;
+        self.mark(&made_ours, None).await
+    }
+
+    async fn make_ours(
+        &self,
+        volume: &Volume,
+        (uid, id): (&str, &str),
+        provenance: &Provenance,
+        nodes: &[String],
+        reference: Option<Value>,
+    ) -> Result<Volume> {
         let policy = provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str);
         let mut finalizers = volume.finalizers.clone();
         // What was left on other nodes is deleted whatever becomes of the volume.
@@ -278,8 +318,8 @@ impl Writes {
         let metadata = json!({
             "labels": { names::LABEL_INSTANCE: self.identity.instance },
             "annotations": {
-                names::CLAIM_UUID: claim.uid,
-                names::VOLUME_ID: claim.uid,
+                names::CLAIM_UUID: uid,
+                names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
                 names::PROVISIONED_BY: self.identity.provisioner,
@@ -288,25 +328,19 @@ impl Writes {
             },
             "finalizers": finalizers,
         });
-        let reference = json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": claim.name.namespace,
-            "name": claim.name.name,
-            "uid": claim.uid,
-            "resourceVersion": null,
-        });
-        let spec = json!({ "claimRef": reference, "persistentVolumeReclaimPolicy": policy });
-        let adopted = self.patch_volume(volume, metadata, json!({ "spec": spec })).await?;
-        self.mark(&adopted).await
+        let mut spec = json!({ "persistentVolumeReclaimPolicy": policy });
+        if let Some(reference) = reference {
+            spec["claimRef"] = reference;
+        }
+        self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
-    /// Writes into the status, where no image can, that the provenance is ours; and, with direct
-    /// binding, the phase along with it.
-    async fn mark(&self, volume: &Volume) -> Result<Volume> {
+    /// Writes into the status, where no image can, that the provenance is ours; and the phase along
+    /// with it.
+    async fn mark(&self, volume: &Volume, phase: Option<&str>) -> Result<Volume> {
         let mut status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
-        if self.binding == Binding::Direct {
-            status["phase"] = json!("Bound");
+        if let Some(phase) = phase {
+            status["phase"] = json!(phase);
         }
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
         let marked = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
@@ -477,7 +511,7 @@ impl Writes {
         match revisions.create(&post(), &revision).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let body = json!({ "revision": number });
+                let body = json!({ "revision": number, "metadata": { "labels": revision.metadata.labels } });
                 revisions.patch(&name, &params(), &Patch::Merge(body)).await.map(drop).map_err(WriteError::of(what))
             }
             Err(error) => Err(WriteError::of(what)(error)),

@@ -10,7 +10,7 @@ use contract::request::Operation;
 use super::{Context, Pass, STEPS};
 use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start};
 use crate::claim::request::{Attempt, request};
-use crate::claim::{Claim, LastFailure, Stamp, fit};
+use crate::claim::{Claim, LastFailure, Stamp, fit, volume_id};
 use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Classes, Lookup};
@@ -108,13 +108,19 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
     };
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
     let room = current.as_ref().is_none_or(|recipe| index.runs_in_flight(class) < recipe.max_in_flight);
-    let (deletes, jobs): (Vec<_>, Vec<_>) = index
-        .jobs_of(&claim.uid)
-        .into_iter()
+    let (deletes, jobs): (Vec<_>, Vec<_>) = claim
+        .ids()
+        .flat_map(|id| index.jobs_of(&id))
         .filter(|job| job.volume.is_none())
         .partition(|job| job.marks.operation == "delete");
     let node = claim.selected_node.as_deref().and_then(|node| Some((node, index.node(node)?)));
+    let id = claim.id();
     let mut volumes = index.volumes_of(&claim.uid);
+    if id != claim.uid {
+        volumes.extend(index.volumes_of(&id));
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes.dedup_by(|a, b| a.name == b.name);
+    }
     if let Some(newer) = &learnt.volume {
         volumes.retain(|volume| volume.name != newer.name);
         volumes.push(Arc::new(newer.clone()));
@@ -123,7 +129,8 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
     let volumes = volumes
         .into_iter()
         .filter(|volume| {
-            volume.claim_uuid.as_deref() == Some(claim.uid.as_str()) || volume.name == names::pv_name(&claim.uid)
+            let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
+            volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id)
         })
         .map(|volume| {
             let misfits = match recipe {
@@ -135,7 +142,7 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
             (volume, misfits)
         })
         .collect();
-    let pods = index.pods_of(&claim.uid);
+    let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
     let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     alive_on.sort();
     alive_on.dedup();
@@ -199,14 +206,14 @@ fn observed<T>(
 /// The Job of the stamped attempt.
 fn provision_name(claim: &Claim) -> String {
     let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    job::name(Operation::Provision, &claim.uid, attempt, "")
+    job::name(Operation::Provision, &claim.id(), attempt, "")
 }
 
 /// The Job of the delete run that is due for a claim that has no volume.
 fn delete_name(claim: &Claim, places: &Places) -> String {
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = failure.map_or(1, |failure| failure.attempt.saturating_add(1));
-    job::name(Operation::Delete, &claim.uid, attempt, scope(cleanup_node(claim, places)))
+    job::name(Operation::Delete, &claim.id(), attempt, scope(cleanup_node(claim, places)))
 }
 
 fn scope(node: &str) -> &str {
@@ -226,14 +233,15 @@ async fn act(
         |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
     match step {
         Step::Nothing => Ok(Next::Wait),
-        Step::Stamp { attempt, nodes } => {
+        Step::Stamp { attempt, nodes, taken } => {
             let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
-            let job = job::name(Operation::Provision, &claim.uid, attempt, "");
+            let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
             if !context.shared.index().reserve(&job, &class.name, recipe.max_in_flight) {
                 return Ok(Next::Full);
             }
-            let stamp = Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt, config: recipe.version() };
+            let stamp =
+                Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt, config: recipe.version(), taken };
             let stamped = match writes.stamp(claim, &stamp, &nodes).await {
                 Ok(stamped) => stamped,
                 Err(error) => {
@@ -259,6 +267,11 @@ async fn act(
             learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes).await?);
             Ok(Next::Again)
         }
+        Step::Cede { volume: name, provenance, nodes } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            learnt.volume = Some(writes.cede(&volume, claim, &provenance, &nodes).await?);
+            Ok(Next::Again)
+        }
         Step::Bind { volume: name } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
             let bound = writes.bind(claim, &volume).await?;
@@ -281,12 +294,16 @@ async fn act(
             Ok(Next::Again)
         }
         Step::RecordFailure { failure, nodes } => {
-            context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+            // That the scheduler was asked for another node is noted on the same failure.
+            let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
+            if before != Some((failure.operation, failure.attempt)) {
+                context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+            }
             Ok(with(writes.record_claim_failure(claim, &failure, &nodes).await?))
         }
         Step::Reschedule => Ok(with(writes.reschedule(claim).await?)),
         Step::ConfirmNoVolume => {
-            learnt.volume = writes.read_volume(&names::pv_name(&claim.uid)).await?;
+            learnt.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
             learnt.no_volume = learnt.volume.is_none();
             Ok(Next::Again)
         }
@@ -464,7 +481,7 @@ async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> 
     }
     // The cache may be behind: ask before something is stopped.
     if let Some(claim) = context.writes.read_claim(name).await? {
-        left.retain(|job| job.marks.id != claim.uid);
+        left.retain(|job| !claim.ids().any(|id| id == job.marks.id));
     }
     for job in left {
         context.writes.remove_job(&job.name, &job.uid).await?;

@@ -18,11 +18,21 @@ const SWEEP: Duration = Duration::from_secs(15 * 60);
 /// One pass over all configs.
 pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     let classes = context.shared.index().classes();
+    // What fails for one config is told there, and keeps no other from being served.
+    let mut failed = None;
     for (record, number) in &classes.unkept {
-        context.writes.keep_revision(record, *number).await?;
+        if let Err(error) = context.writes.keep_revision(record, *number).await {
+            tell_unkept(context, &record.config, &error);
+            failed = Some(error);
+        }
     }
     for (name, verdict) in &classes.verdicts {
-        told(context, name, verdict).await?;
+        if let Err(error) = told(context, name, verdict).await {
+            failed = Some(error);
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     context.metrics.configs(classes.verdicts.values());
     let unused = context.shared.index().unused_revisions(context.clock.now());
@@ -43,6 +53,19 @@ pub fn annotation(verdict: &Verdict) -> String {
         (false, true) => format!("refused, the last good version stays in use: {}", joined(&verdict.problems)),
         (false, false) => format!("refused: {}", joined(&verdict.problems)),
     }
+}
+
+/// Claims of its classes wait until it is kept.
+fn tell_unkept(context: &Context, name: &ObjectName, error: &WriteError) {
+    let uid = match context.shared.index().config(name) {
+        Some(config) => config.uid.clone(),
+        None => return,
+    };
+    let message = format!(
+        "this version cannot be kept, so that no claim is served with it: {error}; it is tried again and again"
+    );
+    let tell = Tell { warning: true, reason: reason::CONFIG_REFUSED, message };
+    context.tell(About { kind: "ConfigMap", name: name.clone(), uid }, tell);
 }
 
 async fn told(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {

@@ -77,7 +77,7 @@ pub(super) fn look(
     let (claim, classes) = {
         let index = context.shared.index();
         let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-        (learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_uid(uid)), index.classes())
+        (learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid)), index.classes())
     };
     let class = match classes.lookup(&volume.class) {
         Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| &recipe.record),

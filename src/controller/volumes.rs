@@ -10,6 +10,7 @@ use super::claims::{recipe_of_jobs, start_delete_job, timestamp};
 use super::expansion::{self, Learnt, Next};
 use super::{Context, Pass, STEPS};
 use crate::claim::LastFailure;
+use crate::claim::fit::source_fits;
 use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
@@ -173,7 +174,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     }
     let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
     let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return ClaimState::None };
-    match index.claim_by_uid(uid) {
+    match index.claim_by_id(uid) {
         Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
             ClaimState::Elsewhere
         }
@@ -191,7 +192,9 @@ async fn confirm(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Resul
     let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref()).cloned().unwrap_or_default();
     let by_job = jobs.iter().find_map(|job| job.claim.clone());
     let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
-        Some(name) => context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid),
+        Some(name) => {
+            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.id() == uid)
+        }
         None => context.writes.has_claim(&uid).await?,
     };
     Ok(if alive { ClaimState::Alive } else { ClaimState::Gone })
@@ -203,7 +206,8 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
         return serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
     }
     let recipe = recipe_of_jobs(context, jobs)
-        .ok_or("how it was made is not known: it was never adopted, and no Job of it is left")?;
+        .or_else(|| recipe_of_class(context, volume))
+        .ok_or("how it was made is not known: it was never adopted, no Job of it is left, and its class does not make and delete such volumes")?;
     let node = volume.affinity.as_deref().and_then(crate::volume::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
     Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
@@ -218,6 +222,15 @@ struct Run {
     home: bool,
     /// It must run there.
     pinned: bool,
+}
+
+/// A volume that turned up when claim and Jobs were gone is deleted as its class deletes, if it is one that
+/// the class could have made.
+fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
+    let classes = context.shared.index().classes();
+    let Lookup::Ours(class) = classes.lookup(&volume.class) else { return None };
+    let recipe = class.recipe.as_ref().ok()?;
+    (recipe.reclaim_policy == "Delete" && source_fits(volume, recipe).is_ok()).then(|| recipe.clone())
 }
 
 /// Starts a delete run. Returns the volume with the failure on it if that could not be.

@@ -9,7 +9,7 @@ pub mod request;
 use contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume};
 
-use crate::claim::LastFailure;
+use crate::claim::{LastFailure, MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
 use crate::object::ObjectName;
 
@@ -114,9 +114,14 @@ impl Volume {
         self.provenance.as_deref().is_some_and(|provenance| self.mark.as_deref() == Some(&mark(provenance)))
     }
 
-    /// The id that its runs get.
+    /// The id that its runs get. A volume that was never adopted may bear no more than its claim's UID:
+    /// then its name tells which of the claim's ids is its own.
     pub fn id(&self) -> Option<&str> {
-        self.volume_id.as_deref().or(self.claim_uuid.as_deref())
+        self.volume_id.as_deref().or_else(|| {
+            let uid = self.claim_uuid.as_deref()?;
+            let named = self.name.strip_prefix(names::PV_PREFIX).filter(|named| *named != uid);
+            named.filter(|named| volume_ids(uid, MOST_TAKEN).any(|id| id == *named)).or(Some(uid))
+        })
     }
 }
 

@@ -19,5 +19,6 @@ mod failures;
 mod lifecycle;
 mod nodes;
 mod stamps;
+mod theft;
 
 mod whole;

@@ -36,6 +36,9 @@ pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
 /// On claims: the recipe of the current attempt, as `namespace/name@hash`.
 pub const CONFIG: &str = "flex-provisioner.io/config";
+/// On claims: how many volumes that were made for it others have taken; absent for none. After each, its
+/// runs begin anew under another id.
+pub const TAKEN: &str = "flex-provisioner.io/volumes-taken";
 /// On claims and volumes: the nodes where an attempt may have left something, as a comma-separated list.
 pub const NODES: &str = "flex-provisioner.io/nodes";
 /// On claims and volumes: what the last failed attempt said, as JSON.

@@ -6,15 +6,18 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Decision, Observed, Serving, Step, adopted, is_vanishing, lost, recipe, unnoted, vanishing};
-use crate::claim::LastFailure;
+use super::{
+    Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, taken, unnoted, vanishing,
+};
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds};
+use crate::claim::{LastFailure, MOST_TAKEN};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::node::NodeState;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
+use crate::volume::Volume;
 
 /// A pod whose image cannot be had is given up after this time; a new attempt asks anew.
 const STUCK_IMAGE: Duration = Duration::from_secs(30);
@@ -28,13 +31,7 @@ const ROOM: Duration = Duration::from_secs(10);
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let Serving::Ours(class) = o.class else {
-        return match claim.is_held() {
-            true => Decision::wait(
-                reason::WAITING,
-                "the claim's class is not served by this provisioner any more; what was begun waits for it, or for the claim's deletion",
-            ),
-            false => Decision::nothing(),
-        };
+        return if claim.is_held() { unserved(o) } else { Decision::nothing() };
     };
     if claim.volume_name.is_some() && !claim.is_held() {
         return Decision::nothing();
@@ -42,6 +39,24 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     match claim.own_stamp() {
         Some(_) => stamped(o, class, now),
         None => unstamped(o, class, now),
+    }
+}
+
+/// Row 17, of a claim that is held: the attempt that was begun comes to its end, no other follows.
+fn unserved(o: &Observed<'_>) -> Decision {
+    let waits = || {
+        Decision::wait(
+            reason::WAITING,
+            "the claim's class is not served by this provisioner any more; what was begun waits for it, or for the claim's deletion",
+        )
+    };
+    match o.claim.own_stamp() {
+        None => waits(),
+        Some(_) => found(o).unwrap_or_else(|| match o.run {
+            RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
+            RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
+            _ => waits(),
+        }),
     }
 }
 
@@ -64,7 +79,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(wait) = served_later(o, now) {
         return wait;
     }
-    let stamp = Decision::from(Step::Stamp { attempt: 1, nodes: nodes_from(o, recipe) });
+    let stamp = Decision::from(Step::Stamp { attempt: 1, nodes: nodes_from(o, recipe), taken: 0 });
     match &claim.stamp {
         Some(_) => stamp.saying(true, reason::STAMP_REPLACED, "the claim bore the stamp of another claim, as a copy or a restored backup does; it has been replaced"),
         None if !class.has_object => stamp.saying(
@@ -99,33 +114,51 @@ fn nodes_from(o: &Observed<'_>, recipe: &Recipe) -> Vec<String> {
     nodes
 }
 
-/// Rows 20 to 34.
-fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
-    let claim = o.claim;
-    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+/// Rows 20 to 23: a volume came, whatever became of the run.
+fn found(o: &Observed<'_>) -> Option<Decision> {
     if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
         if is_vanishing(right.volume) {
-            return vanishing(right.volume);
+            return Some(vanishing(right.volume));
         }
-        return adopted(o, right.volume).unwrap_or_else(|| {
+        return Some(adopted(o, right.volume).unwrap_or_else(|| {
             Decision::from(Step::Bind { volume: right.volume.name.clone() }).saying(
                 false,
                 reason::PROVISIONING_SUCCEEDED,
                 format!("bound to volume {}", right.volume.name),
             )
-        });
+        }));
+    }
+    // What is the other claim's by now is no wrong volume, but none.
+    let theirs = ceded(o).map(|volume| &volume.name);
+    let stolen = o.volumes.iter().map(|candidate| candidate.volume).find(|volume| is_stolen(o, volume));
+    if let Some(volume) = stolen.filter(|_| theirs.is_none()) {
+        return Some(taken(o, volume));
     }
     let wrong = o.volumes.iter().find(|candidate| {
-        !candidate.misfits.is_empty() && candidate.volume.quarantine.as_deref() != Some(&candidate.misfits.join("; "))
+        !candidate.misfits.is_empty()
+            && candidate.volume.quarantine.as_deref() != Some(&candidate.misfits.join("; "))
+            && Some(&candidate.volume.name) != theirs
     });
-    if let Some(wrong) = wrong {
+    wrong.map(|wrong| {
         let why = wrong.misfits.join("; ");
         let told = format!("volume {} does not fit the claim and is not bound: {why}", wrong.volume.name);
-        return Decision::from(Step::Quarantine { volume: wrong.volume.name.clone(), why }).saying(
+        Decision::from(Step::Quarantine { volume: wrong.volume.name.clone(), why }).saying(
             true,
             reason::VOLUME_REFUSED,
             told,
-        );
+        )
+    })
+}
+
+/// Rows 20 to 34.
+fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
+    let claim = o.claim;
+    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    if let Some(decision) = found(o) {
+        return decision;
+    }
+    if let Some(theirs) = ceded(o) {
+        return afresh(o, class, theirs, now);
     }
     let last = claim.last_failure.as_ref();
     if let Some(failure) = last.filter(|f| f.operation == Operation::Provision && f.attempt == attempt) {
@@ -155,12 +188,42 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
                 "NoVolume",
                 format!(
                     "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`)",
-                    names::pv_name(&claim.uid)
+                    names::pv_name(&claim.id())
                 ),
             );
             record(o, class, cause, Failure::Retry, now)
         }
         RunState::Failed { cause, kind, at, .. } => record(o, class, cause.clone(), *kind, just_now(*at, now)),
+    }
+}
+
+/// Row 23: the volume of the attempt is another claim's, so that another must be made, under an id of
+/// its own.
+fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
+    if let Some(wait) = stopping(o) {
+        return wait;
+    }
+    let lost = o.claim.own_stamp().map_or(0, |stamp| stamp.taken) + 1;
+    if lost > MOST_TAKEN {
+        return Decision::wait(
+            reason::PROVISIONING_FAILED,
+            format!(
+                "{MOST_TAKEN} volumes that were made for this claim were taken by others; its class's image must reserve what it makes (`flex-pv create`, or the admission policies of this provisioner)"
+            ),
+        );
+    }
+    let decision = anew(o, class, now);
+    match decision.step {
+        // What was left before goes with the volume that was taken.
+        Step::Stamp { attempt, nodes, .. } => {
+            let node = nodes.last().filter(|node| o.claim.selected_node.as_ref() == Some(node)).cloned();
+            Decision::from(Step::Stamp { attempt, nodes: node.into_iter().collect(), taken: lost }).saying(
+                false,
+                reason::PROVISIONING,
+                format!("another volume is made in place of {}", theirs.name),
+            )
+        }
+        _ => decision,
     }
 }
 
@@ -340,6 +403,8 @@ fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
     if let Err(why) = acceptable(o.claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
-    served_later(o, now)
-        .unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes: nodes_from(o, recipe) }.into())
+    let taken = o.claim.own_stamp().map_or(0, |stamp| stamp.taken);
+    served_later(o, now).unwrap_or_else(|| {
+        Step::Stamp { attempt: attempt.saturating_add(1), nodes: nodes_from(o, recipe), taken }.into()
+    })
 }

@@ -4,8 +4,8 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::{
-    Decision, Observed, Serving, Step, adopted, cleanup_node, is_taken, is_vanishing, lost, recipe, taken, unknown,
-    unnoted, vanishing,
+    Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, is_taken, is_vanishing, lost, recipe, taken,
+    unknown, unnoted, vanishing,
 };
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
@@ -30,13 +30,16 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         return wait;
     }
     let volumes = || o.volumes.iter().map(|candidate| candidate.volume);
+    if ceded(o).is_some() {
+        return Step::Release.into();
+    }
     if let Some(volume) = volumes().find(|volume| is_taken(o, volume)) {
-        return taken(volume);
+        return taken(o, volume);
     }
     // A volume under any other name is no volume of the claim: its delete run would not be told
     // apart from that of the right one.
-    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.uid)) {
-        if volume.claim_uuid.as_ref().is_some_and(|uuid| *uuid != claim.uid) {
+    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.id())) {
+        if !claim.is_named_by(volume) {
             return Decision::wait(
                 reason::VOLUME_FAILED_DELETE,
                 format!(

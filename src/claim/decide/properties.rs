@@ -136,7 +136,7 @@ prop_compose! {
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uuid, attempt, recipe)| Stamp {
-            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(),
+            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0,
         });
         claim.nodes = nodes;
         claim.last_failure = last_failure;
@@ -194,6 +194,14 @@ fn worlds() -> impl Strategy<Value = World> {
 impl World {
     fn volume(&self, name: &str) -> &(Volume, Vec<String>) {
         self.volumes.iter().find(|(volume, _)| volume.name == name).expect("a step names a volume that was observed")
+    }
+
+    /// The volume of its runs is another claim's by now, and deleted with that.
+    fn has_ceded(&self) -> bool {
+        self.volumes.iter().any(|(volume, _)| {
+            let held = volume.is_adopted() && volume.volume_id.as_deref() == Some(UID);
+            volume.name == names::pv_name(UID) && held && volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID)
+        })
     }
 
     /// A process of a provision run may be there, as far as can be seen.
@@ -264,13 +272,13 @@ impl World {
         };
         match step {
             Step::Nothing | Step::StartRun | Step::StartDelete { .. } | Step::RemoveJob { .. } => return false,
-            Step::Stamp { attempt, nodes } => {
+            Step::Stamp { attempt, nodes, taken } => {
                 if self.claim.own_stamp().is_none() {
                     self.claim.last_failure = None;
                 }
                 let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
                 let config = recipe.version();
-                self.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config });
+                self.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, taken });
                 self.claim.nodes = nodes;
                 if !self.claim.is_held() {
                     self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
@@ -295,6 +303,19 @@ impl World {
                 volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
                 volume.instance = Some("default".into());
                 volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });
+            }
+            Step::Cede { volume: name, provenance, .. } => {
+                let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
+                volume.reclaim_policy = policy(&provenance);
+                if volume.reclaim_policy == "Delete" && !volume.is_held() {
+                    assert!(!volume.deleting, "the API takes no finalizer any more");
+                    volume.finalizers.push(names::VOLUME_FINALIZER.into());
+                }
+                volume.claim_uuid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+                volume.volume_id = Some(self.claim.id());
+                let text = serde_json::to_string(&provenance).unwrap();
+                volume.mark = Some(crate::volume::mark(&text));
+                volume.provenance = Some(text);
             }
             Step::Bind { volume } => {
                 unhold(&mut self.claim);
@@ -343,12 +364,18 @@ fn check(world: &World, decision: &Decision) {
             assert!(known, "a dead end: nothing happens, nothing is said, nobody comes back");
             assert!(decision.wake_at.is_none_or(|at| at > NOW), "a wake-up in the past");
         }
-        Step::Stamp { attempt, nodes } => {
+        Step::Stamp { attempt, nodes, taken } => {
+            let before = claim.own_stamp().map_or(0, |stamp| stamp.taken);
+            let afresh = *taken == before + 1 && world.has_ceded();
+            assert!(*taken == before || afresh, "an id is given up only with its volume");
             assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.kept && world.room);
             let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
             assert!(*attempt > before || before == u32::MAX, "the number of an attempt never comes again");
             assert!(before == 0 || !world.is_alive(), "one attempt at a time");
-            assert!(before == 0 || claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
+            assert!(
+                before == 0 || afresh || claim.nodes.iter().all(|node| nodes.contains(node)),
+                "a node is forgotten"
+            );
         }
         Step::Refresh => assert!(!world.fresh),
         Step::StartRun => {
@@ -366,16 +393,25 @@ fn check(world: &World, decision: &Decision) {
             assert!(noted, "a node is forgotten");
             let (volume, misfits) = world.volume(volume);
             assert!(claim.is_held() || !world.is_leaving() && !claim.is_bound());
-            assert!(misfits.is_empty() || world.is_leaving() || bound_to_ours, "a wrong volume is made the claim's");
+            assert!(
+                misfits.is_empty() || volume.is_adopted() || world.is_leaving() || claim.deleting,
+                "a wrong volume is made the claim's"
+            );
             assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
             let holdable = !volume.deleting || volume.is_held() || policy(provenance) != "Delete";
             assert!(holdable, "the API takes no finalizer any more");
             assert!(!world.is_safe(volume) || volume.claim_uuid.as_deref() == Some(UID));
         }
+        Step::Cede { volume, .. } => {
+            let (volume, _) = world.volume(volume);
+            assert!(claim.is_held() || !world.is_leaving() && !claim.is_bound());
+            assert!(volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID), "nobody has it");
+            assert!(volume.name == names::pv_name(UID) && !world.has_ceded());
+        }
         Step::Bind { volume } => {
             let (volume, misfits) = world.volume(volume);
             assert!(misfits.is_empty() && volume.name == names::pv_name(UID));
-            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && world.is_safe(volume));
+            assert!(!claim.deleting && !claim.is_bound() && world.is_safe(volume));
             assert!(!volume.deleting || volume.is_held());
         }
         Step::Quarantine { volume, why } => {
@@ -433,7 +469,7 @@ fn check(world: &World, decision: &Decision) {
                     && world.is_safe(volume)
                     && (world.is_bound_to(&volume.name) || world.is_leaving() && !world.is_alive())
             });
-            assert!(claim.abandoned || safe, "something would be left behind");
+            assert!(claim.abandoned || safe || world.has_ceded(), "something would be left behind");
         }
     }
 }

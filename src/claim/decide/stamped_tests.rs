@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn row_19_a_new_claim_is_stamped() {
     let decision = new().decide(NOW);
-    assert_eq!((decision.step, decision.tell), (Step::Stamp { attempt: 1, nodes: vec![] }, None));
+    assert_eq!((decision.step, decision.tell), (Step::Stamp { attempt: 1, nodes: vec![], taken: 0 }, None));
     let delayed = delayed(new(), Some("a"));
-    assert_eq!(delayed.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()] });
+    assert_eq!(delayed.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], taken: 0 });
 }
 
 #[test]
@@ -24,12 +24,12 @@ fn row_19_a_copied_stamp_is_replaced() {
     world.claim.stamp.as_mut().unwrap().uuid = "copied".into();
     world.claim.nodes = vec!["of the other".into()];
     let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec![] });
+    assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec![], taken: 0 });
     assert_eq!(decision.tell.unwrap().reason, reason::STAMP_REPLACED);
     let mut world = stamped(0);
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![] }, "an attempt 0 is none");
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], taken: 0 }, "an attempt 0 is none");
     world.claim.stamp = None;
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![] });
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], taken: 0 });
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn row_25_no_room_on_the_node() {
         let nodes = if node == "a" { vec!["a".to_owned()] } else { vec!["a".into(), "b".into()] };
         world.claim.nodes = vec!["a".into()];
         assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2), "the same node or another, never at once");
-        assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes });
+        assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes, taken: 0 });
     }
 }
 
@@ -131,7 +131,7 @@ fn row_25_no_room_on_the_node() {
 fn row_25_no_room_and_no_node_to_ask_for() {
     let world = failed_with(Failure::NoRoom);
     assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2));
-    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes: vec![] });
+    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes: vec![], taken: 0 });
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn row_26_the_next_attempt() {
     world.seen_nodes = vec!["b".into()];
     world.claim.selected_node = Some("a".into());
     let nodes = vec!["b".to_owned(), "a".to_owned()];
-    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes }, "last is where it is to run");
+    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes, taken: 0 }, "last is where it is to run");
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(world.step(), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
     World { kept: false, ..world.clone() }.rests();
@@ -183,7 +183,7 @@ fn row_28_without_its_finalizer_an_attempt_begins_anew() {
     world.jobs[0].deleting = true;
     world.rests();
     (world.jobs, world.run) = (vec![], RunState::Absent);
-    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec![] });
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec![], taken: 0 });
     world.class.recipe = Err("the config has errors".into());
     world.waits("the config has errors");
 }
@@ -192,7 +192,7 @@ fn row_28_without_its_finalizer_an_attempt_begins_anew() {
 fn row_29_the_node_is_noted_before_the_job_exists() {
     let mut world = delayed(stamped(1), Some("b"));
     world.claim.nodes = vec!["a".into()];
-    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["a".into(), "b".into()] });
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["a".into(), "b".into()], taken: 0 });
     delayed(stamped(1), None).rests();
     world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
     assert_eq!(world.step(), Step::StartRun);
@@ -278,4 +278,51 @@ fn row_34_a_run_that_goes_on_is_waited_for() {
     let world = World { run: RunState::Running, jobs: vec![job(1)], pods_alive: true, ..stamped(1) };
     world.rests();
     assert_eq!(world.decide(NOW).wake_at, None, "its events come");
+}
+
+#[test]
+fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
+    let mut robbed = with_volume(stamped(1), taken_volume(), &["claimRef"]);
+    let decision = robbed.decide(NOW);
+    let Step::Cede { volume, provenance, .. } = decision.step else { panic!("{:?}", decision.step) };
+    assert_eq!((volume, &provenance.record), (names::pv_name(UID), &recipe_with(&[]).record));
+    assert!(decision.tell.unwrap().message.contains("but claim b/thief has taken it"));
+    // A crash between its two writes: it is taken up again.
+    let thief = taken_volume().claim_ref.map(|reference| reference.uid);
+    let half = Volume { claim_uuid: thief, volume_id: Some(UID.into()), ..taken_volume() };
+    let half_way = with_volume(stamped(1), half.clone(), &["claimRef"]);
+    assert!(matches!(half_way.step(), Step::Cede { .. }), "{:?}", half_way.step());
+
+    let text = serde_json::to_string(&provenance).unwrap();
+    let theirs = Volume { mark: Some(crate::volume::mark(&text)), provenance: Some(text), ..half };
+    robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
+    robbed.run = RunState::Succeeded;
+    robbed.jobs = vec![Job { over: true, ..job(1) }];
+    assert_eq!(robbed.step(), Step::Stamp { attempt: 2, nodes: vec![], taken: 1 });
+    robbed.pods_alive = true;
+    robbed.rests();
+    robbed.pods_alive = false;
+    robbed.claim.stamp.as_mut().unwrap().taken = 16;
+    assert_ne!(robbed.claim.id(), UID);
+
+    // A claim that goes leaves it to the thief.
+    let mut leaving = with_volume(going(), taken_volume(), &["claimRef"]);
+    assert!(matches!(leaving.step(), Step::Cede { .. }));
+    leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
+    assert_eq!(leaving.step(), Step::Release);
+}
+
+#[test]
+fn row_17_an_attempt_ends_though_its_class_is_gone() {
+    let gone = |world: World| World { foreign: true, ..world };
+    let made = gone(with_volume(stamped(1), volume(), &[]));
+    assert!(matches!(made.step(), Step::Adopt { .. }));
+    let adopted = gone(with_volume(stamped(1), adopted_volume(), &[]));
+    assert_eq!(adopted.step(), Step::Bind { volume: names::pv_name(UID) });
+    let wrong = gone(with_volume(stamped(1), volume(), &["size"]));
+    assert!(matches!(wrong.step(), Step::Quarantine { .. }));
+    let done = gone(World { run: RunState::Succeeded, ..stamped(1) });
+    assert_eq!(done.step(), Step::ConfirmNoVolume);
+    gone(World { run: RunState::Running, ..stamped(1) }).rests();
+    gone(World { no_volume: true, ..done }).waits("is not served by this provisioner any more");
 }

@@ -145,7 +145,7 @@ fn begin(attempt: u32, node: &str) -> Step {
 fn stamped(attempt: u32) -> World {
     let mut world = new();
     let recipe = recipe_with(&[]);
-    world.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version() });
+    world.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0 });
     world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     world.stamped_recipe = Some(recipe);
     world
@@ -296,6 +296,18 @@ fn row_1_what_another_claim_has_is_not_taken_from_it() {
 }
 
 #[test]
+fn row_1_a_volume_that_was_bound_before_it_was_checked_is_told() {
+    let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
+    assert!(decision.tell.unwrap().message.contains("delete the claim, and see who made the volume"));
+    world.volumes[0].0.quarantine = Some("a hostPath of /".into());
+    world.waits("is bound to volume");
+    world.claim.deleting = true;
+    assert!(matches!(world.step(), Step::Adopt { .. }), "it goes with the claim");
+}
+
+#[test]
 fn row_2_bound_to_an_adopted_volume() {
     let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
     assert_eq!(world.step(), Step::Release);
@@ -402,10 +414,11 @@ fn row_10_a_pod_that_may_run_is_waited_for() {
 
 #[test]
 fn row_11_a_volume_that_another_claim_has_is_not_deleted() {
-    for name in [names::pv_name(UID), "misnamed".into()] {
-        let world = with_volume(going(), Volume { name, ..taken_volume() }, &["taken"]);
-        World { no_volume: true, ..world }.waits("so that it is not deleted with this claim");
-    }
+    let world = with_volume(going(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
+    World { no_volume: true, ..world }.waits("so that it is not deleted with this claim");
+    let mut unknown = with_volume(going(), taken_volume(), &["taken"]);
+    (unknown.stamped_recipe, unknown.foreign) = (None, true);
+    unknown.waits("so that it is not deleted with this claim");
     let another = Volume { claim_uuid: Some("another".into()), ..volume() };
     with_volume(going(), another, &["annotation"]).waits("its annotation flex-provisioner.io/claim-uuid names another");
 }

@@ -1,0 +1,89 @@
+//! Volumes that find another claim than the one they were made for, and volumes that come too late.
+
+use contract::names::{self, reason};
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::json;
+
+use crate::kubelet::{nfs_volume, request};
+use crate::orchestrator::{ADMIN, Ring, annotation, uid};
+
+#[tokio::test]
+async fn a_claim_whose_volume_was_taken_gets_another() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s")]).await;
+    let (robbed, thief) = (ring.claim("robbed", "c").await, ring.claim("thief", "c").await);
+    let job = ring.job(ADMIN, "provision", &uid(&robbed), 1).await;
+    let own = ring.job(ADMIN, "provision", &uid(&thief), 1).await;
+    // The PV controller gives a volume without claimRef to whichever claim it meets first.
+    let mut volume = nfs_volume(&job);
+    volume.spec.as_mut().unwrap().claim_ref = Some(ObjectReference {
+        namespace: Some(ring.user.clone()),
+        name: Some("thief".into()),
+        uid: thief.metadata.uid.clone(),
+        ..ObjectReference::default()
+    });
+    ring.create_volume(&volume).await;
+    ring.pod_ends(&job, 0, "").await;
+    let taken = volume.metadata.name.clone().unwrap();
+    let bound = ring.bound("thief").await;
+    assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some(taken.as_str()));
+    ring.event(&ring.user, "robbed", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
+
+    // The robbed claim gets one of its own, under a fresh id.
+    let again = ring.claim_when("robbed", "begins anew", |claim| annotation(claim, names::TAKEN).is_some()).await;
+    let id = flex_provisioner::claim::volume_id(&uid(&again), 1);
+    let job = ring.job(ADMIN, "provision", &id, 2).await;
+    let asked = request(&job);
+    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));
+    assert_eq!(asked.claim.uid, uid(&robbed));
+    let fresh = nfs_volume(&job);
+    ring.create_volume(&fresh).await;
+    let bound = ring.bound("robbed").await;
+    assert_eq!(bound.spec.unwrap().volume_name, fresh.metadata.name);
+    ring.pod_ends(&job, 0, "").await;
+
+    // What was begun for the thief is taken back, and each volume goes with the claim that has it.
+    let back = ring.job(ADMIN, "delete", &uid(&thief), 1).await;
+    assert!(own.metadata.name.is_some());
+    ring.pod_ends(&back, 0, "").await;
+    for (claim, id, volume) in [("thief", uid(&robbed), taken), ("robbed", id, fresh.metadata.name.unwrap())] {
+        ring.delete_claim(claim).await;
+        let job = ring.job(ADMIN, "delete", &id, 1).await;
+        assert_eq!(request(&job).pv_name, volume);
+        ring.pod_ends(&job, 0, "").await;
+        ring.volume_gone(&volume).await;
+        ring.claim_gone(claim).await;
+    }
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.pod_of(&job).await;
+    ring.delete_claim("a").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.claim_gone("a").await;
+    ring.nothing_left().await;
+    // A process that everybody took for dead makes the volume after all.
+    let late = nfs_volume(&job);
+    ring.create_volume(&late).await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    assert!(request(&delete).volume_source.contains(&id));
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(late.metadata.name.as_deref().unwrap()).await;
+    ring.nothing_left().await;
+    // One that its class could not have made is not touched.
+    let mut foreign = nfs_volume(&job);
+    let spec = foreign.spec.as_mut().unwrap();
+    spec.nfs = None;
+    spec.host_path = serde_json::from_value(json!({ "path": "/" })).unwrap();
+    ring.create_volume(&foreign).await;
+    let name = foreign.metadata.name.clone().unwrap();
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "how it was made is not known").await;
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
+}
