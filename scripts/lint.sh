@@ -110,9 +110,11 @@ helm_binary() {
     echo "$directory/helm"
 }
 
-# Both ways of installation, each brought by kustomize into one order and spelling.
+# Both ways of installation, each brought by kustomize into one order and spelling. Kustomize does not know that admission
+# policies are of no namespace and gives them one, which the API server drops.
 normal() { # DIRECTORY-WITH-KUSTOMIZATION
-    "$kubernetes" kubectl kustomize "$1"
+    "$kubernetes" kubectl kustomize "$1" |
+        awk '/^kind: /{policy = /AdmissionPolicy/} !(policy && /^  namespace: /)'
 }
 
 kustomize() {
@@ -132,6 +134,7 @@ chart_lint() {
 }
 
 chart_is_kustomize() {
+    cmp deploy/kustomize/policies.yaml "$chart/files/policies.yaml" >&2 || return
     template --set namespace.create=true >"$work/chart/all.yaml" || return
     printf 'resources: [all.yaml]\nsortOptions: {order: legacy}\n' >"$work/chart/kustomization.yaml"
     normal "$work/chart" >"$work/chart.yaml" || return

@@ -16,6 +16,7 @@ mod configs;
 mod deletion;
 mod expansion;
 mod failures;
+mod hostile;
 mod lifecycle;
 mod nodes;
 mod stamps;

@@ -113,6 +113,15 @@ impl Ring {
         std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
     }
 
+    /// Installs the shipped admission policies, and waits until each of them acts.
+    pub async fn with_policies(&mut self) {
+        self.with_shipped_rights();
+        let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
+        let applied = self.cluster.kubectl().args(["apply", "-f", policies]).output().unwrap();
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        crate::hostile::in_force(self).await;
+    }
+
     /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster

@@ -27,6 +27,9 @@ pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
 /// On Jobs and pods: the number of the attempt, from 1.
 pub const LABEL_ATTEMPT: &str = "flex-provisioner.io/attempt";
 
+/// On the shipped admission policies and their bindings: which one it is.
+pub const LABEL_POLICY: &str = "flex-provisioner.io/policy";
+
 /// On claims and volumes: the UUID of the claim. On a claim it is the claim's own UID; any other
 /// value came along with a copy.
 pub const CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
