@@ -38,14 +38,19 @@ check() {
     [ ! -L "$volume" ] || fail never "$volume is a symbolic link, which this image never makes: nothing is done"
 }
 
+# Room for so many bytes more.
+room_for() {
+    space=$(stat -f -c '%a %S' "$base")
+    free=$((${space% *} * ${space#* }))
+    [ "$free" -ge "$1" ] ||
+        fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
+}
+
 provision() {
     [ "${VOLUME_MODE:-Filesystem}" = Filesystem ] ||
         fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices"
     if [ ! -d "$volume" ]; then
-        space=$(stat -f -c '%a %S' "$base")
-        free=$((${space% *} * ${space#* }))
-        [ "$free" -ge "$SIZE_BYTES" ] ||
-            fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $SIZE_BYTES asked for"
+        room_for "$SIZE_BYTES"
         why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # After the mkdir and not by it: a run that died in between must not leave another mode behind.
@@ -59,6 +64,12 @@ delete() {
         why=$(mv "$volume" "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     why=$(rm -rf "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+}
+
+# A directory has no size of its own: as in provision, the size is a promise, made when there is room.
+expand() {
+    [ -d "$volume" ] || fail never "$volume is not on node ${POD_NODE:-?}: what is lost cannot grow"
+    room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
 }
 
 # A line for each volume, and for what a delete that died left. Other names are none of ours.
@@ -80,6 +91,7 @@ check
 case ${OPERATION:-} in
     provision) provision ;;
     delete) delete ;;
+    expand) expand ;;
     list) list ;;
-    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete and list" ;;
+    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete, expand and list" ;;
 esac

@@ -85,6 +85,7 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
     let attempt = stamp.map_or(0, |stamp| stamp.attempt);
     let failure = claim.last_failure.as_ref();
     let state = match (claim.is_bound(), claim.deleting, stamp, failure) {
+        (true, ..) if grows(&claim) => "Growing",
         (true, ..) => "Bound",
         (_, true, ..) => "Deleting",
         (_, _, None, _) => "Waiting",
@@ -96,9 +97,15 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
     Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, failure })
 }
 
+/// It asks for more than it has.
+fn grows(claim: &Claim) -> bool {
+    let wish = claim.size.as_ref().copied().unwrap_or_default();
+    claim.resize.is_some() || claim.capacity.is_some_and(|now| now < wish)
+}
+
 /// Claims of a class by state, such as `Bound 3, Failed 1`.
 fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
-    ["Bound", "Running", "Waiting", "Failed", "Deleting"]
+    ["Bound", "Growing", "Running", "Waiting", "Failed", "Deleting"]
         .into_iter()
         .map(|state| (state, rows.iter().filter(|row| row.class == class && row.state == state).count()))
         .filter(|(_, count)| *count > 0)
@@ -145,6 +152,16 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             );
         }
     }
+    let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
+    if !stunted.is_empty() {
+        println!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
+        let text = |size: u64| contract::quantity::quantity(size).0;
+        stunted.iter().for_each(|(volume, failed)| {
+            let size = volume.size.clone().map(text).unwrap_or_else(|_| "-".into());
+            let (wanted, why) = (text(failed.size), format!("{}: {}", failed.reason, failed.message));
+            println!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
+        });
+    }
     let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
     if !failed.is_empty() {
         println!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
@@ -179,7 +196,7 @@ fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume]) -> serde_json::Val
         .collect();
     let volumes: Vec<_> = volumes
         .iter()
-        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure }))
+        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure, "expansion": volume.expansion }))
         .collect();
     json!({ "classes": classes, "claims": claims, "configs": configs, "volumes": volumes })
 }

@@ -82,6 +82,8 @@ pub struct ClassObject {
     pub mount_options: Vec<String>,
     /// Its binding mode.
     pub binding: BindingMode,
+    /// Its claims may ask for more later.
+    pub allow_expansion: bool,
 }
 
 impl From<&StorageClass> for ClassObject {
@@ -96,6 +98,7 @@ impl From<&StorageClass> for ClassObject {
                 Some("WaitForFirstConsumer") => BindingMode::WaitForFirstConsumer,
                 _ => BindingMode::Immediate,
             },
+            allow_expansion: class.allow_volume_expansion.unwrap_or_default(),
         }
     }
 }
@@ -303,6 +306,10 @@ fn refuse(table: &mut Classes, config: &Config, problem: Problem) {
     table.verdicts.entry(config.name.clone()).or_default().problems.push(problem);
 }
 
+fn warn(table: &mut Classes, config: &Config, key: &str, message: String) {
+    table.verdicts.entry(config.name.clone()).or_default().warnings.push(Problem::new(key, message));
+}
+
 fn no_config(identity: &Identity, class: &str) -> String {
     format!(
         "no provisioner config serves the class: create a ConfigMap with the labels `type: provisioner-config` and `storage-class: {class}` in the namespace {}",
@@ -418,6 +425,17 @@ fn with_object(
     revisions: &BTreeMap<String, Revision>,
 ) -> Class {
     let recipe = record_with(config, object).and_then(|record| record.recipe());
+    if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can("expand")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "lacks `expand`, but the StorageClass {} allows expansion: its claims may ask for more, and never get it",
+                object.name
+            ),
+        );
+    }
     let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
     Class { name: object.name.clone(), has_object: true, binding: object.binding, recipe, last_good }
 }
@@ -443,6 +461,17 @@ fn pure(
         );
     }
     let recipe = record_of(config, name).recipe();
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can("expand")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "has `expand`, but without a StorageClass object the API server lets no claim ask for more; create it:\n{}",
+                class_to_create(identity, name)
+            ),
+        );
+    }
     let (recipe, last_good) = serve(table, config, name, recipe, revisions);
     Class { name: name.to_owned(), has_object: false, binding: BindingMode::Immediate, recipe, last_good }
 }
@@ -450,7 +479,7 @@ fn pure(
 /// The StorageClass that gives a pure class what the pure form cannot do.
 pub fn class_to_create(identity: &Identity, class: &str) -> String {
     format!(
-        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\n",
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n",
         identity.provisioner
     )
 }

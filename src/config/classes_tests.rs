@@ -37,6 +37,7 @@ fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
         reclaim_policy: "Delete".into(),
         mount_options: vec![],
         binding: BindingMode::WaitForFirstConsumer,
+        allow_expansion: false,
     }
 }
 
@@ -320,4 +321,22 @@ fn a_config_map_and_a_class_are_read_as_the_api_gives_them() {
     let bare: StorageClass = crate::config::values::yaml("metadata: {name: a}\nprovisioner: x\n").unwrap();
     let class = ClassObject::from(&bare);
     assert_eq!((class.reclaim_policy.as_str(), class.binding), ("Delete", BindingMode::Immediate));
+}
+
+#[test]
+fn who_may_ask_for_more_and_never_gets_it_is_warned_of() {
+    let (able, unable) = (config("able", Some("a"), &[("capabilities", "expand")]), config("unable", Some("b"), &[]));
+    let allowing = |name| ClassObject { allow_expansion: true, ..object(name, &[]) };
+    let good = table(&[&able, &unable], &[&allowing("a"), &object("b", &[])]);
+    assert!(good.verdicts.values().all(|verdict| verdict.warnings.is_empty()), "{:?}", good.verdicts);
+    let warned = table(&[&able, &unable], &[&allowing("b")]);
+    let said = |name: &str| super::super::joined(&warned.verdicts[&ObjectName::new("admin", name)].warnings);
+    assert!(said("able").contains("create it:\napiVersion: storage.k8s.io/v1"), "{}", said("able"));
+    assert!(said("able").contains("name: a\n") && said("able").contains("allowVolumeExpansion: true"));
+    assert!(
+        said("unable").contains("capabilities: lacks `expand`, but the StorageClass b allows"),
+        "{}",
+        said("unable")
+    );
+    assert!(recipe(&warned, "a").can("expand") && class(&warned, "b").recipe.is_ok(), "both work");
 }

@@ -128,6 +128,20 @@ fn a_delete_removes_the_volume_and_nothing_else() {
 }
 
 #[test]
+fn a_volume_grows_where_there_is_room_for_more() {
+    let node = Node::new();
+    fs::create_dir(node.base().join(ID)).unwrap();
+    let expand = |size: &str, old: &str| node.run("expand", "", &[("SIZE_BYTES", size), ("OLD_SIZE_BYTES", old)]);
+    assert_eq!(expand("2097152", "1048576").code, 0);
+    // What it has already needs no room.
+    assert_eq!(expand("9000000000000000000", "8999999999999999999").code, 0);
+    let full = expand("9000000000000000000", "1048576");
+    assert_eq!(full.code, 69, "{full:?}");
+    assert!(full.last_words.contains("less than the 8999999999998951424 asked for"), "{full:?}");
+    assert_eq!(node.names(), [ID]);
+}
+
+#[test]
 fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
     let node = Node::new();
     let list = |extra: &[(&str, &str)]| {
@@ -172,7 +186,9 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("delete", "CLAIM_UUID", "../base", 65, "not the UUID"),
         ("delete", "CLAIM_UUID", "a b", 65, "not the UUID"),
         ("delete", "CLAIM_UUID", "$(id)", 65, "not the UUID"),
-        ("expand", "MODE", "0777", 65, "provision, delete and list"),
+        ("expand", "OLD_SIZE_BYTES", "1", 65, "what is lost cannot grow"),
+        ("expand", "BASE_PATH", "/nonexistent", 78, "pod-template"),
+        ("clone", "MODE", "0777", 65, "provision, delete, expand and list"),
     ] {
         let ended = node.run(operation, "", &[(name, value)]);
         assert_eq!(ended.code, code, "{operation} {name}={value}: {ended:?}");
@@ -187,7 +203,7 @@ fn a_link_in_the_volume_s_place_is_left_alone() {
     let outside = node.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
     symlink(&outside, node.base().join(ID)).unwrap();
-    for operation in ["provision", "delete"] {
+    for operation in ["provision", "delete", "expand"] {
         assert_eq!(node.run(operation, "", &[]).code, 65);
     }
     assert!(outside.is_dir());

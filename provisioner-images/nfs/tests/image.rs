@@ -3,6 +3,8 @@
 
 #[path = "image/delete.rs"]
 mod delete;
+#[path = "image/expand.rs"]
+mod expand;
 #[path = "image/killed.rs"]
 mod killed;
 #[path = "image/list.rs"]

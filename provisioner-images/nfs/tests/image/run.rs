@@ -69,6 +69,12 @@ impl Run {
         self.clone().with("OPERATION", "delete").end()
     }
 
+    /// An expand run to twice the size.
+    pub fn expand(&self) -> Ended {
+        let run = self.clone().with("OPERATION", "expand").with("OLD_SIZE_BYTES", &self.0["SIZE_BYTES"]);
+        run.with("SIZE_BYTES", "2097152").end()
+    }
+
     /// A list run, which is for no volume.
     pub fn list(&self) -> Ended {
         let mut run = self.clone().with("OPERATION", "list");

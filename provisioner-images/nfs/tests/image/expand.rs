@@ -1,0 +1,41 @@
+//! Expand runs: a promise for what is there, and for nothing else.
+
+use std::fs;
+
+use ganesha::{Ganesha, Options};
+
+use crate::run::{ONE, Run, TWO};
+
+#[test]
+fn only_what_is_there_and_its_own_grows() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    let never = run.expand();
+    assert_eq!(never.code, 65, "{never:?}");
+    assert!(never.last_words.contains("no record in .flex-provisioner"), "{never:?}");
+
+    assert_eq!(run.provision().code, 0);
+    for _ in 0..2 {
+        let ended = run.expand();
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    // The volume's source leads elsewhere than its record.
+    let other = Run::new(&server, TWO).with("PVC_NAME", "other");
+    assert_eq!(other.provision().code, 0);
+    let source = format!(r#"{{"nfs":{{"server":"127.0.0.1","path":"{}/{}"}}}}"#, Ganesha::EXPORT, other.directory());
+    let ended = run.clone().with("VOLUME_SOURCE", &source).expand();
+    assert_eq!(ended.code, 65, "{ended:?}");
+
+    fs::remove_dir(server.directory().join(run.directory())).unwrap();
+    // The server may still remember it for a while.
+    let patiently = || {
+        let ended = run.expand();
+        std::thread::sleep(std::time::Duration::from_millis(if matches!(ended.code, 0 | 75) { 200 } else { 0 }));
+        ended
+    };
+    let tries = (0..20).map(|_| patiently());
+    let gone = tries.into_iter().find(|ended| !matches!(ended.code, 0 | 75)).expect("the directory is gone");
+    assert_eq!(gone.code, 65, "{gone:?}");
+    assert!(gone.last_words.contains("is gone"), "{gone:?}");
+    assert_eq!(other.expand().code, 0);
+}
