@@ -1,7 +1,8 @@
-//! Events: what is told where its reader looks. Each text once, and again only after a while.
+//! Events: what is told where its reader looks. Each text once, and again only after a while. What cannot be written
+//! while the API server is away is written when it is back.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -18,6 +19,12 @@ use crate::object::{ObjectName, hash};
 const QUIET: Duration = Duration::from_secs(600);
 /// What the API server takes as the note of an event.
 const MOST: usize = 1024;
+/// So many are written at one time; those about one object one after another.
+const LANES: usize = 8;
+/// An answer takes no longer; then the connection is dead, and another is tried.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Seconds between tries to write one event: two minutes and a half in all.
+const PAUSES: [u64; 9] = [1, 1, 2, 5, 10, 30, 30, 30, 40];
 
 /// What an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,34 +41,33 @@ pub struct About {
 struct Note {
     key: String,
     count: i32,
+    at: jiff::Timestamp,
     about: About,
     warning: bool,
     reason: &'static str,
     message: String,
 }
 
-/// Tells. Never blocks: what is told is written in the background, in order.
+/// What was told: the hash of each text with its object, when last, and how often.
+type Told = Arc<Mutex<HashMap<u64, (Duration, i32)>>>;
+
+/// Tells. Never blocks: what is told is written in the background, for each object in order.
 #[derive(Debug)]
 pub struct Events {
-    sender: mpsc::UnboundedSender<Option<Note>>,
-    told: Mutex<HashMap<String, (Duration, i32)>>,
+    lanes: Vec<mpsc::UnboundedSender<Option<Note>>>,
+    told: Told,
     clock: Clock,
 }
 
 impl Events {
-    /// Starts the writer. After [`Events::close`], await the handle to see all that was told
+    /// Starts the writers. After [`Events::close`], await the handle to see all that was told
     /// written.
     pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
-        let (sender, mut notes) = mpsc::unbounded_channel::<Option<Note>>();
-        let time = clock.clone();
-        let writer = tokio::spawn(async move {
-            while let Some(Some(note)) = notes.recv().await {
-                if let Err(error) = write(&client, &component, &note, time.wall()).await {
-                    tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, %error, "an event was not written");
-                }
-            }
-        });
-        (Events { sender, told: Mutex::default(), clock }, writer)
+        let told = Told::default();
+        let (lanes, receivers): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::unbounded_channel()).unzip();
+        let writers = receivers.into_iter().map(|notes| drain(notes, client.clone(), component.clone(), told.clone()));
+        let writers = futures::future::join_all(writers.collect::<Vec<_>>());
+        (Events { lanes, told, clock }, tokio::spawn(async move { drop(writers.await) }))
     }
 
     /// Tells something about an object.
@@ -73,38 +79,82 @@ impl Events {
             message.push('…');
         }
         let key = hash(format!("{}\0{reason}\0{message}", about.uid).as_bytes());
-        let Some(count) = self.count(&key) else { return };
+        let Some(count) = self.count(short(&key)) else { return };
         match warning {
             true => tracing::warn!(kind = about.kind, name = %about.name, reason, message),
             false => tracing::info!(kind = about.kind, name = %about.name, reason, message),
         }
-        let _ = self.sender.send(Some(Note { key, count, about, warning, reason, message }));
+        let lane = short(&hash(about.uid.as_bytes())) as usize % LANES;
+        let at = self.clock.wall();
+        let _ = self.lanes[lane].send(Some(Note { key, count, at, about, warning, reason, message }));
     }
 
     /// How often a text has been told with this time; none if it was told a moment ago.
-    fn count(&self, key: &str) -> Option<i32> {
+    fn count(&self, key: u64) -> Option<i32> {
         let mut told = self.told.lock().expect("no code panics while it holds what was told");
         if told.len() > 20_000 {
             told.retain(|_, (at, _)| self.clock.since(*at) < QUIET);
         }
-        let (at, count) = told.get(key).map_or((None, 0), |(at, count)| (Some(*at), *count));
+        let (at, count) = told.get(&key).map_or((None, 0), |(at, count)| (Some(*at), *count));
         if at.is_some_and(|at| self.clock.since(at) < QUIET) {
             return None;
         }
-        told.insert(key.to_owned(), (self.clock.passed(), count + 1));
+        told.insert(key, (self.clock.passed(), count + 1));
         Some(count + 1)
     }
 
-    /// Nothing more is told: the writer ends when all before is written.
+    /// Nothing more is told: the writers end when all before is written.
     pub fn close(&self) {
-        let _ = self.sender.send(None);
+        self.lanes.iter().for_each(|lane| drop(lane.send(None)));
     }
 }
 
-async fn write(client: &Client, component: &str, note: &Note, now: jiff::Timestamp) -> Result<(), kube::Error> {
+/// The hash as a number.
+fn short(hash: &str) -> u64 {
+    u64::from_str_radix(hash, 16).unwrap_or_default()
+}
+
+/// Writes what is told, one after another, through times in which the API server does not answer.
+async fn drain(mut notes: mpsc::UnboundedReceiver<Option<Note>>, client: Client, component: String, told: Told) {
+    while let Some(Some(note)) = notes.recv().await {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let written = tokio::time::timeout(PATIENCE, write(&client, &component, &note)).await;
+            let error = match written {
+                Ok(Ok(())) => break,
+                Ok(Err(error)) if !passes(&error) => error.to_string(),
+                Ok(Err(error)) => match pauses.next() {
+                    Some(pause) => {
+                        tokio::time::sleep(Duration::from_secs(*pause)).await;
+                        continue;
+                    }
+                    None => error.to_string(),
+                },
+                Err(_) => match pauses.next() {
+                    Some(_) => continue,
+                    None => format!("no answer within {PATIENCE:?}"),
+                },
+            };
+            tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, error, "an event was not written");
+            // So that it is told when it is decided again.
+            told.lock().expect("no code panics while it holds what was told").remove(&short(&note.key));
+            break;
+        }
+    }
+}
+
+/// The same request may succeed later.
+fn passes(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
+    }
+}
+
+async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube::Error> {
     let Note { key, count, about: About { kind, name, uid }, .. } = note;
     let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
-    let now = Time(now);
+    let now = Time(note.at);
     let mut short = name.name.clone();
     short.truncate(200);
     let event_name = format!("{}.{key}", short.trim_end_matches('.'));
@@ -146,5 +196,69 @@ async fn write(client: &Client, component: &str, note: &Note, now: jiff::Timesta
             Ok(())
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Bytes;
+    use axum::http::{StatusCode, header};
+    use axum::{Router, routing};
+    use serde_json::Value;
+
+    use super::*;
+
+    /// An API server that refuses some writes before it takes the next.
+    async fn api_server(refusals: usize, code: StatusCode) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let (written, asked) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        let kept = written.clone();
+        let take = routing::post(move |event: Bytes| async move {
+            let json_type = [(header::CONTENT_TYPE, "application/json")];
+            if asked.fetch_add(1, Ordering::SeqCst) < refusals {
+                let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "No", "message": "no", "code": code.as_u16() });
+                return (code, json_type, status.to_string());
+            }
+            let event: Value = serde_json::from_slice(&event).unwrap();
+            kept.lock().unwrap().push(event.clone());
+            (StatusCode::CREATED, json_type, event.to_string())
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(take)).await });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        (Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap(), written)
+    }
+
+    fn claim() -> About {
+        About { kind: "PersistentVolumeClaim", name: ObjectName::new("team", "c"), uid: "u".into() }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_now_is_written_later_and_in_order() {
+        let (client, written) = api_server(2, StatusCode::INTERNAL_SERVER_ERROR).await;
+        let (events, end) = Events::start(client, "test".into(), Clock::default());
+        events.tell(claim(), true, "First", "one");
+        events.tell(claim(), true, "Second", "two");
+        events.close();
+        end.await.unwrap();
+        let reasons: Vec<_> = written.lock().unwrap().iter().map(|event| event["reason"].clone()).collect();
+        assert_eq!(reasons, ["First", "Second"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_told_again_and_what_was_written_is_not() {
+        let (client, written) = api_server(1, StatusCode::UNPROCESSABLE_ENTITY).await;
+        let (events, end) = Events::start(client, "test".into(), Clock::default());
+        events.tell(claim(), true, "Refused", "one");
+        while !events.told.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        events.tell(claim(), true, "Refused", "one");
+        events.tell(claim(), true, "Refused", "one");
+        events.close();
+        end.await.unwrap();
+        assert_eq!(written.lock().unwrap().len(), 1);
     }
 }
