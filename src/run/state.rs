@@ -126,7 +126,7 @@ fn stuck(job: &Job, pod: Option<&Pod>, complaints: &[&Complaint]) -> Option<RunS
     let newest = |about: &str| complaints.iter().filter(|c| c.about == about).max_by_key(|c| c.at);
     let Some(pod) = pod else {
         let complaint = newest(&job.uid)?;
-        let message = last_words(&complaint.message);
+        let message = last_words(&steady(&complaint.message, &job.name.name));
         return Some(RunState::Stuck {
             cause: Cause::new(&complaint.reason, explain(&complaint.reason, &message)),
             since: job.created,
@@ -158,13 +158,33 @@ fn explain(reason: &str, message: &str) -> String {
         }
         "FailedCreate" => "Kubernetes does not create the provisioner's pod",
         "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
-        "CreateContainerConfigError" if message.contains("runAsNonRoot") || message.contains("run as root") => {
+        "CreateContainerConfigError"
+            if ["runAsNonRoot", "non-root policy"].iter().any(|words| message.contains(words)) =>
+        {
             "the image wants to run as root, which `run-as-user: \"0\"` in the provisioner config permits"
         }
         "CreateContainerConfigError" => "the provisioner's container cannot be set up",
         _ => "the provisioner's pod does not start",
     };
     format!("{hint}: {reason}: {message}")
+}
+
+/// The Job controller calls a pod that it cannot create by another name each time. Without the part that is drawn by
+/// lot the words are the same for the same cause, and are told once.
+fn steady(message: &str, job: &str) -> String {
+    const DRAWN: usize = 5;
+    let named = format!("{job}-");
+    let mut parts = message.split(&named);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let name = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
+        text.push_str(job);
+        match name == DRAWN {
+            true => text.push_str(&part[DRAWN..]),
+            false => text.extend(["-", part]),
+        }
+    }
+    text
 }
 
 /// At most 600 characters, the last ones, on one line: events are short, and the end of a log says most.

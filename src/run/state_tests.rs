@@ -1,4 +1,5 @@
 use super::*;
+use crate::object::ObjectName;
 use crate::run::view::{Ended, Terminated};
 
 fn job() -> Job {
@@ -77,6 +78,33 @@ fn a_deadline_says_what_kept_the_pod() {
     ));
     assert!(said.contains("waiting for server"), "{said}");
     assert_eq!(kind, Failure::Retry);
+}
+
+#[test]
+fn the_name_that_a_pod_would_have_had_is_not_told() {
+    let job = Job { name: ObjectName::new("admin", "provision-1"), ..job() };
+    let told = |message: &str| {
+        let refused = Complaint { about: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
+        let RunState::Stuck { cause, .. } = state(Some(&job), &[], &[&refused]) else { panic!() };
+        cause.message
+    };
+    let first = told(r#"pods "provision-1-2ljkw" is forbidden: exceeded quota"#);
+    assert_eq!(first, told(r#"pods "provision-1-8c4qb" is forbidden: exceeded quota"#));
+    assert!(first.ends_with(r#"pods "provision-1" is forbidden: exceeded quota"#), "{first}");
+    for other in ["provision-1-controller is away", "no room for provision-1-", "none of provision-1"] {
+        assert!(told(other).ends_with(other), "{other}");
+    }
+}
+
+#[test]
+fn a_container_that_may_not_be_root_says_which_key_permits_it() {
+    for words in
+        ["container's runAsUser breaks non-root policy", "container has runAsNonRoot and image will run as root"]
+    {
+        let refused = Pod { stuck: Some(("CreateContainerConfigError".into(), words.into())), ..pod("Pending") };
+        let RunState::Stuck { cause, .. } = state(Some(&job()), &[&refused], &[]) else { panic!() };
+        assert!(cause.message.contains("`run-as-user: \"0\"`"), "{cause:?}");
+    }
 }
 
 #[test]
