@@ -115,8 +115,19 @@ fn dry_patch() -> PatchParams {
     PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
+impl Ring {
+    /// Installs the shipped admission policies, and waits until each of them acts.
+    pub async fn with_policies(&mut self) {
+        self.with_shipped_rights();
+        let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
+        let applied = self.cluster().kubectl().args(["apply", "-f", policies]).output().unwrap();
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        in_force(self).await;
+    }
+}
+
 /// Waits until each of the policies acts: the API server takes a moment to learn of them.
-pub async fn in_force(ring: &Ring) {
+async fn in_force(ring: &Ring) {
     people(ring).await;
     let tom = as_user(ring, TOM).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(tom, USER);

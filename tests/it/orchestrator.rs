@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cluster::{ClientLimits, Cluster};
+use cluster::{ClientLimits, Cluster, ControlPlane};
 use contract::names;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -58,10 +58,12 @@ impl Ring {
 
     /// Everything but the orchestrator.
     pub async fn without_orchestrator(flags: &[&str]) -> Ring {
-        let cluster = Cluster::control_plane()
-            .with_controller_manager(ClientLimits::Raised)
-            .await
-            .expect("the control plane starts");
+        Ring::on_control_plane(Cluster::control_plane(), flags).await
+    }
+
+    /// The same on a control plane with further settings.
+    pub async fn on_control_plane(plane: ControlPlane, flags: &[&str]) -> Ring {
+        let cluster = plane.with_controller_manager(ClientLimits::Raised).await.expect("the control plane starts");
         let client = cluster.client().await.expect("the API server answers");
         let ring = Ring {
             client,
@@ -111,15 +113,6 @@ impl Ring {
         }
         self.kubeconfig = self.dir.path().join("kubeconfig");
         std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
-    }
-
-    /// Installs the shipped admission policies, and waits until each of them acts.
-    pub async fn with_policies(&mut self) {
-        self.with_shipped_rights();
-        let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
-        let applied = self.cluster.kubectl().args(["apply", "-f", policies]).output().unwrap();
-        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-        crate::hostile::in_force(self).await;
     }
 
     /// The cluster.

@@ -7,7 +7,13 @@ use std::time::{Duration, Instant};
 pub const GUARD: Duration = Duration::from_secs(60);
 
 /// Waits until `look` finds something, and returns it.
-pub async fn until<T, F: Future<Output = Result<T, String>>>(
+pub async fn until<T, F: Future<Output = Result<T, String>>>(what: impl Into<String>, look: impl FnMut() -> F) -> T {
+    within(GUARD, what, look).await
+}
+
+/// The same for what may take another time.
+pub async fn within<T, F: Future<Output = Result<T, String>>>(
+    guard: Duration,
     what: impl Into<String>,
     mut look: impl FnMut() -> F,
 ) -> T {
@@ -15,7 +21,7 @@ pub async fn until<T, F: Future<Output = Result<T, String>>>(
     loop {
         match look().await {
             Ok(found) => return found,
-            Err(seen) if began.elapsed() > GUARD => panic!("{what}: not within {GUARD:?}; last seen: {seen}"),
+            Err(seen) if began.elapsed() > guard => panic!("{what}: not within {guard:?}; last seen: {seen}"),
             Err(_) => tokio::time::sleep(Duration::from_millis(25)).await,
         }
     }

@@ -129,6 +129,8 @@ evictionHard:
   imagefs.available: 1%
 imageGCHighThresholdPercent: 100
 maxPods: 250
+crashLoopBackOff:
+  maxContainerRestartPeriod: 1s
 registryPullQPS: 0
 podLogsDir: "{state_root}/pod-logs"
 volumePluginDir: "{state_root}/volume-plugins"

@@ -1,0 +1,317 @@
+//! A node that is simulated: it takes every pod, plays its image, and reports to the API as a kubelet does. A pod that
+//! runs goes only when this node says so.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use contract::request::{Operation, Request};
+use contract::volume::{Made, persistent_volume};
+use futures::TryStreamExt;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{NFSVolumeSource, Node, PersistentVolume, PersistentVolumeSpec, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::dice::Dice;
+
+/// What becomes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// It does what it is asked for.
+    Works,
+    /// It fails before it has done anything.
+    FailsFirst,
+    /// It fails after the storage is made or removed, and before it is said.
+    FailsBetween,
+    /// It fails after everything is done.
+    FailsLast,
+    /// It ends well without having done anything.
+    Lies,
+    /// It never ends by itself.
+    Hangs,
+    /// The kubelet ends the pod before the image has begun.
+    Evicted,
+    /// Somebody removes the Job while it runs.
+    JobRemoved,
+    /// Somebody removes the pod while it runs.
+    PodRemoved,
+}
+
+const PROVISION: &[(u64, Fate)] = &[
+    (780, Fate::Works),
+    (70, Fate::FailsFirst),
+    (40, Fate::FailsBetween),
+    (30, Fate::FailsLast),
+    (20, Fate::Lies),
+    (3, Fate::Hangs),
+    (17, Fate::Evicted),
+    (20, Fate::JobRemoved),
+    (20, Fate::PodRemoved),
+];
+/// A delete run that lies leaves storage behind, which nobody can know.
+const DELETE: &[(u64, Fate)] = &[
+    (850, Fate::Works),
+    (50, Fate::FailsFirst),
+    (47, Fate::FailsBetween),
+    (3, Fate::Hangs),
+    (10, Fate::Evicted),
+    (20, Fate::JobRemoved),
+    (20, Fate::PodRemoved),
+];
+const NAME: &str = "simulated";
+
+/// Storage, and what was seen of those who work on it.
+#[derive(Debug, Default)]
+pub struct Backend {
+    /// The volumes that exist, by their ids.
+    pub volumes: HashSet<String>,
+    running: HashMap<String, usize>,
+    /// How often each fate met a run.
+    pub fates: BTreeMap<(&'static str, Fate), usize>,
+    /// Ids on which two runs worked at one time.
+    pub overlaps: Vec<String>,
+}
+
+/// The node.
+#[derive(Clone)]
+pub struct SimulatedNode {
+    client: Client,
+    namespace: String,
+    seed: u64,
+    backend: Arc<Mutex<Backend>>,
+}
+
+/// A process of an image works on a volume while this value lives.
+struct Running(String, Arc<Mutex<Backend>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut backend = self.1.lock().expect("no code panics while it holds the backend");
+        *backend.running.get_mut(&self.0).expect("it was counted") -= 1;
+    }
+}
+
+/// The claim asks for a volume that is made too small, by its number: it will never be bound.
+pub fn is_wrong(seed: u64, claim: &str) -> bool {
+    Dice::of(seed, 0, claim).roll(100) == 0
+}
+
+impl SimulatedNode {
+    /// Starts to run the pods of a namespace.
+    pub async fn start(client: Client, namespace: &str, seed: u64) -> Self {
+        let node = SimulatedNode { client, namespace: namespace.into(), seed, backend: Arc::default() };
+        let object = json!({ "metadata": { "name": NAME, "labels": { "kubernetes.io/hostname": NAME } } });
+        let nodes: Api<Node> = Api::all(node.client.clone());
+        nodes.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        node.heartbeat().await;
+        let (beating, following) = (node.clone(), node.clone());
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                beating.heartbeat().await;
+            }
+        });
+        tokio::spawn(async move { following.follow().await });
+        node
+    }
+
+    /// Storage.
+    pub fn backend(&self) -> MutexGuard<'_, Backend> {
+        self.backend.lock().expect("no code panics while it holds the backend")
+    }
+
+    async fn heartbeat(&self) {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "Simulated", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now });
+        let status = json!({ "status": { "conditions": [ready] } });
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.patch_status(NAME, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn follow(self) {
+        let mut containers: HashMap<String, JoinHandle<()>> = HashMap::new();
+        let mut stream = pin!(watcher(self.pods(), watcher::Config::default()).default_backoff());
+        loop {
+            let pod = match stream.try_next().await {
+                Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => pod,
+                Ok(Some(watcher::Event::Delete(pod))) => {
+                    // Without this node's consent: whoever did it takes the process for gone.
+                    if let Some(container) = containers.remove(&pod.uid().unwrap_or_default()) {
+                        container.abort();
+                    }
+                    continue;
+                }
+                Ok(Some(_)) => continue,
+                Ok(None) => return,
+                Err(error) => {
+                    eprintln!("the node's watch was interrupted: {error}");
+                    continue;
+                }
+            };
+            let uid = pod.uid().unwrap_or_default();
+            let over = matches!(phase(&pod), "Succeeded" | "Failed");
+            if over {
+                containers.remove(&uid);
+            } else if pod.metadata.deletion_timestamp.is_some() {
+                let container = containers.remove(&uid);
+                let node = self.clone();
+                tokio::spawn(async move { node.stop(&pod, container).await });
+            } else if let Entry::Vacant(place) = containers.entry(uid) {
+                let node = self.clone();
+                place.insert(tokio::spawn(async move { node.run(&pod).await }));
+            }
+        }
+    }
+
+    /// Ends the process, says so, and lets the pod go.
+    async fn stop(&self, pod: &Pod, container: Option<JoinHandle<()>>) {
+        if let Some(container) = container {
+            container.abort();
+            let _ = container.await;
+        }
+        self.ended(pod, Some(137), "killed").await;
+        let name = pod.name_any();
+        patiently(|| async {
+            let gone = self.pods().delete(&name, &DeleteParams::default().grace_period(0)).await;
+            gone.map(drop)
+        })
+        .await;
+    }
+
+    async fn run(&self, pod: &Pod) {
+        let name = pod.name_any();
+        let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name }, "target": { "apiVersion": "v1", "kind": "Node", "name": NAME } });
+        let bind = || async {
+            let (pods, none) = (self.pods(), PostParams::default());
+            let answer = pods.create_subresource::<Value, Value>("binding", &name, &none, &binding).await;
+            answer.map(drop)
+        };
+        patiently(bind).await;
+        let env = pod.spec.as_ref().and_then(|spec| spec.containers[0].env.clone()).unwrap_or_default();
+        let request = Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone())
+            .expect("the environment of a run is complete");
+        let (operation, fates) = match request.operation {
+            Operation::Delete => ("delete", DELETE),
+            _ => ("provision", PROVISION),
+        };
+        let mut dice = Dice::of(self.seed, u64::from(request.attempt), &format!("{operation} {}", request.claim.name));
+        let fate = dice.choose(fates);
+        let running = self.begins(&request.claim_uuid, operation, fate);
+        tokio::time::sleep(dice.time(Duration::from_millis(200))).await;
+        let says = match (fate, operation) {
+            (Fate::Lies, _) => (Some(0), ""),
+            (Fate::FailsFirst, _) => (Some(75), "the array is busy"),
+            (Fate::Evicted, _) => (None, "the node was low on memory"),
+            (Fate::Hangs, _) => return forever().await,
+            (Fate::PodRemoved, _) => {
+                patiently(|| async { self.pods().delete(&name, &DeleteParams::default()).await.map(drop) }).await;
+                return forever().await;
+            }
+            (Fate::JobRemoved, _) => {
+                let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+                let job = pod.labels().get("job-name").cloned().unwrap_or_default();
+                patiently(|| async { jobs.delete(&job, &DeleteParams::background()).await.map(drop) }).await;
+                return forever().await;
+            }
+            (fate, "delete") => {
+                self.backend().volumes.remove(&request.claim_uuid);
+                if fate == Fate::Works { (Some(0), "") } else { (Some(1), "the array went away") }
+            }
+            (fate, _) => {
+                self.backend().volumes.insert(request.claim_uuid.clone());
+                tokio::time::sleep(dice.time(Duration::from_millis(50))).await;
+                if fate == Fate::FailsBetween {
+                    (Some(1), "the array went away")
+                } else {
+                    self.create_volume(&request).await;
+                    if fate == Fate::Works { (Some(0), "") } else { (Some(1), "after all was done") }
+                }
+            }
+        };
+        // A kubelet reports an end after it.
+        drop(running);
+        self.ended(pod, says.0, says.1).await;
+    }
+
+    fn begins(&self, id: &str, operation: &'static str, fate: Fate) -> Running {
+        let mut backend = self.backend();
+        *backend.fates.entry((operation, fate)).or_default() += 1;
+        let running = backend.running.entry(id.to_owned()).or_default();
+        *running += 1;
+        if *running > 1 {
+            backend.overlaps.push(format!("{operation} {id}"));
+        }
+        Running(id.to_owned(), self.backend.clone())
+    }
+
+    async fn create_volume(&self, request: &Request) {
+        let nfs =
+            NFSVolumeSource { server: "10.0.0.1".into(), path: format!("/{}", request.claim_uuid), read_only: None };
+        let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
+        let mut volume = persistent_volume(request, Made { source, ..Made::default() });
+        if is_wrong(self.seed, &request.claim.name) {
+            let capacity = volume.spec.as_mut().and_then(|spec| spec.capacity.as_mut()).expect("it has a capacity");
+            capacity.values_mut().for_each(|size| size.0 = "1Mi".into());
+        }
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        patiently(|| async {
+            match volumes.create(&PostParams::default(), &volume).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                other => other.map(drop),
+            }
+        })
+        .await;
+    }
+
+    /// What the kubelet writes when a pod has ended; without a code its container never ran.
+    async fn ended(&self, pod: &Pod, code: Option<i32>, words: &str) {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let phase = if code == Some(0) { "Succeeded" } else { "Failed" };
+        let status = match code {
+            None => json!({ "phase": phase, "reason": "Evicted", "message": words }),
+            Some(code) => {
+                let reason = if code == 0 { "Completed" } else { "Error" };
+                let end = json!({ "terminated": { "exitCode": code, "reason": reason, "message": words, "finishedAt": now } });
+                json!({ "phase": phase, "containerStatuses": [{
+                    "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": end,
+                }] })
+            }
+        };
+        let (pods, name, body) = (self.pods(), pod.name_any(), Patch::Merge(json!({ "status": status })));
+        patiently(|| async { pods.patch_status(&name, &PatchParams::default(), &body).await.map(drop) }).await;
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Until somebody ends it.
+async fn forever() {
+    std::future::pending::<()>().await;
+}
+
+/// Repeats a request through a busy API server's refusals; what it is about may be gone.
+async fn patiently<F: Future<Output = Result<(), kube::Error>>>(request: impl Fn() -> F) {
+    for _ in 0..50 {
+        match request().await {
+            Ok(()) => return,
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                panic!("the API server takes it for wrong: {status:?}")
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+    panic!("the API server does not answer");
+}

@@ -1,0 +1,185 @@
+//! A burst of claims, some of them deleted half-way, while something is disturbed; and the account at its end.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use contract::names;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde_json::json;
+
+use crate::deployed::{clean, directory, local_class, volumes_in};
+use crate::dice::Dice;
+use crate::orchestrator::{OWN, Ring, phase};
+use crate::wait::{seen, within};
+
+/// So many claims, one after another.
+const CLAIMS: usize = 30;
+const OVER: Duration = Duration::from_secs(20);
+/// All is well so long after the last claim was created and the last thing was killed.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// What was disturbed, and when.
+#[derive(Debug)]
+pub struct Log {
+    began: Instant,
+    /// What was done.
+    pub done: Vec<String>,
+}
+
+impl Log {
+    /// Notes that something was done, and prints it.
+    pub fn note(&mut self, what: impl Display) {
+        println!("{:>5.1} s  {what}", self.began.elapsed().as_secs_f64());
+        self.done.push(what.to_string());
+    }
+}
+
+/// What marks the processes of a class's image.
+pub fn mark(class: &str) -> String {
+    format!("# burst {class} of {}", cluster::tests_name())
+}
+
+/// A class whose image takes its time: it makes its directory, pauses, makes its volume, and pauses again, so that a
+/// kill can meet it at any of these.
+async fn slow_class(ring: &Ring, class: &str) {
+    let script = format!(
+        r#"{}
+[ "$OPERATION" = delete ] || {{ mkdir -p "$BASE_PATH/$CLAIM_UUID"; sleep 0.4; }}
+/provision.sh; code=$?; sleep 0.3; exit $code"#,
+        mark(class)
+    );
+    let args = json!(["-c", script]).to_string();
+    local_class(ring, class, &[("command", "[sh]"), ("args", &args), ("backoff", "1s..3s"), ("retries", "1000")]).await;
+}
+
+/// Creates claims over a while and deletes every third half-way, while `disturb` does what it does; then waits until
+/// everything is as it must be, takes stock, deletes all, and sees that nothing is left.
+pub async fn burst<F>(ring: &Ring, seed: u64, disturb: impl FnOnce(Log) -> F)
+where
+    F: Future<Output = Log>,
+{
+    let class = ring.user.as_str();
+    let (on_node, began) = (directory(class), Instant::now());
+    let before = volumes_in(&on_node);
+    slow_class(ring, class).await;
+    println!("{class}: {CLAIMS} claims over {OVER:?}, SEED={seed}");
+    let log = Log { began, done: Vec::new() };
+    let (gone, log) = tokio::join!(create_and_delete(ring, seed), disturb(log));
+    let quiet = Instant::now();
+
+    let expected: BTreeSet<String> = (0..CLAIMS).map(name).filter(|name| !gone.contains(name)).collect();
+    let claims = within(LIMIT, "the others are all Bound and the deleted ones gone", || async {
+        let claims = list(ring).await?;
+        let bound = claims.iter().filter(|claim| phase(claim) == "Bound").map(ResourceExt::name_any);
+        if claims.len() == expected.len() && bound.collect::<BTreeSet<_>>() == expected {
+            Ok(claims)
+        } else {
+            let state =
+                |claim: &PersistentVolumeClaim| (claim.name_any(), phase(claim), claim.metadata.annotations.clone());
+            seen(claims.iter().filter(|claim| phase(claim) != "Bound").map(state).collect::<Vec<_>>())
+        }
+    })
+    .await;
+    println!(
+        "{class}: {} Bound, {} deleted half-way; {:.1?} after the last disturbance",
+        claims.len(),
+        gone.len(),
+        quiet.elapsed()
+    );
+
+    // One volume for each, in the API and on the node.
+    let named: BTreeSet<String> = claims.iter().map(|claim| names::pv_name(&claim.uid().unwrap())).collect();
+    let bound: BTreeSet<String> = claims.iter().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone()).collect();
+    assert_eq!(bound, named, "each claim is bound to its own volume");
+    let stored: BTreeSet<String> = claims.iter().map(|claim| claim.uid().unwrap()).collect();
+    within(LIMIT, "there is one volume for each claim, and no other", || async {
+        let there: BTreeSet<String> = volumes_of(ring).await?.into_iter().collect();
+        let kept: BTreeSet<String> = volumes_in(&on_node).difference(&before).cloned().collect();
+        if there == named && kept == stored { Ok(()) } else { seen((&there - &named, &kept - &stored)) }
+    })
+    .await;
+
+    clean(ring).await;
+    within(LIMIT, "nothing is left", || async {
+        let labels = ListParams::default().labels(&format!("{}={class}", names::LABEL_CLASS));
+        let list = |error: kube::Error| error.to_string();
+        let mut left = volumes_of(ring).await?;
+        left.extend(ring.api::<Job>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
+        left.extend(ring.api::<Pod>(OWN).list(&labels).await.map_err(list)?.iter().map(ResourceExt::name_any));
+        left.extend(volumes_in(&on_node).difference(&before).cloned());
+        if left.is_empty() { Ok(()) } else { seen(left) }
+    })
+    .await;
+    println!(
+        "{class}: {} disturbances; 0 leaked, 0 duplicate, 0 stuck; {:.1?} in all",
+        log.done.len(),
+        began.elapsed()
+    );
+}
+
+fn name(number: usize) -> String {
+    format!("c{number}")
+}
+
+async fn list(ring: &Ring) -> Result<Vec<PersistentVolumeClaim>, String> {
+    Ok(ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items)
+}
+
+/// Volumes that name a claim of this test's users, or are of its class.
+async fn volumes_of(ring: &Ring) -> Result<Vec<String>, String> {
+    let all = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+    let ours = all.iter().filter(|volume| {
+        let spec = volume.spec.as_ref();
+        let of = |spec: &k8s_openapi::api::core::v1::PersistentVolumeSpec| {
+            spec.storage_class_name.as_ref() == Some(&ring.user)
+                || spec.claim_ref.as_ref().is_some_and(|claim| claim.namespace.as_ref() == Some(&ring.user))
+        };
+        spec.is_some_and(of)
+    });
+    Ok(ours.map(ResourceExt::name_any).collect())
+}
+
+/// Returns which were deleted.
+async fn create_and_delete(ring: &Ring, seed: u64) -> BTreeSet<String> {
+    let lives = (0..CLAIMS).map(|number| async move {
+        let name = name(number);
+        tokio::time::sleep(OVER * number as u32 / CLAIMS as u32).await;
+        let mut dice = Dice::of(seed, number as u64, "life");
+        create(ring, &name).await;
+        if number % 3 != 2 {
+            return None;
+        }
+        tokio::time::sleep(dice.time(Duration::from_secs(4))).await;
+        within(LIMIT, "a claim can be deleted", || async {
+            match ring.claims().delete(&name, &DeleteParams::default()).await {
+                Ok(_) => Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                Err(error) => seen(error),
+            }
+        })
+        .await;
+        Some(name)
+    });
+    futures::future::join_all(lives).await.into_iter().flatten().collect()
+}
+
+async fn create(ring: &Ring, name: &str) {
+    let claim = json!({
+        "metadata": { "name": name },
+        "spec": { "storageClassName": ring.user, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } } },
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    within(LIMIT, "a claim can be created", || async {
+        match ring.claims().create(&PostParams::default(), &claim).await {
+            Ok(_) => Ok(()),
+            // The answer to an earlier try was lost.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => seen(error),
+        }
+    })
+    .await;
+}

@@ -1,0 +1,153 @@
+//! What is killed amid a burst of claims.
+
+use std::time::{Duration, Instant};
+
+use cluster::Component;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+
+use crate::alone;
+use crate::burst::{Log, burst, mark};
+use crate::deployed::{kill, orchestrator_pid};
+use crate::dice::Dice;
+use crate::orchestrator::{OWN, Ring};
+use crate::processes::{of_script, sandbox_of};
+use crate::wait::{seen, until};
+
+/// For how long something is killed again and again: longer than the claims come.
+const WHILE: Duration = Duration::from_secs(25);
+
+fn seed() -> u64 {
+    std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()))
+}
+
+/// The process, and how often its container was started anew.
+async fn orchestrator(ring: &Ring) -> (i32, i32) {
+    let ours = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
+    until("one orchestrator runs", || async {
+        let pods = ring.api::<Pod>(OWN).list(&ours).await.map_err(|error| error.to_string())?.items;
+        let containers =
+            |pod: &Pod| pod.status.clone().and_then(|status| status.container_statuses).unwrap_or_default();
+        match (pods.as_slice(), orchestrator_pid()) {
+            ([pod], Some(pid)) => Ok((pid, containers(pod).iter().map(|container| container.restart_count).sum())),
+            (pods, pid) => seen((pods.len(), pid)),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_orchestrator_is_killed_again_and_again() {
+    let (_turn, ring) = alone("kill-orchestrator").await;
+    let seed = seed();
+    let disturb = |mut log: Log| async move {
+        let (mut dice, began) = (Dice::of(seed, 0, "orchestrator"), Instant::now());
+        while began.elapsed() < WHILE {
+            tokio::time::sleep(Duration::from_millis(500) + dice.time(Duration::from_secs(3))).await;
+            let pid =
+                until("the orchestrator is there again", || async { orchestrator_pid().ok_or("not yet".into()) }).await;
+            kill(pid);
+            log.note(format!("killed the orchestrator, process {pid}"));
+        }
+        log
+    };
+    burst(&ring, seed, disturb).await;
+    let (_, restarts) = orchestrator(&ring).await;
+    assert!(restarts >= 5, "only {restarts} restarts");
+}
+
+#[tokio::test]
+async fn processes_of_images_are_killed_at_any_moment() {
+    let (_turn, ring) = alone("kill-images").await;
+    let (seed, mark) = (seed(), mark("kill-images"));
+    let before = orchestrator(&ring).await;
+    let disturb = |mut log: Log| async move {
+        let (mut dice, began) = (Dice::of(seed, 0, "images"), Instant::now());
+        while began.elapsed() < WHILE {
+            tokio::time::sleep(dice.time(Duration::from_millis(1200))).await;
+            let running = of_script(&mark);
+            if running.is_empty() {
+                continue;
+            }
+            let image = &running[dice.roll(running.len() as u64) as usize];
+            kill_if_there(image.pid);
+            log.note(format!("killed an image, process {}, one of {}", image.pid, running.len()));
+        }
+        assert!(log.done.len() >= 8, "only {} images were met", log.done.len());
+        log
+    };
+    burst(&ring, seed, disturb).await;
+    assert_eq!(orchestrator(&ring).await, before, "the orchestrator goes on");
+}
+
+#[tokio::test]
+async fn shims_sandboxes_and_the_kubelet_are_killed() {
+    let (_turn, ring) = alone("kill-node").await;
+    let (seed, mark) = (seed(), mark("kill-node"));
+    let before = orchestrator(&ring).await;
+    let disturb = |mut log: Log| {
+        let ring = &ring;
+        async move {
+            let (mut dice, began) = (Dice::of(seed, 0, "node"), Instant::now());
+            let (mut shims, mut sandboxes, mut kubelets) = (0, 0, 0);
+            while began.elapsed() < WHILE {
+                tokio::time::sleep(dice.time(Duration::from_millis(1500))).await;
+                if kubelets < 2 && began.elapsed() > WHILE / 3 * (kubelets + 1) {
+                    ring.cluster().kill(Component::Kubelet).await.unwrap();
+                    log.note("killed the kubelet");
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    ring.cluster().restart(Component::Kubelet).await.unwrap();
+                    log.note("the kubelet is back");
+                    kubelets += 1;
+                }
+                let running = of_script(&mark);
+                let Some(image) = running.first() else { continue };
+                if shims <= sandboxes {
+                    kill_if_there(image.parent);
+                    shims += 1;
+                    log.note(format!("killed the shim of a container, process {}", image.parent));
+                } else if let Some(sandbox) = sandbox_of(image) {
+                    kill_if_there(sandbox);
+                    sandboxes += 1;
+                    log.note(format!("killed the sandbox of a pod, process {sandbox}"));
+                }
+            }
+            assert!(shims >= 2 && sandboxes >= 2 && kubelets == 2, "{shims} shims, {sandboxes} sandboxes");
+            log
+        }
+    };
+    burst(&ring, seed, disturb).await;
+    assert_eq!(orchestrator(&ring).await, before, "the orchestrator goes on");
+}
+
+#[tokio::test]
+async fn the_api_server_stands_still_for_a_minute_and_is_killed() {
+    let (_turn, ring) = alone("stop-api").await;
+    let before = orchestrator(&ring).await;
+    let disturb = |mut log: Log| {
+        let cluster = ring.cluster();
+        async move {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            cluster.pause(Component::ApiServer).unwrap();
+            log.note("the API server stands still");
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            cluster.resume(Component::ApiServer).unwrap();
+            log.note("the API server goes on");
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            cluster.kill(Component::ApiServer).await.unwrap();
+            log.note("killed the API server");
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            cluster.restart(Component::ApiServer).await.unwrap();
+            log.note("the API server is back");
+            log
+        }
+    };
+    burst(&ring, seed(), disturb).await;
+    assert_eq!(orchestrator(&ring).await, before, "it is the same process, and was never started anew");
+}
+
+/// It may have ended since it was seen.
+fn kill_if_there(pid: i32) {
+    let _ =
+        std::process::Command::new("kill").args(["-9", &pid.to_string()]).stderr(std::process::Stdio::null()).status();
+}

@@ -1,0 +1,35 @@
+//! Faults on the whole cluster with real pods: processes are killed amid a burst of claims, the API server stands
+//! still, and every kind of failure is timed from when Kubernetes knows of it until the claim's owner can read it.
+//!
+//! One test after another: each disturbs the cluster that all of them use.
+
+mod burst;
+mod kills;
+mod processes;
+mod telling;
+
+// Shared with the other integration tests, which use more of them.
+#[allow(dead_code)]
+#[path = "../it/deployed.rs"]
+mod deployed;
+#[allow(dead_code)]
+#[path = "../soak/dice.rs"]
+mod dice;
+#[allow(dead_code)]
+#[path = "../it/orchestrator.rs"]
+mod orchestrator;
+#[allow(dead_code)]
+#[path = "../it/wait.rs"]
+mod wait;
+
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::orchestrator::Ring;
+
+static CLUSTER: Mutex<()> = Mutex::const_new(());
+
+/// The cluster for one test alone, with a namespace of its own.
+async fn alone(namespace: &str) -> (MutexGuard<'static, ()>, Ring) {
+    let turn = CLUSTER.lock().await;
+    (turn, deployed::users(namespace).await)
+}

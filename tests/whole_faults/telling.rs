@@ -1,0 +1,352 @@
+//! How long it takes from when Kubernetes knows why a claim is not served until it stands on the claim.
+//!
+//! Both are taken from watches of this process, by one clock. Where only the API's answer to the orchestrator tells,
+//! its time is that of the audit log, which is of this machine's clock too.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use contract::names::{self, reason};
+use futures::TryStreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::alone;
+use crate::deployed::{drop_claim, script_class};
+use crate::orchestrator::{OWN, Ring, uid};
+use crate::wait::{seen, until, within};
+
+/// What the README promises.
+const PROMISED: Duration = Duration::from_secs(5);
+/// On a machine that is busy with other things as well.
+const GUARD: Duration = Duration::from_secs(30);
+
+/// Where Kubernetes says it first.
+enum Known {
+    /// In the status of the pod: a text that stands in it.
+    Pod(&'static str),
+    /// In the status of the Job: a text that stands in it.
+    Job(&'static str),
+    /// In an event on the Job or pod: its reason.
+    Event(&'static str),
+    /// It answers the Job's creation with a refusal.
+    Refusal,
+    /// The image's volume is there.
+    Volume,
+    /// The claim is there.
+    Claim,
+}
+
+struct Kind {
+    name: &'static str,
+    script: &'static str,
+    more: Vec<(&'static str, &'static str)>,
+    known: Known,
+    /// What stands in the event on the claim.
+    says: &'static str,
+}
+
+fn kind(
+    name: &'static str,
+    script: &'static str,
+    more: &[(&'static str, &'static str)],
+    known: Known,
+    says: &'static str,
+) -> Kind {
+    Kind { name, script, more: more.to_vec(), known, says }
+}
+
+const ADMIT_NO_PODS: &str = "told-admission";
+const ADMIT_NO_JOBS: &str = "told-job-admission";
+const NO_QUOTA: &str = "told-quota";
+
+fn kinds() -> Vec<Kind> {
+    use Known::{Claim, Event, Job, Pod, Refusal, Volume};
+    let pull = ("image", "localhost/nobody/nothing:1");
+    let root = "spec:\n  containers:\n  - name: provisioner\n    securityContext: {runAsUser: 0, runAsNonRoot: true}\n";
+    vec![
+        kind("image-pull", "", &[pull], Pod("ErrImagePull"), "cannot be pulled"),
+        kind(
+            "image-never-pulled",
+            "",
+            &[pull, ("image-pull-policy", "Never")],
+            Pod("ErrImageNeverPull"),
+            "cannot be pulled",
+        ),
+        kind("image-name", "", &[("image", "localhost/Nobody/nothing:1")], Claim, "image"),
+        kind("exit-retry", "exit 75", &[], Pod(r#""exitCode":75"#), "try again"),
+        kind("exit-never", "flex-pv fail never no such zone", &[], Pod(r#""exitCode":65"#), "no such zone"),
+        kind("exit-no-room", "flex-pv fail no-room the pool is full", &[], Pod(r#""exitCode":69"#), "the pool is full"),
+        kind("last-words-missing", "exit 3", &[], Pod(r#""exitCode":3"#), "said nothing"),
+        kind(
+            "out-of-memory",
+            "head -c 300000000 /dev/zero | tail",
+            &[("resources", "{limits: {memory: 24Mi}}")],
+            Pod("OOMKilled"),
+            "ran out of memory",
+        ),
+        kind("root-refused", "", &[("pod-template", root)], Pod("CreateContainerConfigError"), "run-as-user"),
+        kind(
+            "secret-missing",
+            "",
+            &[("secret-env", "absent")],
+            Pod("CreateContainerConfigError"),
+            "secret \"absent\" not found",
+        ),
+        kind(
+            "secret-volume-missing",
+            "",
+            &[("secret-volume", "absent")],
+            Event("FailedMount"),
+            "secret \"absent\" not found",
+        ),
+        kind(
+            "account-missing",
+            "",
+            &[("service-account-name", "absent")],
+            Event("FailedCreate"),
+            "serviceaccount \"absent\" not found",
+        ),
+        kind("quota", "", &[("priority-class", NO_QUOTA)], Event("FailedCreate"), "exceeded quota"),
+        kind(ADMIT_NO_PODS, "", &[], Event("FailedCreate"), "no pods of this class"),
+        kind(ADMIT_NO_JOBS, "", &[], Refusal, "no Jobs of this class"),
+        kind("node-selector", "", &[("node-selector", "nowhere=true")], Pod("Unschedulable"), "fits on no node"),
+        kind("no-volume", "exit 0", &[], Pod(r#""exitCode":0"#), "exited 0 without creating"),
+        kind(
+            "foreign-source",
+            "flex-pv create --host-path /etc",
+            &[("volume-sources", "nfs"), ("service-account-name", "hostpath-provisioner")],
+            Volume,
+            "does not fit the claim",
+        ),
+        kind(
+            "timeout",
+            "echo waiting; sleep 100",
+            &[("timeout", "2s")],
+            Job("DeadlineExceeded"),
+            "did not end within `timeout`",
+        ),
+        kind("bad-config", "", &[("retries", "many")], Claim, "retries"),
+        kind("command-missing", "", &[("command", "[/absent]")], Pod("/absent"), "/absent"),
+    ]
+}
+
+/// Everything that was seen, with the time at which it was.
+#[derive(Clone, Default)]
+struct Record(Arc<Mutex<Vec<(Timestamp, Value)>>>);
+
+impl Record {
+    fn follow<K>(&self, api: Api<K>)
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize + Send + 'static,
+    {
+        let record = self.clone();
+        tokio::spawn(async move {
+            let mut stream = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+            while let Ok(Some(object)) = stream.try_next().await {
+                let mut value = serde_json::to_value(&object).expect("objects are JSON");
+                value["kind"] = json!(K::kind(&()));
+                value["metadata"]["managedFields"] = Value::Null;
+                record.0.lock().unwrap().push((Timestamp::now(), value));
+            }
+        });
+    }
+
+    fn first(&self, is: impl Fn(&Value) -> bool) -> Option<Timestamp> {
+        self.0.lock().unwrap().iter().find(|(_, value)| is(value)).map(|(at, _)| *at)
+    }
+
+    /// When Kubernetes first said it about the runs for a claim.
+    fn known(&self, ring: &Ring, known: &Known, claim: &PersistentVolumeClaim) -> Option<Timestamp> {
+        let id = uid(claim);
+        let label = |value: &Value| value["metadata"]["labels"][names::LABEL_CLAIM_UUID] == json!(id);
+        let status = |kind: &str, text: &str| {
+            self.first(|value| value["kind"] == kind && label(value) && value["status"].to_string().contains(text))
+        };
+        match known {
+            Known::Pod(text) => status("Pod", text),
+            Known::Job(text) => status("Job", text),
+            Known::Event(reason) => self.first(|value| {
+                // Jobs and their pods are called after the claim's id.
+                let about = value["involvedObject"]["name"].as_str().unwrap_or_default();
+                value["kind"] == "Event" && value["reason"] == *reason && about.contains(&id)
+            }),
+            Known::Refusal => refused(ring, &id),
+            Known::Volume => self.first(|value| {
+                value["kind"] == "PersistentVolume" && value["metadata"]["name"] == json!(names::pv_name(&id))
+            }),
+            Known::Claim => {
+                self.first(|value| value["kind"] == "PersistentVolumeClaim" && value["metadata"]["uid"] == json!(id))
+            }
+        }
+    }
+
+    fn told(&self, claim: &str, says: &str) -> Option<Timestamp> {
+        let reasons =
+            [reason::PROVISIONING_FAILED, reason::VOLUME_REFUSED, reason::WAITING].map(|reason| json!(reason));
+        self.first(|value| {
+            value["kind"] == "Event"
+                && value["involvedObject"]["kind"] == "PersistentVolumeClaim"
+                && value["involvedObject"]["name"] == claim
+                && reasons.contains(&value["reason"])
+                && value["message"].as_str().is_some_and(|message| message.contains(says))
+        })
+    }
+}
+
+/// When the API server refused a Job for a claim, by its audit log.
+fn refused(ring: &Ring, id: &str) -> Option<Timestamp> {
+    let log = std::fs::read_to_string(ring.cluster().audit_log()).expect("the API server has an audit log");
+    let ours = log.lines().filter(|line| line.contains(id) && line.contains(r#""verb":"create""#));
+    let entries = ours.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let refusals =
+        entries.filter(|entry| entry["objectRef"]["resource"] == "jobs" && entry["responseStatus"]["code"] != 201);
+    refusals.filter_map(|entry| entry["stageTimestamp"].as_str()?.parse().ok()).next()
+}
+
+/// A policy refuses what of a class is made of a kind.
+async fn refuse(ring: &Ring, class: &str, group: &str, resource: &str, says: &str) {
+    let policy = json!({
+        "metadata": { "name": class },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [{ "apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource] }] },
+            "validations": [{
+                "expression": format!("!('{0}' in object.metadata.?labels.orValue({{}})) || object.metadata.labels['{0}'] != '{class}'", names::LABEL_CLASS),
+                "message": says,
+            }],
+        },
+    });
+    let binding =
+        json!({ "metadata": { "name": class }, "spec": { "policyName": class, "validationActions": ["Deny"] } });
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(ring.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(ring.client.clone());
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+}
+
+/// Waits until an object is refused with these words.
+async fn is_refused<K>(api: Api<K>, object: Value, says: &str)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    until(format!("{says} is in force"), || async {
+        match api.create(&dry, &object).await {
+            Err(kube::Error::Api(status)) if status.message.contains(says) => Ok(()),
+            other => seen(other.map(drop)),
+        }
+    })
+    .await;
+}
+
+async fn obstacles(ring: &Ring) {
+    let pod = |class: &str| json!({ "metadata": { "name": "tried", "labels": { names::LABEL_CLASS: class } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    refuse(ring, ADMIT_NO_PODS, "", "pods", "no pods of this class").await;
+    refuse(ring, ADMIT_NO_JOBS, "batch", "jobs", "no Jobs of this class").await;
+    is_refused::<Pod>(ring.api(OWN), pod(ADMIT_NO_PODS), "no pods of this class").await;
+    let mut job = pod(ADMIT_NO_JOBS);
+    job["spec"] =
+        json!({ "template": { "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] } } });
+    is_refused::<Job>(ring.api(OWN), job, "no Jobs of this class").await;
+
+    let class: PriorityClass = serde_json::from_value(json!({ "metadata": { "name": NO_QUOTA }, "value": 1 })).unwrap();
+    Api::<PriorityClass>::all(ring.client.clone()).create(&PostParams::default(), &class).await.unwrap();
+    let quota = json!({
+        "metadata": { "name": NO_QUOTA },
+        "spec": {
+            "hard": { "pods": "0" },
+            "scopeSelector": { "matchExpressions": [{ "scopeName": "PriorityClass", "operator": "In", "values": [NO_QUOTA] }] },
+        },
+    });
+    let quotas = ring.api::<ResourceQuota>(OWN);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let mut limited = pod("none");
+    limited["spec"]["priorityClassName"] = json!(NO_QUOTA);
+    is_refused::<Pod>(ring.api(OWN), limited, "exceeded quota").await;
+}
+
+async fn no_obstacles(ring: &Ring) {
+    let once = DeleteParams::default();
+    for name in [ADMIT_NO_PODS, ADMIT_NO_JOBS] {
+        Api::<ValidatingAdmissionPolicyBinding>::all(ring.client.clone()).delete(name, &once).await.unwrap();
+        Api::<ValidatingAdmissionPolicy>::all(ring.client.clone()).delete(name, &once).await.unwrap();
+    }
+    ring.api::<ResourceQuota>(OWN).delete(NO_QUOTA, &once).await.unwrap();
+    Api::<PriorityClass>::all(ring.client.clone()).delete(NO_QUOTA, &once).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_it() {
+    let (_turn, ring) = alone("told").await;
+    obstacles(&ring).await;
+    let record = Record::default();
+    record.follow(ring.api::<Pod>(OWN));
+    record.follow(ring.api::<Job>(OWN));
+    record.follow(ring.api::<Event>(OWN));
+    record.follow(ring.api::<Event>(&ring.user));
+    record.follow(ring.claims());
+    record.follow::<PersistentVolume>(ring.volumes());
+    // The watches are there before what they are to see.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    let kinds = kinds();
+    for Kind { name, script, more, .. } in &kinds {
+        script_class(&ring, name, script, more).await;
+        ring.claim(name, name).await;
+        // One after another: what is measured is not the time that pods take from each other.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let mut table = Vec::new();
+    for Kind { name, known, says, .. } in &kinds {
+        let claim = ring.get_claim(name).await;
+        let (knew, told) = within(Duration::from_secs(120), format!("{name} is known and told"), || async {
+            match (record.known(&ring, known, &claim), record.told(name, says)) {
+                (Some(known), Some(told)) => Ok((known, told)),
+                (known, told) => {
+                    let list = kube::api::ListParams::default().fields(&format!("involvedObject.name={name}"));
+                    let events = ring.api::<Event>(&ring.user).list(&list).await.map_err(|error| error.to_string())?;
+                    let messages: Vec<_> =
+                        events.iter().map(|event| event.message.clone().unwrap_or_default()).collect();
+                    seen((known, told, messages))
+                }
+            }
+        })
+        .await;
+        table.push((*name, told.duration_since(knew).as_secs_f64().max(0.0)));
+    }
+    table.sort_by(|a, b| a.1.total_cmp(&b.1));
+    println!("{:<24} told after", "kind of failure");
+    table.iter().for_each(|(name, after)| println!("{name:<24} {after:>7.3} s"));
+    let soon = table.iter().filter(|(_, after)| *after <= PROMISED.as_secs_f64()).count();
+    println!("{soon} of {} kinds of failure are told at most {PROMISED:?} after Kubernetes knew", table.len());
+    let late: Vec<_> = table.iter().filter(|(_, after)| *after > GUARD.as_secs_f64()).collect();
+    assert!(late.is_empty(), "told late: {late:?}");
+
+    no_obstacles(&ring).await;
+    for Kind { name, .. } in &kinds {
+        drop_claim(&ring, name).await;
+    }
+    let mine = kinds.iter().map(|kind| kind.name).collect::<Vec<_>>();
+    until("no volume is left", || async {
+        let volumes = ring.volumes().list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let class = |volume: &PersistentVolume| volume.spec.as_ref()?.storage_class_name.clone();
+        let left = |volume: &&PersistentVolume| class(volume).is_some_and(|class| mine.contains(&class.as_str()));
+        match volumes.iter().find(left) {
+            Some(volume) => seen((volume.name_any(), &volume.status, &volume.metadata.finalizers)),
+            None => Ok(()),
+        }
+    })
+    .await;
+}
