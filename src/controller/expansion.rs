@@ -166,6 +166,13 @@ pub(super) async fn act(
         Step::Nothing => Next::Pass(context.wait(wake_at, &[seen.next_job(volume)])),
         Step::Report(report) => {
             let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
+            // The volume may have its size since: a cache that lags must not tell of what is over.
+            if matches!(report, Report::Growing { .. } | Report::Infeasible { .. }) {
+                let fresh = context.writes.read_volume(&volume.name).await?;
+                if fresh.is_none_or(|fresh| fresh.resource_version != volume.resource_version) {
+                    return Err(WriteError::Conflict(format!("volume {}", volume.name)));
+                }
+            }
             let ts = context.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             learnt.claim = Some(context.writes.report_resize(claim, &report, &ts).await?);
             if matches!(report, Report::Finished { .. } | Report::OnNode { .. }) {
