@@ -15,5 +15,6 @@ pub mod decision;
 pub mod metrics;
 pub mod node;
 pub mod object;
+pub mod policies;
 pub mod run;
 pub mod volume;

@@ -19,6 +19,7 @@ use crate::cluster::writes::{Binding, Writes};
 use crate::cluster::{client, watch as watches};
 use crate::controller::{self, Context};
 use crate::metrics::Metrics;
+use crate::policies;
 
 /// Between the wish to stop and the end: what is under way may be written.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -86,7 +87,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let replica =
             replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
         let lease = format!("flex-provisioner-{}", identity.instance);
-        let (candidate, mut leading) = Candidate::new(client, &identity.namespace, lease, replica);
+        let (candidate, mut leading) = Candidate::new(client.clone(), &identity.namespace, lease, replica);
         let (stop, stopped) = watch::channel(false);
         // Who is not ready does not stand: it would keep the Lease from a replica that is.
         let listed = shared.clone();
@@ -102,6 +103,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             %admin_address,
             "started"
         );
+        tokio::spawn(tell_of_policies(client));
         let began = std::time::Instant::now();
         let listed = shared.clone();
         tokio::spawn(async move {
@@ -143,4 +145,12 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let _ = tokio::time::timeout(FAREWELL, told).await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Says in the log what is off for want of admission policies. Nothing here depends on them.
+async fn tell_of_policies(client: kube::Client) {
+    match crate::cluster::policies::read(&client).await {
+        Ok(live) => tracing::info!("{}", policies::summary(&policies::states(&live))),
+        Err(why) => tracing::info!("whether the admission policies are installed is not known: {why}"),
+    }
 }

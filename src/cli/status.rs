@@ -1,4 +1,4 @@
-//! `status`: the classes, and the claims under way.
+//! `status`: the classes, the claims under way, and the admission policies.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,8 +14,9 @@ use serde_json::json;
 
 use super::{Names, Namespaces, Output};
 use crate::claim::Claim;
-use crate::cluster::client;
+use crate::cluster::{client, policies as live};
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
+use crate::policies::{self, Policy, State};
 use crate::volume::Volume;
 
 #[derive(Debug, Args)]
@@ -43,7 +44,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let StatusArgs { names, namespaces, output } = args;
     let identity = names.identity(&namespaces);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (table, claims, volumes) = runtime.block_on(async {
+    let (table, claims, volumes, policies) = runtime.block_on(async {
         let (client, _) = client::connect().await?;
         let mut configs = Vec::new();
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
@@ -66,13 +67,17 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
         let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();
-        anyhow::Ok((table, claims, volumes))
+        let policies = live::read(&client).await.map(|live| policies::states(&live));
+        anyhow::Ok((table, claims, volumes, policies))
     })?;
     let now = crate::clock::Clock::default().now();
     let rows: Vec<Row> = claims.iter().filter_map(|object| row(&table, object, now)).collect();
     match output {
-        Output::Json => println!("{}", to_json(&table, &rows, &volumes)),
-        Output::Table => print(&table, &rows, &volumes),
+        Output::Json => println!("{}", to_json(&table, &rows, &volumes, &policies)),
+        Output::Table => {
+            print(&table, &rows, &volumes);
+            print_policies(&policies);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -171,7 +176,27 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     }
 }
 
-fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume]) -> serde_json::Value {
+/// What is known of the admission policies, or why nothing is.
+type Policies = Result<Vec<(&'static Policy, State)>, String>;
+
+fn print_policies(policies: &Policies) {
+    let states = match policies {
+        Ok(states) => states,
+        Err(why) => return println!("\nWhether the admission policies are installed is not known: {why}"),
+    };
+    println!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
+    for (policy, state) in states {
+        println!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.words());
+    }
+    let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
+    if !off.is_empty() {
+        println!("Off without them:");
+        off.iter().for_each(|(policy, _)| println!("  {}", policy.without));
+        println!("Install them: {}", policies::INSTALL);
+    }
+}
+
+fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume], policies: &Policies) -> serde_json::Value {
     let classes: Vec<_> = table
         .iter()
         .map(|class| {
@@ -198,5 +223,5 @@ fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume]) -> serde_json::Val
         .iter()
         .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure, "expansion": volume.expansion }))
         .collect();
-    json!({ "classes": classes, "claims": claims, "configs": configs, "volumes": volumes })
+    json!({ "classes": classes, "claims": claims, "configs": configs, "volumes": volumes, "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
 }

@@ -1,6 +1,8 @@
 //! Hostile users and hostile images: what they get, with the admission policies and without. Users are
 //! impersonated; an image has the token that its pod would find mounted.
 
+use std::time::Duration;
+
 use contract::names::{self, reason};
 use contract::request::Request;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -250,6 +252,14 @@ async fn the_shipped_policies_are_sound() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize");
     let applied = ring.cluster().kubectl().args(["apply", "--dry-run=server", "-k", shipped]).output().unwrap();
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    let known = status(&ring, &["-o", "json"]);
+    let known: Value = serde_json::from_str(&known).expect("JSON");
+    let known = known["policies"].as_array().unwrap();
+    assert_eq!(known.len(), 6);
+    for policy in known {
+        assert_eq!(policy["state"], "installed", "{policy}");
+    }
+    ring.logged("the admission policies are installed").await;
     let kinds = [
         ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", 3),
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", 3),
@@ -281,6 +291,46 @@ async fn the_shipped_policies_are_sound() {
 }
 
 #[tokio::test]
+async fn status_and_log_say_which_policies_do_not_act() {
+    let ring = ring(false).await;
+    let said = ring.logged("6 of 6 admission policies do not act").await;
+    says(
+        &said,
+        &["USERNAME and USER_GROUPS are empty", "can be taken by another claim", "kubectl apply -k deploy/kustomize"],
+    );
+    let said = status(&ring, &[]);
+    says(
+        &said,
+        &[
+            "reservations   MutatingAdmissionPolicy    not installed",
+            "Off without them:",
+            "USERNAME",
+            "Install them: kubectl apply -k",
+        ],
+    );
+    // One of them, and changed.
+    let policies =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml")).unwrap();
+    let images: Vec<_> = policies.split("\n---\n").filter(|document| document.contains("policy: images")).collect();
+    let file = ring.file("images.yaml", &images.join("\n---\n").replace("[Deny]", "[Audit]"));
+    let apply = ring.cluster().kubectl().arg("apply").arg("-f").arg(&file).output().unwrap();
+    assert!(apply.status.success(), "{}", String::from_utf8_lossy(&apply.stderr));
+    says(&status(&ring, &[]), &["images         ValidatingAdmissionPolicy  without a binding that acts"]);
+}
+
+/// What `flex-provisioner status` prints.
+fn status(ring: &Ring, more: &[&str]) -> String {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+        .args(["status", "--namespace", OWN, "--config-namespace", ADMIN])
+        .args(more)
+        .env("KUBECONFIG", ring.cluster().kubeconfig())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
 async fn a_plain_script_s_volume_is_reserved_and_goes_to_its_own_of_two_identical_claims() {
     let mut ring = ring(true).await;
     ring.class_of_images("c", &[]).await;
@@ -293,18 +343,23 @@ async fn a_plain_script_s_volume_is_reserved_and_goes_to_its_own_of_two_identica
     let made = create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
     let reference = made.spec.unwrap().claim_ref.unwrap();
     assert_eq!(reference, placeholder(&job), "the placeholder of flex-pv");
+    let by_name = json!({ "spec": { "volumeName": names::pv_name(&uid(&claim)) } });
+    ring.claim_with("thief", "c", by_name).await;
     // The PV controller looks at waiting claims every 15 s.
-    stays("neither claim takes it", std::time::Duration::from_secs(20), || async {
-        match (phase(&ring.get_claim("a").await), phase(&ring.get_claim("twin").await)) {
-            (a, twin) if a == "Pending" && twin == "Pending" => Ok(()),
-            phases => seen(phases),
+    stays("no claim takes it", Duration::from_secs(20), || async {
+        let claims = ring.claims().list(&ListParams::default()).await.unwrap();
+        match claims.iter().find(|claim| phase(claim) != "Pending") {
+            None => Ok(()),
+            Some(claim) => seen((&claim.metadata.name, phase(claim))),
         }
     })
     .await;
     ring.run().await;
     let bound = ring.bound("a").await;
     assert_eq!(bound.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&claim)));
-    assert_eq!(phase(&ring.get_claim("twin").await), "Pending");
+    for other in ["twin", "thief"] {
+        assert_eq!(phase(&ring.get_claim(other).await), "Pending", "{other}");
+    }
 }
 
 #[tokio::test]
@@ -593,8 +648,10 @@ async fn nobody_else_touches_what_the_orchestrator_wrote_on_volumes() {
     // What others write on volumes is free; and the volume goes its way to the end.
     patch(json!({ "metadata": { "labels": { "team": "green" } } })).await.unwrap();
     ring.delete_claim("a").await;
-    let job = ring.job(ADMIN, "delete", &uid(&claim), 1).await;
-    ring.pod_ends(&job, 0, "").await;
+    let delete = ring.job(ADMIN, "delete", &uid(&claim), 1).await;
+    let said = refusal(create(&ring.image(&delete).await, script_volume(&job)).await);
+    says(&said, &["a run creates the volume of its own claim only", "the run is delete-"]);
+    ring.pod_ends(&delete, 0, "").await;
     ring.volume_gone(&name).await;
     ring.nothing_left().await;
 }

@@ -151,6 +151,22 @@ impl Ring {
             .unwrap()
     }
 
+    /// Waits for a line of the orchestrator's log that contains a text.
+    pub async fn logged(&self, text: &str) -> String {
+        until(format!("the log says `{text}`"), || async {
+            let log = std::fs::read_to_string(self.log(self.starts, "one")).unwrap_or_default();
+            log.lines().find(|line| line.contains(text)).map(str::to_owned).ok_or(log)
+        })
+        .await
+    }
+
+    /// Writes a file that goes with the test.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
     fn log(&self, start: usize, replica: &str) -> PathBuf {
         self.dir.path().join(format!("orchestrator-{start}-{replica}.log"))
     }

@@ -1,0 +1,47 @@
+//! Reads the admission policies of the cluster, for [`crate::policies`] to compare.
+
+use kube::api::{DynamicObject, ListParams};
+use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::policies::Kind;
+
+/// All admission policies and bindings that the cluster has. A kind that it does not serve has none.
+///
+/// # Errors
+/// If they cannot be read; the message says which and why.
+pub async fn read(client: &Client) -> Result<Vec<Value>, String> {
+    let mut found = Vec::new();
+    for kind in [Kind::Mutating, Kind::Validating] {
+        for kind in [kind.policy().to_owned(), format!("{}Binding", kind.policy())] {
+            found.extend(list(client, &kind).await?);
+        }
+    }
+    Ok(found)
+}
+
+async fn list(client: &Client, kind: &str) -> Result<Vec<Value>, String> {
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) => format!("{}ies", stem.to_lowercase()),
+        None => format!("{}s", kind.to_lowercase()),
+    };
+    let resource = ApiResource {
+        group: "admissionregistration.k8s.io".into(),
+        version: "v1".into(),
+        api_version: "admissionregistration.k8s.io/v1".into(),
+        kind: kind.to_owned(),
+        plural,
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    match api.list(&ListParams::default()).await {
+        // The items of a list do not bear their kind.
+        Ok(list) => Ok(list
+            .items
+            .into_iter()
+            .map(|object| json!({ "kind": kind, "metadata": object.metadata, "spec": object.data["spec"] }))
+            .collect()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(format!("{} cannot be listed: {error}", resource.plural)),
+    }
+}
