@@ -84,12 +84,10 @@ async fn people(ring: &Ring) {
 /// A cluster with people, the shipped rights, and the policies; or, to see what they are good for, without.
 async fn ring(policies: bool) -> Ring {
     let mut ring = Ring::without_orchestrator(&["--provisioner-name", names::DEFAULT_PROVISIONER]).await;
-    match policies {
-        true => ring.with_policies().await,
-        false => {
-            ring.with_shipped_rights();
-            people(&ring).await;
-        }
+    ring.with_shipped_rights();
+    people(&ring).await;
+    if policies {
+        install_policies(&ring).await;
     }
     ring.run().await;
     ring
@@ -117,20 +115,16 @@ fn dry_patch() -> PatchParams {
     PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
-impl Ring {
-    /// Installs the shipped admission policies, and waits until each of them acts.
-    pub async fn with_policies(&mut self) {
-        self.with_shipped_rights();
-        let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
-        let applied = self.cluster().kubectl().args(["apply", "-f", policies]).output().unwrap();
-        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-        in_force(self).await;
-    }
+/// Installs the shipped admission policies, and waits until each of them acts.
+async fn install_policies(ring: &Ring) {
+    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
+    let applied = ring.cluster().kubectl().args(["apply", "-f", policies]).output().unwrap();
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    in_force(ring).await;
 }
 
 /// Waits until each of the policies acts: the API server takes a moment to learn of them.
 async fn in_force(ring: &Ring) {
-    people(ring).await;
     let tom = as_user(ring, TOM).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(tom, USER);
     let operator: Api<PersistentVolume> = Api::all(as_user(ring, OPERATOR).await);
@@ -363,21 +357,35 @@ async fn a_plain_script_s_volume_is_reserved_and_goes_to_its_own_of_two_identica
 }
 
 #[tokio::test]
-async fn without_policies_a_stolen_volume_is_detected() {
+async fn without_policies_a_stolen_volume_is_noticed_and_another_is_made() {
     let mut ring = ring(false).await;
-    ring.class_of_images("c", &[]).await;
+    ring.class_of_images("c", &[("backoff", "1s")]).await;
     ring.claim("a", "c").await;
-    let (_, job) = ring.attempt("a").await;
-    // A claim of the same class that the orchestrator does not get to see before the volume is born.
+    let (claim, job) = ring.attempt("a").await;
     ring.kill().await;
-    let volume = create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
-    // The oldest identical claim gets it, which is `a` itself: the thief asks for it by name.
-    let by_name = json!({ "spec": { "volumeName": volume.metadata.name } });
+    let stolen = create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
+    // Of two identical claims the older would get it, which is `a` itself: the thief asks for it by name.
+    let by_name = json!({ "spec": { "volumeName": stolen.metadata.name } });
     ring.claim_with("thief", "c", by_name).await;
     ring.bound("thief").await;
     ring.run().await;
-    ring.event(USER, "a", reason::VOLUME_REFUSED, "its claimRef names another claim").await;
-    assert_eq!(phase(&ring.get_claim("a").await), "Pending");
+    ring.event(USER, "a", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
+    ring.claim_when("a", "begins anew", |claim| annotation(claim, names::TAKEN).is_some()).await;
+    let id = flex_provisioner::claim::volume_id(&uid(&claim), 1);
+    let second = ring.job(ADMIN, "provision", &id, 2).await;
+    // From now on with the policies: they know a run by its id, whichever of the claim's it is.
+    install_policies(&ring).await;
+    let image = ring.image(&second).await;
+    let said = refusal(create(&image, script_volume(&job)).await);
+    says(&said, &["it must be named $PV_NAME", &names::pv_name(&id)]);
+    let mut script = script_volume(&second);
+    merge(&mut script, json!({ "metadata": { "annotations": { names::CLAIM_UUID: uid(&claim) } } }));
+    let reserved = image.create(&dry(), &object(script)).await.unwrap();
+    assert_eq!(reserved.spec.unwrap().claim_ref.unwrap(), placeholder(&second), "a script's volume passes");
+    let mut made = serde_json::to_value(nfs_volume(&second)).unwrap();
+    merge(&mut made, json!({ "spec": { "claimRef": { "namespace": ADMIN } } }));
+    create(&image, made).await.unwrap();
+    assert_eq!(ring.bound("a").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&id));
     assert_eq!(phase(&ring.get_claim("thief").await), "Bound", "what is in use is left in use");
 }
 
@@ -546,6 +554,7 @@ async fn without_policies_what_does_not_fit_is_quarantined_and_foreign_provenanc
         "labels": { names::LABEL_INSTANCE: names::DEFAULT_INSTANCE },
         "annotations": { names::PROVENANCE: provenance.to_string(), names::PROVISIONED_BY: names::DEFAULT_PROVISIONER },
     });
+    merge(&mut volume, json!({ "spec": { "storageClassName": "gold" } }));
     merge(&mut volume, json!({ "metadata": marks, "status": { "reason": "Adopted-forged" } }));
     let made = create(&image, volume).await.unwrap();
     assert_eq!(made.status.and_then(|status| status.reason), None, "the mark is beyond an image");
