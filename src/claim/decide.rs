@@ -22,8 +22,8 @@
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
-//! | 18 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told |
-//! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
+//! | 18 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
+//! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`] |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
@@ -129,6 +129,8 @@ pub enum Step {
         /// How many volumes of the claim were taken before.
         taken: u32,
     },
+    /// Wait for one of the class's places for runs: who came first gets the next.
+    StandInLine,
     /// Read the claim anew and decide again.
     Refresh,
     /// Create the Job of the stamped attempt.

@@ -20,12 +20,24 @@ use crate::volume::Volume;
 /// A watch that shows a created Job later than this is broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
 
+/// Who stands in line asks again within this time.
+const IN_LINE: Duration = Duration::from_secs(25);
+
 /// A Job that the watch does not show yet.
 #[derive(Debug)]
 struct Expected {
     since: Duration,
     class: String,
     created: bool,
+}
+
+/// A claim that found no place for a run.
+#[derive(Debug)]
+struct Waiting {
+    claim: ObjectName,
+    class: String,
+    /// When it last asked.
+    asked: Duration,
 }
 
 /// Something that is decided on its own.
@@ -63,6 +75,7 @@ pub struct Index {
     jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     expected: BTreeMap<String, Expected>,
+    line: BTreeMap<u64, Waiting>,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
     complaints: HashMap<String, Arc<Complaint>>,
@@ -87,6 +100,7 @@ impl Index {
             jobs: BTreeMap::new(),
             jobs_by_id: HashMap::new(),
             expected: BTreeMap::new(),
+            line: BTreeMap::new(),
             pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),
             complaints: HashMap::new(),
@@ -129,17 +143,49 @@ impl Index {
         self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name).cloned()).collect()
     }
 
-    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one.
-    pub fn reserve(&mut self, job: &str, class: &str, most: usize) -> bool {
+    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim; else
+    /// it should [stand in line](Index::stand_in_line).
+    pub fn reserve(&mut self, job: &str, claim: &ObjectName, class: &str, most: usize) -> bool {
         let clock = &self.clock;
         self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
-        if !self.expected.contains_key(job) && self.runs_in_flight(class) >= most {
+        if !self.expected.contains_key(job) && !self.has_room(claim, class, most) {
             return false;
         }
-        let expected =
-            Expected { since: self.clock.passed(), class: crate::object::label_value(class), created: false };
+        self.leave_line(claim);
+        let since = self.clock.passed();
+        let expected = Expected { since, class: crate::object::label_value(class), created: false };
         self.expected.insert(job.to_owned(), expected);
         true
+    }
+
+    /// A class has a place for a run of this claim, also when those that came before it have had theirs.
+    pub fn has_room(&self, claim: &ObjectName, class: &str, most: usize) -> bool {
+        let ahead = self.line.values().take_while(|waiting| waiting.claim != *claim);
+        let ahead = ahead.filter(|waiting| waiting.class == class && self.is_waiting(waiting)).count();
+        self.runs_in_flight(class) + ahead < most
+    }
+
+    /// A claim found no place for a run: places go to those that came first. Who does not ask again for a while has
+    /// gone.
+    pub fn stand_in_line(&mut self, claim: &ObjectName, class: &str) {
+        let asked = self.clock.passed();
+        match self.line.values_mut().find(|waiting| waiting.claim == *claim) {
+            Some(waiting) => (waiting.asked, waiting.class) = (asked, class.to_owned()),
+            None => {
+                let clock = &self.clock;
+                self.line.retain(|_, waiting| clock.since(waiting.asked) < IN_LINE);
+                let number = self.line.last_key_value().map_or(0, |(number, _)| number + 1);
+                self.line.insert(number, Waiting { claim: claim.clone(), class: class.to_owned(), asked });
+            }
+        }
+    }
+
+    fn leave_line(&mut self, claim: &ObjectName) {
+        self.line.retain(|_, waiting| waiting.claim != *claim);
+    }
+
+    fn is_waiting(&self, waiting: &Waiting) -> bool {
+        self.clock.since(waiting.asked) < IN_LINE
     }
 
     /// A Job was created by this process: until the watch shows it, it is not taken for absent.
@@ -279,6 +325,9 @@ impl Index {
                 if let Some(before) = self.claims.get(&name).cloned() {
                     self.forget_claim(&before);
                 }
+                if claim.deleting || claim.is_bound() {
+                    self.leave_line(&name);
+                }
                 let ids: Vec<_> = claim.ids().collect();
                 let volumes: Vec<_> = ids.iter().flat_map(|id| self.volume_keys(id)).collect();
                 self.claim_by_id.extend(ids.into_iter().map(|id| (id, name.clone())));
@@ -296,6 +345,7 @@ impl Index {
             Change::Delete(name) => {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
                 self.forget_claim(&claim);
+                self.leave_line(&name);
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.push(Key::Claim(name));
                 keys
@@ -370,53 +420,40 @@ impl Index {
             Change::Apply(job) => {
                 let mut keys = vec![job_key(&job)];
                 self.expected.remove(&job.name.name);
-                if job.over {
-                    keys.extend(self.waiting(&job));
-                }
                 self.jobs_by_id.entry(job.marks.id.clone()).or_default().insert(job.name.clone());
-                self.jobs.insert(job.name.clone(), Arc::new(job));
+                let job = Arc::new(job);
+                let before = self.jobs.insert(job.name.clone(), job.clone());
+                if job.over && before.is_none_or(|before| !before.over) {
+                    keys.extend(self.next_in_line(&job));
+                }
                 keys
             }
             Change::Delete(name) => {
                 let Some(job) = self.jobs.remove(&name) else { return Vec::new() };
                 self.complaints.remove(&job.uid);
                 drop_from(&mut self.jobs_by_id, &job.marks.id, &name);
-                let mut keys = self.waiting(&job);
-                keys.push(job_key(&job));
+                let mut keys = vec![job_key(&job)];
+                if !job.over {
+                    keys.extend(self.next_in_line(&job));
+                }
                 keys
             }
             Change::Retain(all) => self.retain(all, |index| index.jobs.keys().cloned().collect(), Index::change_job),
         }
     }
 
-    /// A run has ended: a claim of its class that waits for room may have it.
-    fn waiting(&self, job: &Job) -> Vec<Key> {
-        if self.jobs.get(&job.name).is_some_and(|before| before.over) {
-            return Vec::new();
-        }
-        let full = |claim: &&Arc<Claim>| {
-            claim
-                .class
-                .as_deref()
-                .is_some_and(|class| crate::object::label_value(class) == job.marks.class && self.is_full(class))
+    /// A run of a class has ended: those who are first in line may have the places that are free.
+    fn next_in_line(&self, ended: &Job) -> Vec<Key> {
+        let of_class = |waiting: &&Waiting| crate::object::label_value(&waiting.class) == ended.marks.class;
+        let line = self.line.values().filter(of_class).filter(|waiting| self.is_waiting(waiting));
+        let mut line = line.peekable();
+        let Some(class) = line.peek().map(|waiting| waiting.class.as_str()) else { return Vec::new() };
+        let most = match self.classes.lookup(class) {
+            Lookup::Ours(found) => found.recipe.as_ref().map_or(0, |recipe| recipe.max_in_flight),
+            _ => 0,
         };
-        let unserved = |claim: &&Arc<Claim>| !claim.is_bound() && !claim.deleting && claim.own_stamp().is_none();
-        self.claims
-            .values()
-            .filter(unserved)
-            .find(full)
-            .map(|claim| Key::Claim(claim.name.clone()))
-            .into_iter()
-            .collect()
-    }
-
-    fn is_full(&self, class: &str) -> bool {
-        match self.classes.lookup(class) {
-            Lookup::Ours(found) => {
-                found.recipe.as_ref().is_ok_and(|recipe| self.runs_in_flight(class) >= recipe.max_in_flight)
-            }
-            _ => false,
-        }
+        let free = most.saturating_sub(self.runs_in_flight(class)).max(1);
+        line.take(free).map(|waiting| Key::Claim(waiting.claim.clone())).collect()
     }
 
     /// A pod changed.
@@ -626,4 +663,64 @@ fn claims_of(volume: &Volume) -> BTreeSet<String> {
     let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
     let by_ref = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
     [volume.claim_uuid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::view::Marks;
+
+    const CLASS: &str = "c";
+
+    fn index() -> Index {
+        let identity = Identity {
+            provisioner: "p".into(),
+            plugin: "p".into(),
+            instance: "i".into(),
+            namespace: "own".into(),
+            config_namespaces: vec!["own".into()],
+        };
+        Index::new(identity, Clock::default())
+    }
+
+    fn name(claim: &str) -> ObjectName {
+        ObjectName::new("team", claim)
+    }
+
+    fn asks(index: &mut Index, claim: &str) -> bool {
+        let has = index.reserve(claim, &name(claim), CLASS, 1);
+        if !has {
+            index.stand_in_line(&name(claim), CLASS);
+        }
+        has
+    }
+
+    #[test]
+    fn places_go_to_those_who_came_first() {
+        let mut index = index();
+        assert!(asks(&mut index, "a"));
+        assert!(!asks(&mut index, "b") && !asks(&mut index, "c"));
+        index.forget_expected("a");
+        assert!(!asks(&mut index, "new") && !asks(&mut index, "c"), "b is before them");
+        assert!(asks(&mut index, "b"));
+        index.forget_expected("b");
+        assert!(!asks(&mut index, "new") && asks(&mut index, "c"));
+        index.forget_expected("c");
+        assert!(index.reserve("elsewhere", &name("z"), "other", 1), "classes do not wait for each other");
+        assert!(asks(&mut index, "new"));
+    }
+
+    #[test]
+    fn the_end_of_a_run_wakes_the_first_in_line() {
+        let mut index = index();
+        assert!(asks(&mut index, "a"));
+        let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+        let job = Job { name: name("a"), claim: Some(name("a")), marks, ..Job::default() };
+        index.change_job(Change::Apply(job.clone()));
+        assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
+        let over = Job { over: true, ..job };
+        assert_eq!(index.change_job(Change::Apply(over.clone())), [Key::Claim(name("a")), Key::Claim(name("z"))]);
+        assert_eq!(index.change_job(Change::Apply(over)), [Key::Claim(name("a"))], "its end is told once");
+        assert!(asks(&mut index, "z"));
+    }
 }

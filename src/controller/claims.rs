@@ -23,7 +23,7 @@ use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
 
-/// A claim that waits for room is woken when a run ends; this is for the case that it was not.
+/// A claim that stands in line is woken when its turn has come; this is for the case that it was not.
 const FULL: Duration = Duration::from_secs(5);
 
 pub(super) fn about(claim: &Claim) -> About {
@@ -107,7 +107,7 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
         _ => None,
     };
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
-    let room = current.as_ref().is_none_or(|recipe| index.runs_in_flight(class) < recipe.max_in_flight);
+    let room = current.as_ref().is_none_or(|recipe| index.has_room(&claim.name, class, recipe.max_in_flight));
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
         .ids()
         .flat_map(|id| index.jobs_of(&id))
@@ -233,11 +233,17 @@ async fn act(
         |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
     match step {
         Step::Nothing => Ok(Next::Wait),
+        Step::StandInLine => {
+            context.shared.index().stand_in_line(&claim.name, claim.class.as_deref().unwrap_or_default());
+            Ok(Next::Wait)
+        }
         Step::Stamp { attempt, nodes, taken } => {
             let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
             let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
-            if !context.shared.index().reserve(&job, &class.name, recipe.max_in_flight) {
+            // Another worker may have taken the place since it was decided.
+            if !context.shared.index().reserve(&job, &claim.name, &class.name, recipe.max_in_flight) {
+                context.shared.index().stand_in_line(&claim.name, &class.name);
                 return Ok(Next::Full);
             }
             let stamp =

@@ -23,8 +23,7 @@ use crate::volume::Volume;
 const STUCK_IMAGE: Duration = Duration::from_secs(30);
 /// A pod that the selected node does not take is given up after this time; another node may take it.
 const STUCK_NODE: Duration = Duration::from_secs(15);
-/// A claim that waits for room is woken by the end of a run; this is for the case that another
-/// claim was woken that cannot use it.
+/// A claim that stands in line is woken when its turn has come; this is for the case that others before it have left.
 const ROOM: Duration = Duration::from_secs(10);
 
 /// Rows 17 to 34.
@@ -96,7 +95,7 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
     match (o.kept, o.room) {
         // The revision's event comes.
         (false, _) => Some(Decision::nothing()),
-        (true, false) => Some(Decision::nothing().until(now + seconds(ROOM))),
+        (true, false) => Some(Decision::from(Step::StandInLine).until(now + seconds(ROOM))),
         (true, true) => None,
     }
 }

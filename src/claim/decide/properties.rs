@@ -271,7 +271,9 @@ impl World {
             claim.last_failure = None;
         };
         match step {
-            Step::Nothing | Step::StartRun | Step::StartDelete { .. } | Step::RemoveJob { .. } => return false,
+            Step::Nothing | Step::StandInLine | Step::StartRun | Step::StartDelete { .. } | Step::RemoveJob { .. } => {
+                return false;
+            }
             Step::Stamp { attempt, nodes, taken } => {
                 if self.claim.own_stamp().is_none() {
                     self.claim.last_failure = None;
@@ -376,6 +378,9 @@ fn check(world: &World, decision: &Decision) {
                 before == 0 || afresh || claim.nodes.iter().all(|node| nodes.contains(node)),
                 "a node is forgotten"
             );
+        }
+        Step::StandInLine => {
+            assert!(!world.room && decision.wake_at.is_some_and(|at| at > NOW), "it waits without end");
         }
         Step::Refresh => assert!(!world.fresh),
         Step::StartRun => {

@@ -521,8 +521,8 @@ fn row_18_what_cannot_be_served_yet_waits() {
     delayed(new(), None).rests();
     World { kept: false, ..new() }.rests();
     let full = World { room: false, ..new() };
-    full.rests();
-    assert_eq!(full.decide(NOW).wake_at, Some(NOW + 10), "the room may go to a claim that cannot use it");
+    assert_eq!(full.step(), Step::StandInLine);
+    assert_eq!(full.decide(NOW).wake_at, Some(NOW + 10), "others before it may leave");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {
