@@ -83,7 +83,7 @@ fn kinds() -> Vec<Kind> {
             Pod("ErrImageNeverPull"),
             "cannot be pulled",
         ),
-        kind("image-name", "", &[("image", "localhost/Nobody/nothing:1")], Claim, "image"),
+        kind("image-name", "", &[("image", "localhost/Nobody/nothing:1")], Claim, "has errors"),
         kind("exit-retry", "exit 75", &[], Pod(r#""exitCode":75"#), "try again"),
         kind("exit-never", "flex-pv fail never no such zone", &[], Pod(r#""exitCode":65"#), "no such zone"),
         kind("exit-no-room", "flex-pv fail no-room the pool is full", &[], Pod(r#""exitCode":69"#), "the pool is full"),
@@ -136,7 +136,7 @@ fn kinds() -> Vec<Kind> {
             Job("DeadlineExceeded"),
             "did not end within `timeout`",
         ),
-        kind("bad-config", "", &[("retries", "many")], Claim, "retries"),
+        kind("bad-config", "", &[("retries", "many")], Claim, "has errors"),
         kind("command-missing", "", &[("command", "[/absent]")], Pod("/absent"), "/absent"),
     ]
 }
