@@ -31,7 +31,7 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return Err(syntax());
     }
-    let (base, exponent): (u128, i32) = match suffix {
+    let (base, exponent): (u32, i32) = match suffix {
         "" => (10, 0),
         "n" => (10, -9),
         "u" => (10, -6),
@@ -58,29 +58,46 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     if fraction.len() > 18 {
         return Err(syntax());
     }
-    let digits: u128 = match format!("{whole}{fraction}").trim_start_matches('0') {
-        "" => 0,
-        digits if digits.len() > 30 => return Err(too_large()),
-        digits => digits.parse().map_err(|_| syntax())?,
-    };
-    if negative && digits != 0 {
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    if negative {
         return Err(QuantityError::Negative(shown()));
     }
-    // digits × base^exponent ÷ 10^fraction, rounded up.
-    let scale = base.checked_pow(exponent.unsigned_abs());
-    let decimals = 10u128.pow(fraction.len() as u32);
-    let value = match (digits, exponent >= 0) {
-        (0, _) => 0,
-        (digits, true) => digits.checked_mul(scale.ok_or_else(too_large)?).ok_or_else(too_large)?.div_ceil(decimals),
-        (digits, false) => match scale.and_then(|scale| scale.checked_mul(decimals)) {
-            Some(divisor) => digits.div_ceil(divisor),
-            None => 1,
-        },
+    let value = match base {
+        2 => binary(digits, exponent, fraction.len()),
+        _ => decimal(digits, exponent - fraction.len() as i32),
     };
+    let value = value.ok_or_else(too_large)?;
     if value > i64::MAX as u128 {
         return Err(too_large());
     }
     Ok(value as u64)
+}
+
+/// digits × 10^exponent, rounded up; none where it is far too large. The digits begin with none that is 0.
+fn decimal(digits: &str, exponent: i32) -> Option<u128> {
+    const MOST: usize = 38;
+    let length = digits.len() as i64 + i64::from(exponent);
+    match usize::try_from(length) {
+        Err(_) | Ok(0) => Some(1),
+        Ok(length) if length > MOST => None,
+        Ok(length) if length >= digits.len() => {
+            digits.parse::<u128>().ok()?.checked_mul(10u128.checked_pow(exponent.unsigned_abs())?)
+        }
+        Ok(length) => {
+            let (whole, rest) = digits.split_at(length);
+            Some(whole.parse::<u128>().ok()? + u128::from(rest.bytes().any(|digit| digit != b'0')))
+        }
+    }
+}
+
+/// digits × 2^exponent ÷ 10^decimals, rounded up; none where it is far too large.
+fn binary(digits: &str, exponent: i32, decimals: usize) -> Option<u128> {
+    let digits: u128 = digits.parse().ok()?;
+    Some(digits.checked_mul(1 << exponent)?.div_ceil(10u128.pow(decimals as u32)))
 }
 
 /// A quantity in the largest binary unit that leaves a whole number: 1073741824 → `1Gi`.
@@ -111,6 +128,12 @@ mod tests {
             ("1.1", 2),
             (".5Ki", 512),
             ("+4Ki", 4096),
+            ("10000000000000000000000000000000e-60", 1),
+            ("10000000000000000000000000000000e-30", 10),
+            ("10000000000000000000000000000001e-30", 11),
+            ("9000000000000.000000000000000001Ki", 9_216_000_000_000_001),
+            ("0e60", 0),
+            ("-0.0", 0),
         ] {
             assert_eq!(bytes(text), Ok(expected), "{text}");
         }
@@ -129,6 +152,12 @@ mod tests {
         ] {
             assert!(bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_negative_is_not_called_large() {
+        let text = "-9927996316521339963165213391639163";
+        assert!(matches!(bytes(text), Err(QuantityError::Negative(_))), "{text}");
     }
 
     proptest::proptest! {
