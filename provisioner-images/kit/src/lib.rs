@@ -2,11 +2,13 @@
 //!
 //! [`run`] reads the request from the environment, runs the image's work and turns its failure into
 //! an exit code and last words; [`cluster`] creates the PersistentVolume; [`affinity`] knows which
-//! node a volume stands on; [`listing`] prints what the backend has. Nothing here makes storage.
+//! node a volume stands on; [`listing`] prints what the backend has; [`flex_pv`] is what the helper makes
+//! of its arguments. Nothing here makes storage.
 
 pub mod affinity;
 pub mod cluster;
 mod failure;
+pub mod flex_pv;
 pub mod last_words;
 pub mod listing;
 mod run;

@@ -3,19 +3,19 @@
 //! A single static binary that a vendor copies into an image, so that its script needs no kubectl,
 //! no curl and no YAML.
 
-mod args;
-mod made;
-mod source;
-
+use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 use contract::exit;
 use contract::volume::persistent_volume;
+use kit::flex_pv::args::{Cli, Command, Create, Kind};
+use kit::flex_pv::made;
 use kit::{Failure, cluster};
 
-use args::{Cli, Command, Create, Kind};
+/// No PersistentVolume is larger: the API takes none.
+const LARGEST_FILE: u64 = 1 << 20;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -47,7 +47,7 @@ fn run(create: Create) -> Result<(), Failure> {
     let request = kit::request()?;
     let (dry_run, patience) = (create.dry_run, Duration::from_secs(create.timeout));
     let pod_node = std::env::var("POD_NODE").ok();
-    let made = made::made(create, &request, pod_node.as_deref())?;
+    let made = made(create, &request, pod_node.as_deref(), read)?;
     let volume = persistent_volume(&request, made);
     if dry_run {
         return cluster::print(&volume);
@@ -55,4 +55,20 @@ fn run(create: Create) -> Result<(), Failure> {
     kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await })?;
     println!("created PersistentVolume {}", request.pv_name);
     Ok(())
+}
+
+/// The text of `--from`.
+fn read(file: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().take(LARGEST_FILE + 1).read_to_string(&mut text),
+        path => std::fs::File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text)),
+    };
+    read.map_err(|error| Failure::usage(format!("--from {file}: {error}")))?;
+    if text.len() as u64 > LARGEST_FILE {
+        return Err(Failure::usage(format!(
+            "--from {file}: it has more than {LARGEST_FILE} bytes; no volume is so large"
+        )));
+    }
+    Ok(text)
 }

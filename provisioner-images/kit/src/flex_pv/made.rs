@@ -1,19 +1,26 @@
 //! From what was typed to what is true of the volume. All problems are told at once.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use contract::quantity;
 use contract::request::Request;
 use contract::volume::{Made, SOURCE_KINDS, source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
-use kit::{Failure, affinity};
 
-use crate::args::Create;
-use crate::source;
+use super::args::Create;
+use super::source;
+use crate::{Failure, affinity};
 
-/// Checks the arguments against each other and the request.
-pub fn made(create: Create, request: &Request, pod_node: Option<&str>) -> Result<Made, Failure> {
+/// Checks the arguments against each other and the request. `read` has the text of the file of `--from`.
+///
+/// # Errors
+/// All problems at once.
+pub fn made(
+    create: Create,
+    request: &Request,
+    pod_node: Option<&str>,
+    read: impl FnOnce(&str) -> Result<String, Failure>,
+) -> Result<Made, Failure> {
     let Create {
         nfs,
         host_path,
@@ -87,16 +94,6 @@ pub fn made(create: Create, request: &Request, pod_node: Option<&str>) -> Result
     } else {
         Err(Failure::usage(problems.join("\n")))
     }
-}
-
-fn read(file: &str) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = match file {
-        "-" => std::io::stdin().read_to_string(&mut text).map(|_| ()),
-        path => std::fs::read_to_string(path).map(|content| text = content),
-    };
-    read.map_err(|error| Failure::usage(format!("--from {file}: {error}")))?;
-    Ok(text)
 }
 
 /// The class's file system is for those sources that the kubelet formats; a directory has none.
