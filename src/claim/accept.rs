@@ -3,6 +3,7 @@
 use contract::quantity::quantity;
 
 use super::Claim;
+use super::request::tellable;
 use crate::config::Recipe;
 
 /// Whether the class can serve such a claim.
@@ -60,5 +61,5 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
             recipe.class
         ));
     }
-    Ok(())
+    tellable(claim, recipe)
 }

@@ -7,6 +7,8 @@ use contract::{names, quantity};
 use super::Claim;
 use crate::config::values::is_clean_absolute;
 use crate::config::{Recipe, SourceRule};
+use crate::limits;
+use crate::text::printable;
 use crate::volume::{Volume, affinity};
 
 /// Everything that keeps a volume from being bound to a claim; nothing if it fits. `node` is the
@@ -36,8 +38,14 @@ pub fn misfits(
         (Err(error), _) => refuse(error.clone()),
         _ => {}
     }
-    for mode in claim.access_modes.iter().filter(|mode| !volume.access_modes.contains(mode)) {
-        refuse(format!("it lacks the access mode {mode}"));
+    let lacking: Vec<_> = claim.access_modes.iter().filter(|mode| !volume.access_modes.contains(mode)).collect();
+    match lacking.as_slice() {
+        [] => {}
+        [mode] => refuse(format!("it lacks the access mode {mode}")),
+        modes => refuse(format!(
+            "it lacks the access modes {}",
+            modes.iter().map(|m| m.as_str()).collect::<Vec<_>>().join(", ")
+        )),
     }
     if volume.volume_mode != claim.volume_mode {
         refuse(format!("its volume mode is {}, the claim's is {}", volume.volume_mode, claim.volume_mode));
@@ -59,7 +67,14 @@ pub fn misfits(
     {
         refuse(format!("its node affinity excludes the selected node {node}"));
     }
-    misfits
+    if volume.burden > limits::VOLUME {
+        refuse(format!(
+            "its labels, annotations, finalizers and source have {} bytes; {} leave room for what the orchestrator notes on it",
+            volume.burden,
+            limits::VOLUME
+        ));
+    }
+    misfits.iter().map(|misfit| printable(misfit, limits::MISFIT)).collect()
 }
 
 /// Whether the class may produce such a source.

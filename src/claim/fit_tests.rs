@@ -75,7 +75,7 @@ fn each_misfit_is_told() {
 fn all_misfits_are_told_at_once() {
     let volume =
         Volume { name: "a".into(), class: "b".into(), size: Ok(1), access_modes: vec![], source: None, ..volume() };
-    assert_eq!(said(&volume, "").len(), 6, "{:?}", said(&volume, ""));
+    assert_eq!(said(&volume, "").len(), 5, "{:?}", said(&volume, ""));
 }
 
 #[test]
@@ -129,4 +129,30 @@ fn a_volume_must_be_in_reach_of_the_selected_node() {
     assert_eq!(at("west", Some(("node-1", &labels))), [""; 0]);
     assert_eq!(at("east", Some(("node-1", &labels))), ["its node affinity excludes the selected node node-1"]);
     assert_eq!(at("east", None), [""; 0], "no node is selected, so the pod follows the volume");
+}
+
+#[test]
+fn what_is_told_of_a_volume_is_bounded() {
+    let found = said(&on("hostPath", &"/x".repeat(100_000)), "");
+    assert!(found.len() == 1 && found[0].len() <= crate::limits::MISFIT, "{} bytes", found[0].len());
+    let mut asks = claim();
+    asks.access_modes = (0..1000).map(|n| format!("mode-{n}")).collect();
+    let found = misfits(&volume(), &asks, &recipe(""), None);
+    assert!(found.len() == 1 && found[0].len() <= crate::limits::MISFIT, "{found:?}");
+}
+
+#[test]
+fn a_volume_leaves_room_for_what_is_noted_on_it() {
+    let with = |annotation: &str, source: &str| {
+        let text = format!(
+            "metadata: {{name: pvc-{UID}, annotations: {{a: '{annotation}', '{}': '{}'}}}}\nspec: {{storageClassName: silver, capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce, ReadOnlyMany], csi: {{driver: d, volumeHandle: '{source}'}}}}\n",
+            names::PROVENANCE,
+            "x".repeat(100_000),
+        );
+        Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
+    };
+    let half = "x".repeat(crate::limits::VOLUME / 2);
+    assert_eq!(said(&with("", &half), ""), [""; 0], "a provenance is written over");
+    assert_eq!(said(&with(&half, ""), ""), [""; 0]);
+    refused(with(&half, &half), "32768 leave room for what the orchestrator notes on it");
 }

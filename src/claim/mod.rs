@@ -16,7 +16,8 @@ use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use self::resize::Resize;
-use crate::object::ObjectName;
+use crate::limits;
+use crate::object::{ObjectName, is_dns_name};
 use crate::run::state::Cause;
 use crate::volume::Volume;
 
@@ -88,7 +89,9 @@ pub struct LastFailure {
 impl LastFailure {
     /// As it stands on a claim or volume; none if nobody but us could have written it so.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|failure: &LastFailure| failure.attempt < MOST_ATTEMPTS)
+        let failure: LastFailure = serde_json::from_str(text).ok()?;
+        let Cause { reason, message } = Cause::new(&failure.reason, &failure.message);
+        (failure.attempt < MOST_ATTEMPTS).then_some(LastFailure { reason, message, ..failure })
     }
 
     /// A failed delete run, after the last one.
@@ -201,6 +204,18 @@ impl Claim {
     }
 }
 
+/// The nodes of an annotation, as the orchestrator writes them: what else stands there is not its own.
+pub(crate) fn nodes(annotation: Option<&str>) -> Vec<String> {
+    let nodes = annotation.map(names::list).unwrap_or_default();
+    distinct(nodes.into_iter().filter(|node| is_dns_name(node)).take(limits::NODES).collect())
+}
+
+/// Each once, in their order.
+fn distinct(items: Vec<String>) -> Vec<String> {
+    let mut seen = std::collections::BTreeSet::new();
+    items.into_iter().filter(|item| seen.insert(item.clone())).collect()
+}
+
 impl From<&PersistentVolumeClaim> for Claim {
     fn from(claim: &PersistentVolumeClaim) -> Self {
         let metadata = &claim.metadata;
@@ -233,15 +248,15 @@ impl From<&PersistentVolumeClaim> for Claim {
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             stamp: annotation(names::CLAIM_UUID).map(|uuid| Stamp {
                 uuid,
-                ts: annotation(names::PROVISION_TS).unwrap_or_default(),
+                ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
                 attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
                 config: annotation(names::CONFIG).unwrap_or_default(),
                 taken: taken(metadata.annotations.as_ref()),
             }),
-            nodes: list(annotation(names::NODES)),
+            nodes: nodes(annotation(names::NODES).as_deref()),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
-            selected_node: annotation(names::SELECTED_NODE).filter(|node| !node.is_empty()),
+            selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
             storage_provisioner: annotation(names::STORAGE_PROVISIONER)
                 .or_else(|| annotation(names::STORAGE_PROVISIONER_BETA)),
             phase,
@@ -253,7 +268,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 .as_ref()
                 .and_then(|status| quantity::bytes(&status.capacity.as_ref()?.get("storage")?.0).ok()),
             resize: claim.status.as_ref().and_then(Resize::of),
-            access_modes: spec.access_modes.unwrap_or_default(),
+            access_modes: distinct(spec.access_modes.unwrap_or_default()),
             volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
             has_selector: spec.selector.is_some(),
             data_source: source.map(|(kind, name)| format!("{kind} {name}")),
@@ -264,3 +279,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "bounds_tests.rs"]
+mod bounds_tests;

@@ -8,6 +8,7 @@ use contract::request::{ClaimRef, Operation, Request};
 use super::Claim;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::limits;
 
 /// The attempt that a request belongs to.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,52 @@ pub struct Attempt {
     pub topology: BTreeMap<String, String>,
 }
 
+/// What the image is told in the words of the claim's user.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    access_modes: Vec<String>,
+    username: String,
+    user_groups: Vec<String>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Words {
+    /// Those of a claim that the class lets through.
+    fn of(claim: &Claim, recipe: &Recipe) -> Self {
+        let allowed = |key: &String| Some((key.clone(), claim.metadata.get(key)?.clone()));
+        Words {
+            access_modes: claim.access_modes.clone(),
+            username: claim.created_by.clone(),
+            user_groups: claim.created_by_groups.clone(),
+            metadata: recipe.claim_metadata.iter().filter_map(allowed).collect(),
+        }
+    }
+
+    /// Whether a pod can carry them.
+    fn check(&self) -> Result<(), String> {
+        let lists = || self.access_modes.iter().chain(&self.user_groups).chain([&self.username]);
+        let bytes =
+            lists().map(|text| text.len() + 1).sum::<usize>() + serde_json::json!(self.metadata).to_string().len();
+        if bytes > limits::CLAIM {
+            return Err(format!(
+                "the labels and annotations of the claim that the image is given (`claim-metadata` of the provisioner config, and the claim's creator) have {bytes} bytes; shorten them to {}",
+                limits::CLAIM
+            ));
+        }
+        match lists().any(|text| text.contains('\0')) {
+            true => {
+                Err("the claim's creator has a zero byte in the name or a group, which no image can be given".into())
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether the image can be given what the class lets through of the claim.
+pub(super) fn tellable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
+    Words::of(claim, recipe).check()
+}
+
 /// The request of a run for a claim that has no volume yet.
 pub fn request(
     operation: Operation,
@@ -32,6 +79,9 @@ pub fn request(
     attempt: Attempt,
 ) -> Request {
     let Attempt { number, ts, node, topology } = attempt;
+    let words = Words::of(claim, recipe);
+    // What became too long after the claim was accepted does not keep its traces from being removed.
+    let words = if words.check().is_ok() { words } else { Words::default() };
     Request {
         operation,
         claim_uuid: claim.id(),
@@ -46,13 +96,13 @@ pub fn request(
         storage_class: recipe.class.clone(),
         size_bytes: claim.size.clone().unwrap_or_default(),
         old_size_bytes: None,
-        access_modes: claim.access_modes.clone(),
+        access_modes: words.access_modes,
         volume_mode: claim.volume_mode.clone(),
         mount_options: recipe.mount_options.clone(),
         reclaim_policy: recipe.reclaim_policy.clone(),
         fs_type: recipe.fs_type.clone(),
-        username: claim.created_by.clone(),
-        user_groups: claim.created_by_groups.clone(),
+        username: words.username,
+        user_groups: words.user_groups,
         service_account: recipe.service_account.clone().unwrap_or_default(),
         kube_api: kube_api.to_owned(),
         node_name: node,
@@ -60,11 +110,7 @@ pub fn request(
         provisioner: identity.provisioner.clone(),
         instance: identity.instance.clone(),
         volume_source: String::new(),
-        claim_metadata: recipe
-            .claim_metadata
-            .iter()
-            .filter_map(|key| Some((key.clone(), claim.metadata.get(key)?.clone())))
-            .collect(),
+        claim_metadata: words.metadata,
         parameters: recipe.parameters.clone(),
         pod_namespace: recipe.config.namespace.clone(),
     }

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::object::{ObjectName, hash};
+use crate::text;
 
 /// The same text on the same object is not repeated within this time.
 const QUIET: Duration = Duration::from_secs(600);
@@ -35,6 +36,12 @@ pub struct About {
     pub name: ObjectName,
     /// Its UID.
     pub uid: String,
+}
+
+/// A message as it is told: no longer than the API takes, and with nothing in it that a terminal
+/// would act on.
+pub fn note(message: &str) -> String {
+    text::printable(message, MOST)
 }
 
 #[derive(Debug)]
@@ -72,12 +79,7 @@ impl Events {
 
     /// Tells something about an object.
     pub fn tell(&self, about: About, warning: bool, reason: &'static str, message: impl Into<String>) {
-        let mut message = message.into();
-        if message.len() > MOST {
-            let cut = (0..=MOST - 4).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
-            message.truncate(cut);
-            message.push('…');
-        }
+        let message = note(&message.into());
         let key = hash(format!("{}\0{reason}\0{message}", about.uid).as_bytes());
         let Some(count) = self.count(short(&key)) else { return };
         match warning {

@@ -8,6 +8,7 @@ use contract::{parameter, quantity, request};
 use super::record::Record;
 use super::values::{backoff, duration, known_yaml, list, map, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe};
+use crate::limits;
 use crate::object::is_dns_name;
 
 /// The keys that mean something to the orchestrator; every other key is a parameter.
@@ -57,10 +58,6 @@ const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
 const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
 /// Those of them that the orchestrator makes use of.
 const BUILT: &[&str] = &["expand", "list"];
-/// A pod's annotations hold 256 KiB in all; the properties of a claim need some of it.
-const MAX_PARAMETERS: usize = 192 * 1024;
-/// The longest value of one parameter.
-const MAX_VALUE: usize = 64 * 1024;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
@@ -133,6 +130,7 @@ impl Reader<'_> {
 
 /// Checks the effective data of a class.
 pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
+    bounded(&record)?;
     let data = record.data.clone();
     let mut reader = Reader { data: &data, problems: Vec::new() };
     let r = &mut reader;
@@ -214,6 +212,39 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     }
 }
 
+/// What no pod or volume can carry is not looked at any further.
+fn bounded(record: &Record) -> Result<(), Vec<Problem>> {
+    let whole = |message: String| Err(vec![Problem::new("", message)]);
+    if record.data.len() > limits::KEYS {
+        return whole(format!(
+            "has {} keys, those of the StorageClass included; {} are possible",
+            record.data.len(),
+            limits::KEYS
+        ));
+    }
+    if let Some((key, _)) = record.data.iter().find(|(_, value)| value.contains('\0')) {
+        let message = "has a zero byte, which neither an environment variable nor a command can carry";
+        return Err(vec![Problem::new(key.clone(), message)]);
+    }
+    let long = record.data.iter().filter(|(_, value)| value.len() > limits::VALUE);
+    let problems: Vec<_> = long
+        .map(|(key, value)| {
+            Problem::new(key.clone(), format!("is {} bytes long; a value may have {}", value.len(), limits::VALUE))
+        })
+        .collect();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let bytes = serde_json::json!(record).to_string().len();
+    if bytes > limits::RECIPE {
+        return whole(format!(
+            "is {bytes} bytes long as JSON, the parameters of the StorageClass included; {} have room on a volume, which keeps them for its deletion",
+            limits::RECIPE
+        ));
+    }
+    Ok(())
+}
+
 /// What the image can do beside provision and delete. What is part of the contract but not built yet
 /// is refused by name: a class must never promise what it does not do.
 fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
@@ -248,8 +279,7 @@ fn parameters(r: &mut Reader<'_>) -> BTreeMap<String, String> {
     let parameters: BTreeMap<String, String> =
         r.data.iter().filter(|(key, _)| !KEYS.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
     let mut by_env: BTreeMap<String, &str> = BTreeMap::new();
-    let mut total = 0;
-    for (name, value) in &parameters {
+    for name in parameters.keys() {
         if let Err(error) = parameter::check_name(name, request::is_reserved) {
             r.problems.push(Problem::new(name.clone(), error.to_string()));
         }
@@ -266,20 +296,6 @@ fn parameters(r: &mut Reader<'_>) -> BTreeMap<String, String> {
                 format!("`{other}` and `{name}` would both become the environment variable {env}; rename one, such as my-{name}"),
             ));
         }
-        if value.len() > MAX_VALUE {
-            r.problems.push(Problem::new(
-                name.clone(),
-                format!("is {} bytes long; a parameter may have {MAX_VALUE}", value.len()),
-            ));
-        }
-        if value.contains('\0') {
-            r.problems.push(Problem::new(name.clone(), "has a zero byte, which no environment variable can carry"));
-        }
-        total += name.len() + value.len();
-    }
-    if total > MAX_PARAMETERS {
-        r.problems
-            .push(Problem::new("", format!("the parameters are {total} bytes in all; {MAX_PARAMETERS} fit on a pod")));
     }
     parameters
 }
@@ -339,6 +355,14 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
         let main: Vec<_> = spec.containers.iter().filter(|c| c.name == crate::run::job::CONTAINER).collect();
         if main.iter().any(|container| container.image.is_some()) {
             return Err("sets the image of the container `provisioner`; use the key `image`".into());
+        }
+        if spec.init_containers.iter().flatten().any(|c| c.name == crate::run::job::CONTAINER) {
+            return Err(
+                "has an init container called `provisioner`; only the one that runs the image is called so".into()
+            );
+        }
+        if main.len() > 1 {
+            return Err("has several containers called `provisioner`; write one".into());
         }
         if spec.containers.iter().any(|c| c.name.is_empty()) {
             return Err("has a container without a name; the one that runs the image is called `provisioner`".into());

@@ -258,15 +258,45 @@ fn a_misspelt_key_is_no_parameter() {
 
 #[test]
 fn parameters_have_room_on_a_pod() {
-    let fits = "x".repeat(MAX_VALUE);
+    let fits = "x".repeat(limits::VALUE);
     assert_eq!(problems(&[("text", &fits)]), [""; 0]);
-    refused("text", &"x".repeat(MAX_VALUE + 1), "is 65537 bytes long; a parameter may have 65536");
+    refused("text", &"x".repeat(limits::VALUE + 1), "is 65537 bytes long; a value may have 65536");
+    refused("pod-template", &"#".repeat(limits::VALUE + 1), "is 65537 bytes long; a value may have 65536");
     refused("text", "a\0b", "has a zero byte");
-    let found = problems(&[("a1", &fits), ("a2", &fits), ("a3", &fits)]);
-    assert_eq!(
-        found,
-        [format!("the parameters are {} bytes in all; {MAX_PARAMETERS} fit on a pod", 3 * MAX_VALUE + 6)]
-    );
+}
+
+#[test]
+fn a_config_has_room_on_its_volumes() {
+    let third = "x".repeat(limits::VALUE);
+    let found = problems(&[("a1", &third), ("a2", &third), ("a3", &third)]);
+    assert!(found.len() == 1 && found[0].starts_with("is 196") && found[0].contains("room on a volume"), "{found:?}");
+    // As JSON, a control character is six bytes long.
+    let dense = "\u{1}".repeat(limits::VALUE / 2);
+    assert!(problems(&[("a1", &dense)])[0].contains("room on a volume"));
+}
+
+#[test]
+fn too_many_keys_are_one_problem() {
+    let names: Vec<String> = (0..limits::KEYS).map(|n| format!("key-{n}")).collect();
+    let keys: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    assert_eq!(problems(&keys[1..]), [""; 0]);
+    assert_eq!(problems(&keys), ["has 301 keys, those of the StorageClass included; 300 are possible"]);
+}
+
+#[test]
+fn what_is_told_of_a_config_is_bounded() {
+    let found = problems(&[("image", &"@".repeat(60_000)), ("timeout", "\u{1b}[2J")]);
+    assert!(found[0].len() < 1100 && found[0].starts_with("image: `@@"), "{}", found[0].len());
+    assert!(found[1].contains("`\\u{1b}[2J`"), "{}", found[1]);
+    let many: Vec<Problem> = (0..500).map(|n| Problem::new(format!("key-{n}"), "x".repeat(100))).collect();
+    let told = super::super::joined(&many);
+    assert!(told.len() < limits::VERDICT + 100 && told.ends_with(" more"), "{}", &told[told.len() - 100..]);
+}
+
+#[test]
+fn a_name_of_a_container_stands_once() {
+    refused("pod-template", "spec: {containers: [], initContainers: [{name: provisioner}]}", "init container");
+    refused("pod-template", "spec: {containers: [{name: provisioner}, {name: provisioner}]}", "several containers");
 }
 
 #[test]

@@ -17,7 +17,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements, Toleration};
 
+use crate::limits;
 use crate::object::ObjectName;
+use crate::text::printable;
+
+/// No key of a ConfigMap is longer.
+const LONGEST_KEY: usize = 253;
 
 /// Something wrong with a config, told to the admin who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -31,7 +36,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with one key.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), message: message.into() }
+        Self { key: key.into(), message: printable(&message.into(), limits::PROBLEM) }
     }
 }
 
@@ -39,14 +44,23 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key.as_str() {
             "" => f.write_str(&self.message),
-            key => write!(f, "{key}: {}", self.message),
+            key => write!(f, "{}: {}", printable(key, LONGEST_KEY), self.message),
         }
     }
 }
 
-/// All problems in one line, for events and annotations.
+/// All problems in one line, for events and annotations; those that have no room are counted.
 pub fn joined(problems: &[Problem]) -> String {
-    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
+    let mut text = String::new();
+    for (n, problem) in problems.iter().enumerate() {
+        let problem = problem.to_string();
+        if text.len() + problem.len() > limits::VERDICT {
+            return format!("{text}; and {} more", problems.len() - n);
+        }
+        text.push_str(if n == 0 { "" } else { "; " });
+        text.push_str(&problem);
+    }
+    text
 }
 
 /// Where the pod of a run may be placed when the scheduler has selected a node for the claim.

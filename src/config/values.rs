@@ -54,11 +54,19 @@ fn unknown_fields(written: &Value, known: &Value, path: &str, unknown: &mut Vec<
     }
 }
 
+/// YAML can write a zero byte where no text could have one.
+fn without_zero_bytes(items: Vec<String>) -> Result<Vec<String>, String> {
+    match items.iter().any(|item| item.contains('\0')) {
+        true => Err("has a zero byte, which neither an environment variable nor a command can carry".into()),
+        false => Ok(items),
+    }
+}
+
 /// A list: YAML (`[a, b]`, or `- a` on lines), or items between commas or on lines of their own.
 pub fn list(text: &str) -> Result<Vec<String>, String> {
     let trimmed = text.trim();
     if trimmed.starts_with('[') || trimmed.starts_with("- ") {
-        return yaml(trimmed);
+        return yaml(trimmed).and_then(without_zero_bytes);
     }
     Ok(trimmed.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect())
 }
@@ -67,7 +75,7 @@ pub fn list(text: &str) -> Result<Vec<String>, String> {
 pub fn words(text: &str) -> Result<Vec<String>, String> {
     let trimmed = text.trim();
     if trimmed.starts_with('[') || trimmed.starts_with("- ") {
-        return yaml(trimmed);
+        return yaml(trimmed).and_then(without_zero_bytes);
     }
     if trimmed.contains(['"', '\'', '$', '|', '>', '<', ';', '&', '`']) {
         return Err(
@@ -162,6 +170,9 @@ mod tests {
         assert_eq!(list("a, b\nc").unwrap(), ["a", "b", "c"]);
         assert_eq!(list("[a, 'b, c']").unwrap(), ["a", "b, c"]);
         assert_eq!(list("- on\n- no\n").unwrap(), ["on", "no"]);
+        for escaped in ["[\"a\\0\"]", "- \"a\\u0000\""] {
+            assert!(list(escaped).unwrap_err().contains("zero byte") && words(escaped).is_err(), "{escaped}");
+        }
         assert_eq!(words("/provision --fast").unwrap(), ["/provision", "--fast"]);
         assert!(words("sh -c 'echo hi'").unwrap_err().contains("YAML list"));
         assert_eq!(map("a=b,c=d").unwrap().len(), 2);

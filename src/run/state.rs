@@ -3,6 +3,8 @@
 use contract::exit::{self, Failure};
 
 use super::view::{Complaint, Job, Pod};
+use crate::limits;
+use crate::text::printable;
 
 /// Why something failed or does not go on: a short reason and the words for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +16,10 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Both parts.
+    /// Both parts, bounded and printable: much of them is written by others.
     pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason: reason.into(), message: message.into() }
+        let (reason, message) = (reason.into(), message.into());
+        Self { reason: printable(&reason, limits::REASON), message: printable(&message, limits::MESSAGE) }
     }
 }
 

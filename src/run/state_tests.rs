@@ -137,3 +137,10 @@ fn last_words_are_the_last() {
     let words = last_words(&long);
     assert!(words.chars().count() <= 601 && words.ends_with("END"));
 }
+
+#[test]
+fn the_words_of_others_are_bounded_and_printable() {
+    let cause = Cause::new("R".repeat(1000), format!("\u{1b}[2J{}", "m".repeat(10_000)));
+    assert!(cause.reason.len() <= limits::REASON && cause.message.len() <= limits::MESSAGE);
+    assert!(cause.message.starts_with("\\u{1b}[2Jmm") && cause.message.ends_with("m…"), "{}", cause.message);
+}

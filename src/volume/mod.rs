@@ -7,7 +7,8 @@ pub mod expand;
 pub mod request;
 
 use contract::{names, quantity, volume as contract_volume};
-use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume};
+use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::claim::{LastFailure, MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
@@ -93,6 +94,8 @@ pub struct Volume {
     pub path: Option<String>,
     /// The nodes that reach it.
     pub affinity: Option<Box<NodeSelector>>,
+    /// The bytes of what its image wrote on it beside what the orchestrator writes over.
+    pub burden: usize,
 }
 
 impl Volume {
@@ -130,6 +133,28 @@ pub fn mark(provenance: &str) -> String {
     format!("Adopted-{}", crate::object::hash(provenance.as_bytes()))
 }
 
+/// Annotations that the orchestrator writes, over whatever stood there.
+const OWN: &[&str] = &[
+    names::CLAIM_UUID,
+    names::VOLUME_ID,
+    names::NODES,
+    names::PROVENANCE,
+    names::PROVISIONED_BY,
+    names::BOUND_BY_CONTROLLER,
+    names::QUARANTINE,
+    names::FAILURE,
+    names::ABANDON,
+];
+
+fn burden(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) -> usize {
+    let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
+    let pairs = pairs.filter(|(key, _)| !OWN.contains(&key.as_str())).map(|(key, value)| key.len() + value.len());
+    let finalizers = metadata.finalizers.iter().flatten().map(String::len);
+    let kind = contract_volume::source_kind(spec);
+    let source = kind.map_or(0, |kind| serde_json::json!(spec)[kind].to_string().len());
+    pairs.chain(finalizers).sum::<usize>() + source
+}
+
 impl From<&PersistentVolume> for Volume {
     fn from(volume: &PersistentVolume) -> Self {
         let metadata = &volume.metadata;
@@ -139,6 +164,7 @@ impl From<&PersistentVolume> for Volume {
             Some(size) => quantity::bytes(&size.0).map_err(|error| error.to_string()),
             None => Err("the volume has no size".into()),
         };
+        let burden = burden(metadata, &spec);
         let path =
             spec.host_path.as_ref().map(|s| s.path.clone()).or_else(|| spec.local.as_ref().map(|s| s.path.clone()));
         Volume {
@@ -152,7 +178,7 @@ impl From<&PersistentVolume> for Volume {
             provisioned_by: annotation(names::PROVISIONED_BY),
             claim_uuid: annotation(names::CLAIM_UUID),
             volume_id: annotation(names::VOLUME_ID),
-            nodes: annotation(names::NODES).as_deref().map(contract::names::list).unwrap_or_default(),
+            nodes: crate::claim::nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
             quarantine: annotation(names::QUARANTINE),
@@ -176,6 +202,7 @@ impl From<&PersistentVolume> for Volume {
             ends_on_node: spec.csi.is_some() || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
+            burden,
         }
     }
 }

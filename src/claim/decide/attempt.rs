@@ -14,6 +14,7 @@ use crate::claim::pace::{SLOW, just_now, pause, seconds};
 use crate::claim::{LastFailure, MOST_TAKEN};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
+use crate::limits;
 use crate::node::NodeState;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -402,8 +403,16 @@ fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
     if let Err(why) = acceptable(o.claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
+    let nodes = nodes_from(o, recipe);
+    if nodes.len() > limits::NODES {
+        return Decision::wait(
+            reason::PROVISIONING_FAILED,
+            format!(
+                "attempts of this claim may have left something on {} nodes, and no further node is tried; find out why they fail, and create the claim anew: what they left is deleted with this one",
+                limits::NODES
+            ),
+        );
+    }
     let taken = o.claim.own_stamp().map_or(0, |stamp| stamp.taken);
-    served_later(o, now).unwrap_or_else(|| {
-        Step::Stamp { attempt: attempt.saturating_add(1), nodes: nodes_from(o, recipe), taken }.into()
-    })
+    served_later(o, now).unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes, taken }.into())
 }

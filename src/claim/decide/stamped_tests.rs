@@ -326,3 +326,19 @@ fn row_17_an_attempt_ends_though_its_class_is_gone() {
     gone(World { run: RunState::Running, ..stamped(1) }).rests();
     gone(World { no_volume: true, ..done }).waits("is not served by this provisioner any more");
 }
+
+#[test]
+fn row_26_no_node_is_tried_beyond_those_that_can_be_noted() {
+    let mut world = delayed(failed_with(Failure::Retry), Some("another"));
+    world.places = Places([("another".to_owned(), NodeState::Ready)].into());
+    world.claim.nodes = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
+    let at = NOW + 4000;
+    assert!(matches!(world.decide(at).step, Step::Stamp { attempt: 2, .. }), "{:?}", world.decide(at));
+    world.claim.nodes.push("n0".into());
+    let decision = world.decide(at);
+    let said = decision.tell.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+    assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");
+    let mut world = delayed(world, Some("n1"));
+    world.places = Places([("n1".to_owned(), NodeState::Ready)].into());
+    assert!(matches!(world.decide(at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
+}

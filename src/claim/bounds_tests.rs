@@ -1,0 +1,77 @@
+//! What users write on claims beyond what the orchestrator would.
+
+use super::accept::acceptable;
+use super::request::{Attempt, request};
+use super::*;
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+use crate::config::record::Record;
+
+fn recipe() -> Recipe {
+    let data = [("image", "x"), ("claim-metadata", "a, b")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Record { class: "silver".into(), data: data.into(), ..Record::default() }.recipe().unwrap()
+}
+
+fn claim(annotations: &[(&str, &str)]) -> Claim {
+    let claim = serde_json::json!({
+        "metadata": { "name": "data", "namespace": "team", "uid": "u",
+            "annotations": annotations.iter().copied().collect::<BTreeMap<_, _>>() },
+        "spec": { "storageClassName": "silver", "accessModes": ["ReadWriteOnce", "ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap())
+}
+
+#[test]
+fn what_cannot_be_a_node_is_none() {
+    for node in ["", "a b", "$(id)", "../a", "a,b", "A"] {
+        assert_eq!(claim(&[(names::SELECTED_NODE, node)]).selected_node, None, "{node:?}");
+    }
+    assert_eq!(claim(&[(names::SELECTED_NODE, "n1.example")]).selected_node.as_deref(), Some("n1.example"));
+    assert_eq!(claim(&[(names::NODES, "a, $(id),b,a,,B")]).nodes, ["a", "b"]);
+    let many = (0..5000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(",");
+    assert_eq!(claim(&[(names::NODES, &many)]).nodes.len(), limits::NODES);
+}
+
+#[test]
+fn what_stands_in_a_stamp_is_bounded() {
+    let long = "x".repeat(100_000);
+    let stamped = claim(&[(names::CLAIM_UUID, "u"), (names::PROVISION_TS, &long)]);
+    assert_eq!(stamped.stamp.unwrap().ts, "");
+    let failure = |message: &str| {
+        serde_json::json!({ "operation": "provision", "attempt": 1, "at": 1, "kind": "retry", "reason": message, "message": message }).to_string()
+    };
+    let failure = claim(&[(names::FAILURE, &failure(&long))]).last_failure.unwrap();
+    assert!(failure.reason.len() <= limits::REASON && failure.message.len() <= limits::MESSAGE);
+    assert_eq!(claim(&[]).access_modes, ["ReadWriteOnce"], "each once");
+}
+
+#[test]
+fn what_no_pod_can_carry_is_refused_before_an_attempt() {
+    let long = "x".repeat(limits::CLAIM);
+    assert_eq!(acceptable(&claim(&[("c", &long)]), &recipe()), Ok(()), "it is not passed on");
+    for key in ["a", names::CREATED_BY, names::CREATED_BY_GROUPS] {
+        let why = acceptable(&claim(&[(key, &long)]), &recipe()).unwrap_err();
+        assert!(why.contains("shorten them to 32768"), "{key}: {why}");
+    }
+    let why = acceptable(&claim(&[(names::CREATED_BY, "a\0")]), &recipe()).unwrap_err();
+    assert!(why.contains("zero byte"), "{why}");
+}
+
+#[test]
+fn traces_are_removed_also_of_a_claim_that_became_too_long() {
+    let identity = Identity {
+        provisioner: "p".into(),
+        plugin: "p".into(),
+        instance: "i".into(),
+        config_namespaces: vec![],
+        namespace: "n".into(),
+    };
+    let asked = |text: &str| {
+        let claim = claim(&[("a", text), (names::CREATED_BY, "tom")]);
+        request(Operation::Delete, &claim, &recipe(), &identity, "https://api", Attempt::default())
+    };
+    assert_eq!((asked("b").username.as_str(), asked("b").claim_metadata.len()), ("tom", 1));
+    let long = asked(&"x".repeat(limits::CLAIM));
+    assert_eq!((long.username.as_str(), long.claim_metadata.len(), long.claim_uuid.as_str()), ("", 0, "u"));
+}
