@@ -27,6 +27,7 @@ buildah buildah
 LIST
     [[ $scope == test ]] || return 0
     cat <<'LIST'
+c++ g++
 ganesha.nfsd nfs-ganesha
 /usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so nfs-ganesha-vfs
 nfs-ls libnfs-utils

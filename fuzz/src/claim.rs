@@ -1,0 +1,251 @@
+//! Claims: whatever a user writes on one, step by step to the Job.
+
+use std::sync::{Arc, LazyLock};
+
+use contract::exit::Failure;
+use contract::names;
+use contract::request::Operation;
+use flex_provisioner::claim::accept::acceptable;
+use flex_provisioner::claim::decide::{Decision, Observed, Serving, Step, decide};
+use flex_provisioner::claim::request::{Attempt, request};
+use flex_provisioner::claim::{Claim, Stamp};
+use flex_provisioner::cluster::events::note;
+use flex_provisioner::config::classes::{BindingMode, Class};
+use flex_provisioner::config::{Placement, Recipe};
+use flex_provisioner::node::{NodeState, Places};
+use flex_provisioner::object::is_dns_name;
+use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::run::state::{Cause, RunState};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::{Map, Value, json};
+
+use crate::draw::Draw;
+use crate::world::{UID, identity, recipe, sound, tellable};
+
+/// As many nodes as are ever noted, and one more.
+static MANY: LazyLock<String> =
+    LazyLock::new(|| (0..=100).map(|n| format!("n{n}.{}", "x".repeat(240))).collect::<Vec<_>>().join(","));
+
+const NOW: i64 = 1_800_000_000;
+/// What the orchestrator writes into one annotation of a claim.
+const ANNOTATION: usize = 32 * 1024;
+
+/// Recipes that differ in what they let through.
+static RECIPES: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
+    let large = "a".repeat(60_000);
+    let keys: [&[(&str, &str)]; 4] = [
+        &[("claim-metadata", "team, a.example/b, b.example/c, d")],
+        &[("placement", "any"), ("service-account-name", "account")],
+        &[("claim-metadata", "team, a.example/b"), ("one", &large), ("two", &large)],
+        &[("access-modes", "ReadWriteOnce"), ("volume-mode", "Filesystem"), ("max-size", "1Ti")],
+    ];
+    keys.iter().map(|keys| Arc::new(recipe(keys))).collect()
+});
+
+/// A claim as JSON, or one that is drawn; then the state around it.
+pub fn check(data: &[u8]) {
+    let draw = &mut Draw::new(data);
+    let claim = match serde_json::from_slice(data) {
+        Ok(claim) => claim,
+        Err(_) => serde_json::from_value(drawn(draw)).expect("it is a claim"),
+    };
+    lives(claim, draw);
+}
+
+fn annotations(draw: &mut Draw<'_>) -> Value {
+    let mut annotations = Map::new();
+    for _ in 0..draw.below(8) {
+        let (key, values): (&str, &[&str]) = draw.pick(&[
+            ("a.example/b", &["c"]),
+            ("b.example/c", &["d"]),
+            (names::SELECTED_NODE, &["node-1", "node-2.example"]),
+            (names::NODES, &["node-1,node-2", ",,node-1,,", "many"]),
+            (names::CREATED_BY, &["tom", "system:serviceaccount:a:b"]),
+            (names::CREATED_BY_GROUPS, &["a,b", "system:authenticated"]),
+            (names::CLAIM_UUID, &[UID, "other"]),
+            (names::ATTEMPT, &["1", "4294967295", "-1", "1000000000"]),
+            (names::CONFIG, &["admin/silver@0"]),
+            (names::PROVISION_TS, &["2026-01-01T00:00:00Z"]),
+            (names::FAILURE, &["{\"operation\":\"provision\",\"attempt\":1,\"at\":1,\"kind\":\"no-room\",\"reason\":\"R\",\"message\":\"m\"}"]),
+            (names::ABANDON, &[names::ABANDON_YES]),
+            (names::STORAGE_PROVISIONER, &[names::DEFAULT_PROVISIONER]),
+            ("volume.beta.kubernetes.io/storage-class", &["silver"]),
+        ]);
+        let value = draw.text_or(values);
+        annotations.insert(key.to_owned(), json!(if value == "many" { &*MANY } else { &value }));
+    }
+    Value::Object(annotations)
+}
+
+fn drawn(draw: &mut Draw<'_>) -> Value {
+    let mut claim = json!({
+        "metadata": {
+            "name": draw.pick(&["data", "x.y"]), "namespace": "team", "uid": UID, "resourceVersion": "1",
+            "annotations": annotations(draw), "labels": { "team": draw.text_or(&["blue"]), "d": draw.text_or(&["e"]) },
+        },
+        "spec": {
+            "storageClassName": draw.pick(&["silver", "", "gold"]),
+            "accessModes": draw.texts(&["ReadWriteOnce", "ReadWriteMany"]),
+            "resources": { "requests": { "storage": draw.text_or(&["1Gi", "0", "7Ei", "1m"]) } },
+        },
+        "status": { "phase": draw.text_or(&["Pending", "Bound"]) },
+    });
+    let spec = &mut claim["spec"];
+    for field in 0..7 {
+        if draw.below(8) != 7 {
+            continue;
+        }
+        match field {
+            0 => spec["volumeMode"] = json!(draw.text_or(&["Block", "Filesystem"])),
+            1 => spec["dataSource"] = json!({ "kind": draw.text_or(&["PersistentVolumeClaim"]), "name": draw.text() }),
+            2 => spec["volumeName"] = json!(draw.text_or(&["pvc-1"])),
+            3 => spec["volumeAttributesClassName"] = json!(draw.text_or(&["gold"])),
+            4 => spec["selector"] = json!({ "matchLabels": { "a": draw.text() } }),
+            5 => claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            _ => claim["metadata"]["finalizers"] = json!([names::CLAIM_FINALIZER]),
+        }
+        return claim;
+    }
+    claim
+}
+
+fn run(draw: &mut Draw<'_>) -> RunState {
+    match draw.below(5) {
+        0 => RunState::Absent,
+        1 => RunState::Running,
+        2 => RunState::Stuck { cause: Cause::new(draw.text(), draw.text()), since: draw.number() },
+        3 => RunState::Succeeded,
+        _ => RunState::Failed {
+            cause: Cause::new(draw.text(), draw.text()),
+            kind: draw.pick(&[Failure::Retry, Failure::Never, Failure::NoRoom]),
+            at: draw.number(),
+            settled: draw.chance(),
+        },
+    }
+}
+
+/// A few steps in the life of a claim, each as decided.
+fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
+    let mut claim = Claim::from(&claim);
+    // Made by the API server, which checks them.
+    claim.uid = UID.into();
+    claim.name = flex_provisioner::object::ObjectName::new("team", "data");
+    let recipe = draw.pick(&[0, 1, 2, 3]);
+    let recipe = RECIPES[recipe].clone();
+    for node in claim.nodes.iter().chain(&claim.selected_node) {
+        assert!(is_dns_name(node), "{node:?} is no node");
+    }
+    if let Err(why) = acceptable(&claim, &recipe) {
+        assert!(!why.is_empty());
+        tellable(&note(&why), 1024);
+    }
+    let class = Class {
+        name: "silver".into(),
+        has_object: draw.chance(),
+        binding: draw.pick(&[BindingMode::Immediate, BindingMode::WaitForFirstConsumer]),
+        recipe: Ok(recipe.clone()),
+        last_good: false,
+    };
+    if draw.chance() {
+        let (ts, taken) = claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.taken)).unwrap_or_default();
+        claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken });
+        claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    }
+    let seen: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
+    let states = [NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone];
+    let nodes = seen.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
+    let places = Places(nodes.map(|node| (node, draw.pick(&states))).collect());
+    for _ in 0..5 {
+        let state = run(draw);
+        let observed = Observed {
+            claim: &claim,
+            fresh: draw.chance(),
+            class: Serving::Ours(&class),
+            kept: draw.below(8) != 7,
+            stamped_recipe: (draw.below(8) != 7).then_some(&*recipe),
+            jobs: &[],
+            run: state.clone(),
+            pods_alive: draw.below(8) == 7,
+            seen_nodes: &seen,
+            alive_on: &[],
+            places: &places,
+            volumes: &[],
+            no_volume: draw.chance(),
+            delete_run: state,
+            delete_job: None,
+            room: draw.below(8) != 7,
+        };
+        let decision = decide(&observed, NOW);
+        check_said(&decision);
+        acts(&mut claim, &recipe, decision.step);
+    }
+}
+
+fn check_said(decision: &Decision) {
+    if let Some(tell) = &decision.tell {
+        assert!(!tell.message.is_empty() && !tell.reason.is_empty());
+        tellable(&note(&tell.message), 1024);
+    }
+}
+
+fn noted(nodes: &[String]) {
+    let bytes = nodes.join(",").len();
+    assert!(bytes <= ANNOTATION, "{} nodes are noted in {bytes} bytes", nodes.len());
+}
+
+/// What the orchestrator would write.
+fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
+    match step {
+        Step::Stamp { attempt, nodes, taken } => {
+            noted(&nodes);
+            assert!(acceptable(claim, recipe).is_ok(), "an attempt begins for what cannot be served");
+            let ts = "2026-01-01T00:00:00.000000Z".into();
+            claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), taken });
+            claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+            claim.nodes = nodes;
+        }
+        Step::StartRun => {
+            let stamp = claim.own_stamp().expect("it is stamped").clone();
+            runs(claim, recipe, Operation::Provision, stamp.attempt, stamp.ts, claim.selected_node.clone(), "");
+        }
+        Step::StartDelete { attempt, node, .. } => {
+            let scope = claim.nodes.first().map_or("anywhere", String::as_str);
+            let ts = "2026-01-01T00:00:00.000000Z".to_owned();
+            runs(claim, recipe, Operation::Delete, attempt, ts, Some(node).filter(|node| !node.is_empty()), scope);
+        }
+        Step::RecordFailure { failure, nodes } => {
+            noted(&nodes);
+            let text = json!(failure).to_string();
+            assert!(text.len() <= ANNOTATION, "a failure is noted in {} bytes", text.len());
+            assert_eq!(flex_provisioner::claim::LastFailure::read(&text).as_ref(), Some(&failure));
+            claim.last_failure = Some(failure);
+            claim.nodes = nodes;
+        }
+        Step::NoteNodes { nodes } | Step::SettleNode { nodes } => {
+            noted(&nodes);
+            claim.nodes = nodes;
+        }
+        Step::Reschedule => claim.selected_node = None,
+        _ => {}
+    }
+}
+
+fn runs(
+    claim: &Claim,
+    recipe: &Recipe,
+    operation: Operation,
+    number: u32,
+    ts: String,
+    node: Option<String>,
+    scope: &str,
+) {
+    let attempt = Attempt { number, ts, node: node.clone().unwrap_or_default(), ..Attempt::default() };
+    let request = request(operation, claim, recipe, &identity(), "https://api:443", attempt);
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        node: node.filter(|_| recipe.placement == Placement::SelectedNode),
+        scope: scope.to_owned(),
+        ..Place::default()
+    };
+    sound(&job(recipe, &request, &place), recipe, &request);
+}

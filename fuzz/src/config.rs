@@ -1,0 +1,200 @@
+//! Provisioner ConfigMaps with their StorageClass: checked, told, and made into a Job.
+
+use std::collections::BTreeMap;
+
+use contract::request::Operation;
+use flex_provisioner::claim::Claim;
+use flex_provisioner::claim::request::{Attempt, request};
+use flex_provisioner::cluster::events::note;
+use flex_provisioner::config::classes::{BindingMode, ClassObject, Config, Lookup, classes};
+use flex_provisioner::config::document::{self, Document};
+use flex_provisioner::config::{Recipe, check};
+use flex_provisioner::controller::configs::annotation;
+use flex_provisioner::object::ObjectName;
+use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::volume::Provenance;
+use serde_json::json;
+
+use crate::draw::{Draw, MARKER};
+use crate::world::{UID, identity, reads_back, sound, tellable};
+
+/// The longest verdict on a ConfigMap.
+const VERDICT: usize = 20 * 1024;
+/// The provenance leaves room on a volume for the annotations of its image.
+const PROVENANCE: usize = 164 * 1024;
+
+/// Values that make sense somewhere.
+const VALUES: &[(&str, &[&str])] = &[
+    ("plugin-name", &["kubernetes.io/flex-provisioner"]),
+    ("image", &["registry.example/image:1", "a", "a@sha256:0"]),
+    ("command", &["[sh, -c, 'echo $A']", "/provision --fast", "- a\n- b"]),
+    ("args", &["[\"$(A)\", $$]", "a b"]),
+    ("image-pull-policy", &["Always"]),
+    ("image-pull-secrets", &["a, b", "[a]"]),
+    ("service-account-name", &["account"]),
+    ("service-token", &["secret"]),
+    ("node-selector", &["a=b,c=d", "a: b"]),
+    ("tolerations", &["[{key: a, operator: Exists}]"]),
+    ("priority-class", &["high"]),
+    ("resources", &["{limits: {memory: 1Gi}}"]),
+    ("run-as-user", &["0", "1000"]),
+    ("placement", &["any", "selected-node"]),
+    ("node-gone", &["forget", "hold"]),
+    ("secret-env", &["a", "[a, b]"]),
+    ("secret-volume", &["a, b"]),
+    ("reclaim-policy", &["Retain", "Delete"]),
+    ("access-modes", &["ReadWriteOnce", "[ReadWriteMany]"]),
+    ("volume-mode", &["Filesystem", "Block"]),
+    ("mount-options", &["noatime, nfsvers=4.1", "[a]"]),
+    ("fs-type", &["ext4"]),
+    ("timeout", &["90s", "1h30m"]),
+    ("retries", &["0", "1000"]),
+    ("backoff", &["5s..10m", "1s"]),
+    ("max-in-flight", &["1"]),
+    ("min-size", &["1Mi"]),
+    ("max-size", &["1Ti", "1e3"]),
+    ("volume-sources", &["nfs, local:/data", "hostPath:/a/b"]),
+    ("claim-metadata", &["a.example/b, c", "team"]),
+    ("capabilities", &["[]", "clone"]),
+    ("pool", &["1"]),
+    ("pod-template", &["spec: {priority: 1}", "metadata: {annotations: {a: b}, labels: {c: d}}"]),
+    ("zone", &["west", "$(HOME)", "a,b"]),
+    ("use-nfs-server", &["10.10.2.4"]),
+    ("a/b", &["1"]),
+    ("a_b", &["2"]),
+    ("size", &["1"]),
+    ("path", &["/bin"]),
+    ("nodeSelector", &["a"]),
+];
+
+/// A file as an admin writes it, or keys and values of all kinds.
+pub fn check(data: &[u8]) {
+    match std::str::from_utf8(data) {
+        Ok(text) if text.starts_with("apiVersion") => file(text),
+        _ => drawn(&mut Draw::new(data)),
+    }
+}
+
+fn file(text: &str) {
+    let (documents, unreadable) = document::read(text);
+    let lines = text.lines().count() as u64;
+    for error in unreadable {
+        assert!(!error.problem.message.is_empty());
+        assert!((1..=lines + 1).contains(&error.line), "line {} of {lines}", error.line);
+    }
+    for document in documents {
+        if let Document::Config(map, keys) = document {
+            for key in map.data.iter().flat_map(BTreeMap::keys) {
+                assert!((1..=lines).contains(&keys.of(key)), "{key:?} stands in line {}", keys.of(key));
+            }
+            let config = Config::from(&*map);
+            serves(&Config { name: ObjectName::new("admin", "silver"), class: Some("silver".into()), ..config }, None);
+        }
+    }
+}
+
+fn drawn(draw: &mut Draw<'_>) {
+    let mut data = BTreeMap::new();
+    for (key, value) in [VALUES[0], VALUES[1]] {
+        data.insert(key.to_owned(), value[0].to_owned());
+    }
+    for _ in 0..draw.below(12) {
+        pair(draw, &mut data);
+    }
+    if draw.below(8) == 7 {
+        let (count, value) = (draw.pick(&[100, 300, 3000]), draw.text_or(&["a"]));
+        data.extend((0..count).map(|n| (format!("key-{n}"), value.chars().take(2000).collect())));
+    }
+    let mut parameters = BTreeMap::new();
+    for _ in 0..draw.below(4) {
+        pair(draw, &mut parameters);
+    }
+    let object = draw.chance().then(|| ClassObject {
+        name: "silver".into(),
+        provisioner: identity().provisioner,
+        parameters,
+        allow_expansion: draw.chance(),
+        reclaim_policy: draw.pick(&["Delete", "Retain"]).into(),
+        mount_options: draw.texts(&["noatime"]),
+        binding: draw.pick(&[BindingMode::Immediate, BindingMode::WaitForFirstConsumer]),
+    });
+    let name = ObjectName::new("admin", "silver");
+    let config = Config { name, class: Some("silver".into()), data, ..Config::default() };
+    serves(&config, object.as_ref());
+}
+
+fn pair(draw: &mut Draw<'_>, data: &mut BTreeMap<String, String>) {
+    let (key, values) = draw.pick(VALUES);
+    let key = if draw.below(10) == 9 { draw.text() } else { key.to_owned() };
+    data.insert(key, draw.text_or(values));
+}
+
+/// Checks a config as the orchestrator does, and renders the Job of a claim where it serves.
+fn serves(config: &Config, object: Option<&ClassObject>) {
+    let identity = identity();
+    let table = classes(&identity, [config], object, &BTreeMap::new());
+    let Some(verdict) = table.verdicts.get(&config.name) else {
+        assert_ne!(config.data.get("plugin-name").map(|name| name.trim()), Some(identity.plugin.as_str()));
+        return;
+    };
+    for problem in &verdict.problems {
+        let known = problem.key.is_empty()
+            || config.data.contains_key(&problem.key)
+            || check::KEYS.contains(&problem.key.as_str());
+        assert!(known && !problem.message.is_empty(), "{problem:?}");
+        tellable(&problem.to_string(), 2048);
+    }
+    let told = annotation(verdict);
+    tellable(&told, VERDICT);
+    tellable(&note(&told), 1024);
+    let Lookup::Ours(class) = table.lookup("silver") else { panic!("the class is not known") };
+    match &class.recipe {
+        Ok(recipe) => {
+            assert!(verdict.problems.is_empty(), "{:?}", verdict.problems);
+            kept(recipe);
+            renders(recipe);
+        }
+        Err(why) => {
+            assert!(!verdict.problems.is_empty() || object.is_some(), "no reason is told");
+            tellable(&note(why), 1024);
+        }
+    }
+}
+
+/// A recipe is what its record says, and fits on a volume.
+fn kept(recipe: &Recipe) {
+    let text = json!(recipe.record).to_string();
+    let record: flex_provisioner::config::record::Record = serde_json::from_str(&text).expect("it was written");
+    assert_eq!(record.recipe().as_ref(), Ok(recipe));
+    assert_eq!(record.version(), recipe.version());
+    assert!(!text.contains("service-token"), "the token is kept");
+    let provenance = json!(Provenance { record, node: "n".repeat(253) }).to_string();
+    assert!(provenance.len() <= PROVENANCE, "the provenance has {} bytes", provenance.len());
+}
+
+/// The largest claim that is let through, in every respect.
+fn renders(recipe: &Recipe) {
+    let claim = json!({
+        "metadata": {
+            "name": "data", "namespace": "team", "uid": UID,
+            "annotations": { "a.example/b": "b".repeat(10_000), "c": "d", "team": "e" },
+        },
+        "spec": {
+            "accessModes": recipe.access_modes, "storageClassName": "silver", "volumeMode": recipe.volume_modes[0],
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
+        serde_json::from_value(claim).expect("it is a claim");
+    let node = "node-1".to_owned();
+    let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), node: node.clone(), ..Attempt::default() };
+    let request = request(Operation::Provision, &Claim::from(&claim), recipe, &identity(), "https://api:443", attempt);
+    let place = Place { namespace: recipe.config.namespace.clone(), node: Some(node), ..Place::default() };
+    let job = job(recipe, &request, &place);
+    // What the admin writes elsewhere than in parameters is meant to have an effect.
+    let has_effect = |key: &String| check::KEYS.contains(&key.as_str()) && key != "mount-options";
+    if recipe.record.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {
+        sound(&job, recipe, &request);
+    }
+    reads_back(&job);
+}

@@ -1,0 +1,143 @@
+//! What nodes and images say: statuses of pods and Jobs, exit codes, last words, complaints.
+
+use contract::exit::{self, Failure};
+use flex_provisioner::claim::LastFailure;
+use flex_provisioner::cluster::events::note;
+use flex_provisioner::run::state::{Cause, RunState, state};
+use flex_provisioner::run::view::{Complaint, Job, Pod};
+use k8s_openapi::api::{batch, core};
+use serde_json::{Value, json};
+
+use crate::draw::Draw;
+use crate::world::tellable;
+
+/// The longest cause, with the reason, in bytes.
+const REASON: usize = 128;
+const MESSAGE: usize = 4096;
+
+const REASONS: &[&str] = &[
+    "Completed",
+    "Error",
+    "OOMKilled",
+    "StartError",
+    "ContainerCannotRun",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "CreateContainerConfigError",
+    "CrashLoopBackOff",
+    "DeadlineExceeded",
+    "BackoffLimitExceeded",
+    "Unschedulable",
+    "Evicted",
+    "FailedCreate",
+    "FailedMount",
+    "ContainerCreating",
+];
+const TIMES: &[&str] =
+    &["2026-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-01-01T00:00:00Z"];
+
+/// The JSON of a pod, or a Job, pods and complaints of all kinds.
+pub fn check(data: &[u8]) {
+    let draw = &mut Draw::new(data);
+    let (job, pods, complaints) = match serde_json::from_slice::<core::v1::Pod>(data) {
+        Ok(pod) => (Some(Job { uid: "job".into(), ..Job::default() }), vec![Pod::from(&pod)], Vec::new()),
+        Err(_) => (job(draw), (0..draw.below(3)).map(|_| pod(draw)).collect(), complaints(draw)),
+    };
+    let (pods_seen, complaints): (Vec<&Pod>, Vec<&Complaint>) = (pods.iter().collect(), complaints.iter().collect());
+    let state = state(job.as_ref(), &pods_seen, &complaints);
+    match &state {
+        RunState::Absent => assert!(job.is_none() && pods.iter().all(Pod::is_over)),
+        RunState::Running => {}
+        RunState::Stuck { cause, .. } => told(cause),
+        RunState::Succeeded => {
+            let done = pods.iter().any(|pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0));
+            assert!(job.as_ref().is_some_and(|job| job.complete) || done, "nobody said so");
+        }
+        RunState::Failed { cause, kind, settled, .. } => {
+            told(cause);
+            let said =
+                pods.iter().filter_map(|pod| pod.terminated.as_ref()).any(|end| exit::failure(end.code) == *kind);
+            assert!(*kind == Failure::Retry || said, "{kind:?} of no exit code");
+            assert!(!settled || pods.iter().all(Pod::is_over), "a process may still run");
+        }
+    }
+}
+
+fn told(cause: &Cause) {
+    assert!(!cause.message.is_empty());
+    tellable(&cause.reason, REASON);
+    tellable(&cause.message, MESSAGE);
+    let event = note(&format!("attempt 1 failed: {}; next try in 2 s", cause.message));
+    tellable(&event, 1024);
+    let failure = LastFailure::of_delete(1, 0, cause, None);
+    let kept = json!(failure).to_string();
+    assert!(kept.len() <= 4 * MESSAGE, "{} bytes are kept", kept.len());
+    assert_eq!(LastFailure::read(&kept), Some(failure));
+}
+
+fn condition(draw: &mut Draw<'_>, kinds: &[&str]) -> Value {
+    json!({
+        "type": draw.text_or(kinds), "status": draw.pick(&["True", "False", "Unknown"]),
+        "reason": draw.text_or(REASONS), "message": draw.text(), "lastTransitionTime": draw.pick(TIMES),
+    })
+}
+
+fn job(draw: &mut Draw<'_>) -> Option<Job> {
+    if draw.below(5) == 4 {
+        return None;
+    }
+    let kinds = ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"];
+    let conditions: Vec<_> = (0..draw.below(3)).map(|_| condition(draw, &kinds)).collect();
+    let job = json!({
+        "metadata": { "name": "a", "namespace": "admin", "uid": "job", "creationTimestamp": draw.pick(TIMES),
+            "labels": { contract::names::LABEL_ATTEMPT: draw.text_or(&["1"]) },
+            "annotations": { contract::names::JOB_CLAIM: draw.text_or(&["team/data"]) } },
+        "status": { "conditions": conditions },
+    });
+    let job: batch::v1::Job = serde_json::from_value(job).expect("it is a Job");
+    Some(Job::from(&job))
+}
+
+fn container(draw: &mut Draw<'_>) -> Value {
+    let state = match draw.below(4) {
+        0 => json!({ "terminated": {
+            "exitCode": draw.pick(&[0, 1, 64, 65, 69, 75, 77, 78, 126, 127, 137, 143, 255, -1, i32::MAX, i32::MIN]),
+            "reason": draw.text_or(REASONS), "message": draw.text(), "finishedAt": draw.pick(TIMES),
+        }}),
+        1 => json!({ "waiting": { "reason": draw.text_or(REASONS), "message": draw.text() } }),
+        2 => json!({ "running": {} }),
+        _ => json!({}),
+    };
+    json!({ "name": draw.text_or(&["provisioner", "sidecar"]), "state": state,
+        "image": "", "imageID": "", "ready": false, "restartCount": 0 })
+}
+
+fn pod(draw: &mut Draw<'_>) -> Pod {
+    let conditions: Vec<_> = (0..draw.below(2)).map(|_| condition(draw, &["PodScheduled", "Ready"])).collect();
+    let mut pod = json!({
+        "metadata": { "name": "a-1", "namespace": "admin", "uid": "pod", "creationTimestamp": draw.pick(TIMES) },
+        "spec": { "containers": [], "nodeName": draw.text_or(&["node-1"]) },
+        "status": {
+            "phase": draw.text_or(&["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+            "reason": draw.text_or(REASONS), "message": draw.text(), "conditions": conditions,
+            "initContainerStatuses": (0..draw.below(3)).map(|_| container(draw)).collect::<Vec<_>>(),
+            "containerStatuses": (0..draw.below(3)).map(|_| container(draw)).collect::<Vec<_>>(),
+        },
+    });
+    if draw.chance() {
+        pod["metadata"]["deletionTimestamp"] = json!(draw.pick(TIMES));
+    }
+    let pod: core::v1::Pod = serde_json::from_value(pod).expect("it is a pod");
+    Pod::from(&pod)
+}
+
+fn complaints(draw: &mut Draw<'_>) -> Vec<Complaint> {
+    let count = draw.below(3);
+    let complaint = |draw: &mut Draw<'_>| Complaint {
+        about: draw.pick(&["job", "pod", "x"]).to_owned(),
+        reason: draw.text_or(REASONS),
+        message: draw.text(),
+        at: draw.number(),
+    };
+    (0..count).map(|_| complaint(draw)).collect()
+}

@@ -1,0 +1,287 @@
+//! PersistentVolumes that images create: whatever one says, only what fits is bound, and no delete run
+//! is for anything but what was adopted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use contract::names;
+use flex_provisioner::claim::decide::{self, Candidate, Observed, Serving, Step};
+use flex_provisioner::claim::fit::misfits;
+use flex_provisioner::claim::{Claim, Stamp};
+use flex_provisioner::cluster::events::note;
+use flex_provisioner::config::classes::{BindingMode, Class};
+use flex_provisioner::config::{NodeGone, Recipe};
+use flex_provisioner::node::{NodeState, Places};
+use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::run::state::RunState;
+use flex_provisioner::volume::decide::{self as of_volume, ClaimState};
+use flex_provisioner::volume::expand;
+use flex_provisioner::volume::request::request;
+use flex_provisioner::volume::{Provenance, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::{Value, json};
+
+use crate::draw::Draw;
+use crate::world::{ANNOTATIONS, UID, identity, recipe, sound, tellable};
+
+const NOW: i64 = 1_800_000_000;
+
+static RECIPES: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
+    let large = "\u{1}".repeat(12_000);
+    let keys: [&[(&str, &str)]; 4] = [
+        &[],
+        &[("volume-sources", "nfs, local:/data, hostPath:/a/b")],
+        &[("placement", "any"), ("reclaim-policy", "Retain")],
+        &[("a", &large), ("b", &large)],
+    ];
+    keys.iter().map(|keys| Arc::new(recipe(keys))).collect()
+});
+
+/// A volume as JSON, or one that is drawn.
+pub fn check(data: &[u8]) {
+    let draw = &mut Draw::new(data);
+    let volume: PersistentVolume = match serde_json::from_slice(data) {
+        Ok(volume) => volume,
+        Err(_) => serde_json::from_value(drawn(draw)).expect("it is a volume"),
+    };
+    let recipe = draw.pick(&[0, 1, 2, 3]);
+    let recipe = RECIPES[recipe].clone();
+    meets(&volume, &recipe, draw);
+    goes(&volume, &recipe, draw);
+}
+
+fn source(draw: &mut Draw<'_>) -> (&'static str, Value) {
+    let path = draw.text_or(&["/data/a", "/data", "/a/b/c", "/a/b/../c", "/database/a", "/data//a", "/a/b/"]);
+    match draw.below(5) {
+        0 => ("nfs", json!({ "server": draw.text_or(&["nas"]), "path": path })),
+        1 => ("local", json!({ "path": path })),
+        2 => ("hostPath", json!({ "path": path })),
+        3 => (
+            "csi",
+            json!({ "driver": draw.text_or(&["csi.example"]), "volumeHandle": draw.text_or(&["h"]),
+            "volumeAttributes": { "a": draw.text() } }),
+        ),
+        _ => ("iscsi", json!({ "targetPortal": draw.text(), "iqn": draw.text(), "lun": 0 })),
+    }
+}
+
+fn drawn(draw: &mut Draw<'_>) -> Value {
+    let right = format!("pvc-{UID}");
+    let id: &[&str] = &[UID, UID, "other"];
+    let mut volume = json!({
+        "metadata": {
+            "name": draw.pick(&[right.as_str(), right.as_str(), "vol-1"]), "uid": "v", "resourceVersion": "1",
+            "annotations": { names::CLAIM_UUID: draw.text_or(id) },
+            "labels": { names::LABEL_INSTANCE: draw.text_or(&["default", "default"]) },
+        },
+        "spec": {
+            "storageClassName": draw.text_or(&["silver"]),
+            "capacity": { "storage": draw.text_or(&["1Gi", "2Gi", "1"]) },
+            "accessModes": draw.texts(&["ReadWriteOnce"]),
+            "persistentVolumeReclaimPolicy": draw.text_or(&["Delete", "Retain"]),
+        },
+        "status": { "phase": draw.text_or(&["Available", "Released", "Failed"]) },
+    });
+    for _ in 0..draw.pick(&[1, 1, 1, 0, 2]) {
+        let (kind, source) = source(draw);
+        volume["spec"][kind] = source;
+    }
+    for _ in 0..draw.below(6) {
+        match draw.below(9) {
+            0 => volume["metadata"]["annotations"][names::VOLUME_ID] = json!(draw.text_or(id)),
+            1 => volume["metadata"]["annotations"][names::PROVENANCE] = json!(draw.text()),
+            2 => volume["metadata"]["annotations"][draw.text()] = json!(draw.text()),
+            3 => volume["metadata"]["annotations"][names::QUARANTINE] = json!(draw.text()),
+            4 => volume["metadata"]["finalizers"] = json!([names::VOLUME_FINALIZER]),
+            5 => volume["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            6 => {
+                volume["spec"]["claimRef"] = json!({ "namespace": draw.text_or(&["team"]), "name": draw.text_or(&["data"]), "uid": draw.text_or(id) });
+            }
+            7 => {
+                volume["spec"]["nodeAffinity"] = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+                    { "key": draw.text_or(&["zone"]), "operator": draw.text_or(&["In", "Gt", "Exists"]), "values": draw.texts(&["a", "1"]) }
+                ]}]}});
+            }
+            _ => {
+                let id = draw.text_or(id);
+                volume["metadata"]["name"] = json!(format!("pvc-{id}"));
+                volume["metadata"]["annotations"][names::VOLUME_ID] = json!(id);
+            }
+        }
+    }
+    volume
+}
+
+fn claim(recipe: &Recipe) -> Claim {
+    let claim = json!({
+        "metadata": { "name": "data", "namespace": "team", "uid": UID, "resourceVersion": "1" },
+        "spec": { "storageClassName": "silver", "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("it is a claim");
+    let mut claim = Claim::from(&claim);
+    let ts = "2026-01-01T00:00:00Z".into();
+    claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken: 0 });
+    claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    claim
+}
+
+/// The volume and a claim that waits for it.
+fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
+    let volume = Volume::from(object);
+    let claim = claim(recipe);
+    let labels: BTreeMap<String, String> = [("zone".to_owned(), draw.text_or(&["a", "1"]))].into();
+    let misfits = misfits(&volume, &claim, recipe, Some(("node-1", &labels)));
+    if misfits.is_empty() {
+        fits(object, recipe);
+    }
+    let class = Class {
+        name: "silver".into(),
+        has_object: true,
+        binding: BindingMode::Immediate,
+        recipe: Ok(recipe.clone()),
+        last_good: false,
+    };
+    let decision = decide::decide(
+        &Observed {
+            claim: &claim,
+            fresh: true,
+            class: Serving::Ours(&class),
+            kept: true,
+            stamped_recipe: Some(recipe),
+            jobs: &[],
+            run: RunState::Running,
+            pods_alive: true,
+            seen_nodes: &[],
+            alive_on: &[],
+            places: &Places::default(),
+            volumes: &[Candidate { volume: &volume, misfits: &misfits }],
+            no_volume: false,
+            delete_run: RunState::Absent,
+            delete_job: None,
+            room: true,
+        },
+        NOW,
+    );
+    if let Some(tell) = &decision.tell {
+        tellable(&note(&tell.message), 1024);
+    }
+    match &decision.step {
+        Step::Adopt { provenance, .. } => {
+            assert!(misfits.is_empty(), "{misfits:?}");
+            assert_eq!(provenance.record, recipe.record, "the provenance is not the attempt's");
+            // What stands on it afterwards fits.
+            let theirs = object.metadata.annotations.iter().flatten().filter(|(key, _)| !OURS.contains(&key.as_str()));
+            let theirs: usize = theirs.map(|(key, value)| key.len() + value.len()).sum();
+            let ours = json!(provenance).to_string().len() + OURS.iter().map(|key| key.len() + 64).sum::<usize>();
+            assert!(theirs + ours <= ANNOTATIONS, "{theirs} and {ours} bytes of annotations");
+        }
+        Step::Bind { .. } => {
+            assert!(misfits.is_empty(), "{misfits:?}");
+            assert!(volume.is_adopted(), "it was not adopted");
+        }
+        Step::Quarantine { why, .. } => {
+            assert!(!misfits.is_empty());
+            tellable(why, 8 * 1024);
+        }
+        Step::RecordFailure { failure, .. } => tellable(&failure.message, 4096),
+        _ => {}
+    }
+}
+
+/// The annotations of a volume that are the orchestrator's, and written anew with its adoption.
+const OURS: &[&str] = &[
+    names::CLAIM_UUID,
+    names::VOLUME_ID,
+    names::PROVENANCE,
+    names::PROVISIONED_BY,
+    names::BOUND_BY_CONTROLLER,
+    names::QUARANTINE,
+];
+
+/// What a volume must be to be bound, said once more.
+fn fits(object: &PersistentVolume, recipe: &Recipe) {
+    let json = json!(object);
+    let spec = &json["spec"];
+    let name = format!("pvc-{UID}");
+    assert_eq!(json["metadata"]["name"], json!(name));
+    assert_eq!(spec["storageClassName"], json!("silver"));
+    let size = spec["capacity"]["storage"].as_str().unwrap_or_default();
+    assert!(contract::quantity::bytes(size).is_ok_and(|size| size >= 1 << 30), "{size}");
+    assert!(spec["accessModes"].as_array().is_some_and(|modes| modes.contains(&json!("ReadWriteOnce"))));
+    let sources: Vec<&str> =
+        ["nfs", "local", "hostPath", "csi", "iscsi"].into_iter().filter(|kind| !spec[kind].is_null()).collect();
+    for (kind, prefix) in [("local", "/data/"), ("hostPath", "/a/b/")] {
+        if let Some(path) = spec[kind]["path"].as_str() {
+            assert!(!recipe.volume_sources.is_empty(), "{kind} is not allowed");
+            assert!(path.starts_with(prefix) && path.len() > prefix.len(), "{path:?}");
+            assert!(!path.split('/').any(|part| part == ".."), "{path:?}");
+        }
+    }
+    assert!(sources.len() <= 1, "{sources:?}");
+    if let Some(uid) = spec["claimRef"]["uid"].as_str() {
+        assert!(uid.is_empty() || uid == UID, "{uid}");
+    }
+    assert!(json["metadata"]["annotations"][names::CLAIM_UUID].as_str().is_none_or(|uuid| uuid == UID));
+}
+
+/// The volume after its claim is gone.
+fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
+    let mut volume = Volume::from(object);
+    let provenance = Provenance { record: recipe.record.clone(), node: draw.pick(&["", "node-1"]).into() };
+    let forged = draw.chance();
+    if !forged {
+        let text = json!(provenance).to_string();
+        volume.mark = Some(flex_provisioner::volume::mark(&text));
+        volume.provenance = Some(text);
+    }
+    let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
+    assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that is believed");
+    let places = Places([("node-1".to_owned(), NodeState::Ready)].into());
+    let expansion = expand::Observed {
+        claim: None,
+        recipe: known.clone(),
+        runs: &[],
+        starting: false,
+        pods_alive: draw.chance(),
+        lost: None,
+        provision_pods_alive: false,
+    };
+    let observed = of_volume::Observed {
+        volume: &volume,
+        ours: volume.is_of(&identity()),
+        claim: draw.pick(&[
+            ClaimState::Gone,
+            ClaimState::Elsewhere,
+            ClaimState::Missing,
+            ClaimState::Alive,
+            ClaimState::None,
+        ]),
+        recipe: known,
+        pods_alive: draw.chance(),
+        alive_on: &[],
+        places: &places,
+        home: &provenance.node,
+        node_gone: NodeGone::Hold,
+        run: RunState::Absent,
+        expansion,
+    };
+    let decision = of_volume::decide(&observed, NOW);
+    if let Some(tell) = &decision.tell {
+        tellable(&note(&tell.message), 1024);
+    }
+    if let of_volume::Step::StartDelete { attempt, node, .. } = decision.step {
+        assert!(volume.is_adopted(), "storage is deleted by what an image says");
+        assert_eq!(Some(volume.name.clone()), volume.id().map(names::pv_name));
+        let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
+        let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
+        let place = Place {
+            namespace: "admin".into(),
+            node: Some(node).filter(|node| !node.is_empty()),
+            scope: volume.name.clone(),
+            volume: Some(volume.name.clone()),
+            without_account: false,
+        };
+        sound(&job(recipe, &request, &place), recipe, &request);
+    }
+}
