@@ -105,6 +105,16 @@ fn a_template_adds_and_the_contract_stays() {
 }
 
 #[test]
+fn a_template_without_any_node_does_not_take_the_selected_one_away() {
+    let template = "spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}, containers: []}";
+    let recipe = recipe(&[("image", "i"), ("pod-template", template)]);
+    let spec = job(&recipe, &request(&recipe), &place(Some("node-1"))).spec.unwrap().template.spec.unwrap();
+    let required = spec.affinity.unwrap().node_affinity.unwrap().required_during_scheduling_ignored_during_execution;
+    let fields = required.unwrap().node_selector_terms[0].match_fields.clone().unwrap();
+    assert_eq!(fields[0].values.as_deref(), Some(&["node-1".to_owned()][..]));
+}
+
+#[test]
 fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
     let recipe =
         recipe(&[("image", "i"), ("service-account-name", "foo"), ("image-pull-secrets", "pull"), ("secret-env", "s")]);

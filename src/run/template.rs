@@ -63,12 +63,13 @@ fn both_nodes(admin: Option<NodeAffinity>, own: Option<NodeAffinity>) -> Option<
         .and_then(|term| term.match_fields.clone())
         .unwrap_or_default();
     match &mut admin.required_during_scheduling_ignored_during_execution {
-        Some(selector) => {
+        // No terms at all would be no place at all, and ours would be lost with them.
+        Some(selector) if !selector.node_selector_terms.is_empty() => {
             for term in &mut selector.node_selector_terms {
                 term.match_fields.get_or_insert_default().extend(fields.clone());
             }
         }
-        none => *none = own.required_during_scheduling_ignored_during_execution,
+        required => *required = own.required_during_scheduling_ignored_during_execution,
     }
     Some(admin)
 }
