@@ -23,6 +23,9 @@ pub const EXPECTED: Duration = Duration::from_secs(10);
 /// Who stands in line asks again within this time.
 const IN_LINE: Duration = Duration::from_secs(25);
 
+/// For so long a class whose StorageClass was deleted is not served by its label alone.
+pub const REPLACED: Duration = Duration::from_secs(30);
+
 /// A Job that the watch does not show yet.
 #[derive(Debug)]
 struct Expected {
@@ -82,6 +85,7 @@ pub struct Index {
     nodes: BTreeMap<String, Arc<Node>>,
     configs: BTreeMap<ObjectName, Config>,
     objects: BTreeMap<String, ClassObject>,
+    objects_gone: BTreeMap<String, Duration>,
     revisions: BTreeMap<String, Revision>,
     recipes: HashMap<String, Arc<Recipe>>,
     classes: Arc<Classes>,
@@ -107,6 +111,7 @@ impl Index {
             nodes: BTreeMap::new(),
             configs: BTreeMap::new(),
             objects: BTreeMap::new(),
+            objects_gone: BTreeMap::new(),
             revisions: BTreeMap::new(),
             recipes: HashMap::new(),
             classes: Arc::default(),
@@ -562,6 +567,17 @@ impl Index {
         self.reclassify()
     }
 
+    /// Classes whose StorageClass does not come back are served by their label. Says what is concerned,
+    /// and for how long others are still waited for.
+    pub fn serve_without_objects(&mut self) -> (Vec<Key>, Option<Duration>) {
+        let clock = self.clock.clone();
+        let before = self.objects_gone.len();
+        self.objects_gone.retain(|_, since| clock.since(*since) < REPLACED);
+        let keys = if self.objects_gone.len() < before { self.reclassify() } else { Vec::new() };
+        let next = self.objects_gone.values().map(|since| REPLACED.saturating_sub(clock.since(*since))).min();
+        (keys, next)
+    }
+
     /// A StorageClass changed.
     pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<Key> {
         match change {
@@ -572,9 +588,19 @@ impl Index {
                 }
             }
             Change::Delete(name) => {
-                self.objects.remove(&name.name);
+                if self.objects.remove(&name.name).is_none() {
+                    return Vec::new();
+                }
+                self.objects_gone.insert(name.name, self.clock.passed());
             }
-            Change::Retain(all) => self.objects.retain(|name, _| all.contains(&ObjectName::new("", name))),
+            Change::Retain(all) => {
+                let there = |name: &String| all.contains(&ObjectName::new("", name));
+                let gone: Vec<_> = self.objects.keys().filter(|name| !there(name)).cloned().collect();
+                for name in gone {
+                    self.objects.remove(&name);
+                    self.objects_gone.insert(name, self.clock.passed());
+                }
+            }
         }
         self.reclassify()
     }
@@ -604,7 +630,8 @@ impl Index {
 
     /// Decides all classes anew; every claim that is under way or could be is concerned.
     fn reclassify(&mut self) -> Vec<Key> {
-        let table = classes(&self.identity, self.configs.values(), self.objects.values(), &self.revisions);
+        let mut table = classes(&self.identity, self.configs.values(), self.objects.values(), &self.revisions);
+        self.objects_gone.keys().for_each(|class| table.hold_back(class));
         self.classes = Arc::new(table);
         let concerned = self.claims.values().filter(|claim| {
             let ours =

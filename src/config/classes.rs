@@ -160,6 +160,8 @@ pub struct Classes {
     foreign: BTreeSet<String>,
     /// The verdict on each ConfigMap that is meant for us.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
+    /// What is wrong with a good config and one StorageClass, which is no reason to refuse others.
+    pairs: Vec<(ObjectName, Problem)>,
     /// Recipes that are in use and of which no revision is kept yet, or not as the newest.
     pub unkept: Vec<(Record, i64)>,
 }
@@ -171,6 +173,17 @@ impl Classes {
             Some(class) => Lookup::Ours(class),
             None if self.foreign.contains(class) => Lookup::Foreign,
             None => Lookup::Unknown,
+        }
+    }
+
+    /// A class whose StorageClass went a moment ago is not served by its label alone yet: whoever
+    /// replaces the object deletes it first, and claims of the moment in between mean the new one.
+    pub fn hold_back(&mut self, class: &str) {
+        if let Some(class) = self.ours.get_mut(class).filter(|class| !class.has_object) {
+            class.recipe = Err(format!(
+                "the StorageClass `{}` was deleted a moment ago; if it is not there again soon, the class is served without one",
+                class.name
+            ));
         }
     }
 
@@ -273,6 +286,9 @@ pub fn classes<'a>(
         // A label that names a class of another config by `provisioner-config` was removed above.
         let class = pure(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
+    }
+    for (config, problem) in std::mem::take(&mut table.pairs) {
+        refuse(&mut table, &configs[&config], problem);
     }
     for verdict in table.verdicts.values_mut() {
         verdict.classes.sort();
@@ -401,14 +417,24 @@ fn serve(
             (Ok(Arc::new(recipe)), false)
         }
         // The config is good, the pair with this StorageClass is not.
-        Err(problems) => (
-            Err(format!(
-                "the StorageClass does not go with the provisioner config {}: {}",
-                config.name,
-                super::joined(&problems)
-            )),
-            false,
-        ),
+        Err(problems) => match last_good(revisions, &config.name, class) {
+            Some(recipe) => {
+                let with = |problem: &Problem| Problem {
+                    message: format!("{} (with the parameters of StorageClass `{class}`)", problem.message),
+                    ..problem.clone()
+                };
+                table.pairs.extend(problems.iter().map(|problem| (config.name.clone(), with(problem))));
+                (Ok(recipe), true)
+            }
+            None => (
+                Err(format!(
+                    "the StorageClass does not go with the provisioner config {}: {}",
+                    config.name,
+                    super::joined(&problems)
+                )),
+                false,
+            ),
+        },
     };
     let verdict = table.verdicts.entry(config.name.clone()).or_default();
     if served.0.is_ok() {

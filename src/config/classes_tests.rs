@@ -220,6 +220,35 @@ fn a_bad_edit_keeps_the_last_good_version() {
 }
 
 #[test]
+fn a_bad_pair_keeps_the_last_good_version_and_concerns_no_other_class() {
+    let before = config("a", Some("silver"), &[]);
+    let edited = config("a", Some("silver"), &[("my-zone", "east")]);
+    let silver = object("silver", &[("my_zone", "west")]);
+    let gold = object("gold", &[(CONFIG_PARAMETER, "admin/a")]);
+    let kept = record_with(&before, &silver).unwrap();
+    let revision = Revision { number: 1, record: kept.clone(), created: 0 };
+    let revisions = BTreeMap::from([(kept.hash(), revision)]);
+    let table = classes(&identity(), [&edited], [&silver, &gold], &revisions);
+    assert!(class(&table, "silver").last_good && !class(&table, "gold").last_good);
+    assert_eq!(recipe(&table, "silver").parameters.get("my-zone"), None);
+    assert_eq!(recipe(&table, "gold").parameters["my-zone"], "east");
+    let told = problems(&table, "a");
+    assert!(told.contains("MY_ZONE") && told.contains("(with the parameters of StorageClass `silver`)"), "{told}");
+}
+
+#[test]
+fn a_class_is_not_served_by_its_label_right_after_its_object_went() {
+    let labelled = config("a", Some("silver"), &[]);
+    let mut alone = table(&[&labelled], &[]);
+    assert!(class(&alone, "silver").recipe.is_ok());
+    alone.hold_back("silver");
+    assert!(why_not(&alone, "silver").contains("was deleted a moment ago"));
+    let mut replaced = table(&[&labelled], &[&object("silver", &[])]);
+    replaced.hold_back("silver");
+    assert!(class(&replaced, "silver").recipe.is_ok(), "there is an object again");
+}
+
+#[test]
 fn a_bad_config_without_a_good_version_serves_nothing() {
     let bad = config("a", Some("silver"), &[("retries", "many")]);
     let another = config("b", None, &[]);

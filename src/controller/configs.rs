@@ -17,6 +17,8 @@ const SWEEP: Duration = Duration::from_secs(15 * 60);
 
 /// One pass over all configs.
 pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
+    let (keys, later) = context.shared.index().serve_without_objects();
+    keys.into_iter().for_each(|key| context.shared.queue.add(key));
     let classes = context.shared.index().classes();
     // What fails for one config is told there, and keeps no other from being served.
     let mut failed = None;
@@ -42,7 +44,7 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Pass::After(SWEEP))
+    Ok(Pass::After(later.unwrap_or(SWEEP)))
 }
 
 /// The verdict as it stands on a ConfigMap.
