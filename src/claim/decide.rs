@@ -29,7 +29,7 @@
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
-//! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], then [`Step::RecordFailure`] of a failure like others |
+//! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |
 //! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
@@ -174,7 +174,11 @@ pub enum Step {
         nodes: Vec<String>,
     },
     /// Take the selected node off the claim, so that the scheduler selects another.
-    Reschedule,
+    Reschedule {
+        /// What is remembered of the attempt there, in the same write: the scheduler may be fast, and its
+        /// next node has had no attempt yet.
+        failure: Option<LastFailure>,
+    },
     /// Ask the API, not the cache, whether a volume exists, and decide again.
     ConfirmNoVolume,
     /// Ask the API, not the cache, whether a node exists, and decide again.

@@ -247,9 +247,13 @@ impl Writes {
         self.patch_claim(claim, json!({ "annotations": nodes }), json!({})).await
     }
 
-    /// Takes the selected node off.
-    pub async fn reschedule(&self, claim: &Claim) -> Result<Claim> {
-        self.patch_claim(claim, json!({ "annotations": { names::SELECTED_NODE: null } }), json!({})).await
+    /// Takes the selected node off, with what is remembered of the attempt there.
+    pub async fn reschedule(&self, claim: &Claim, failure: Option<&LastFailure>) -> Result<Claim> {
+        let mut annotations = json!({ names::SELECTED_NODE: null });
+        if let Some(failure) = failure {
+            annotations[names::FAILURE] = json!(json!(failure).to_string());
+        }
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// Takes our finalizer off the claim.

@@ -307,7 +307,7 @@ async fn act(
             }
             Ok(with(writes.record_claim_failure(claim, &failure, &nodes).await?))
         }
-        Step::Reschedule => Ok(with(writes.reschedule(claim).await?)),
+        Step::Reschedule { failure } => Ok(with(writes.reschedule(claim, failure.as_ref()).await?)),
         Step::ConfirmNoVolume => {
             learnt.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
             learnt.no_volume = learnt.volume.is_none();

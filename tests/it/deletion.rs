@@ -184,6 +184,8 @@ async fn an_admin_can_let_go_of_what_cannot_be_deleted() {
     .await;
     let broken = json!({ "metadata": { "annotations": { names::PROVENANCE: "not json" } } });
     ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
+    // Nor does a class tell, as it would of a volume of its own.
+    ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
     ring.delete_claim("a").await;
     let said = ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "clean up by hand").await;
     assert!(said.contains(names::ABANDON_YES), "{said}");

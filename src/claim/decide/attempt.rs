@@ -54,7 +54,7 @@ fn unserved(o: &Observed<'_>) -> Decision {
         None => waits(),
         Some(_) => found(o).unwrap_or_else(|| match o.run {
             RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
-            RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
+            RunState::Succeeded if !o.no_volume && o.volumes.is_empty() => Step::ConfirmNoVolume.into(),
             _ => waits(),
         }),
     }
@@ -256,7 +256,7 @@ fn selected_is_gone(o: &Observed<'_>, class: &Class) -> Option<Decision> {
     match o.places.state(node) {
         NodeState::Ready | NodeState::Unreachable => None,
         NodeState::Missing => Some(Step::ConfirmNode { node: node.clone() }.into()),
-        NodeState::Gone => Some(Decision::from(Step::Reschedule).saying(
+        NodeState::Gone => Some(Decision::from(Step::Reschedule { failure: None }).saying(
             false,
             reason::RESCHEDULING,
             format!("the selected node {node} is gone; the scheduler is asked for another"),
@@ -355,17 +355,16 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if delayed && failure.kind == Failure::NoRoom {
+        // Whichever node the scheduler selects next, be it the same, gets an attempt.
+        let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
         return match &claim.selected_node {
-            Some(node) => Decision::from(Step::Reschedule).saying(
+            Some(node) => Decision::from(Step::Reschedule { failure: Some(failure.clone()) }).saying(
                 false,
                 reason::RESCHEDULING,
                 format!("no room on node {node}: {}; the scheduler is asked for another node", failure.message),
             ),
-            // The scheduler was asked. Whichever node it selects, be it the same, gets an attempt.
-            None => {
-                let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
-                Step::RecordFailure { failure, nodes: claim.nodes.clone() }.into()
-            }
+            // Somebody else asked the scheduler.
+            None => Step::RecordFailure { failure, nodes: claim.nodes.clone() }.into(),
         };
     }
     if delayed && claim.selected_node.is_none() {

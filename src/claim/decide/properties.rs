@@ -334,7 +334,10 @@ impl World {
                 }
                 (self.claim.last_failure, self.claim.nodes) = (Some(failure), nodes);
             }
-            Step::Reschedule => self.claim.selected_node = None,
+            Step::Reschedule { failure } => {
+                self.claim.selected_node = None;
+                self.claim.last_failure = failure.or(self.claim.last_failure.take());
+            }
             Step::ConfirmNoVolume => self.no_volume = true,
             Step::ConfirmNode { node } => {
                 self.places.0.insert(node, NodeState::Gone);
@@ -431,7 +434,9 @@ fn check(world: &World, decision: &Decision) {
             assert!(claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
             assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
         }
-        Step::Reschedule => {
+        Step::Reschedule { failure } => {
+            let no_room = claim.last_failure.as_ref().is_some_and(|last| last.kind == Failure::NoRoom);
+            assert!(failure.is_none() || no_room && failure.as_ref().is_some_and(|f| f.kind == Failure::Retry));
             assert!(claim.selected_node.is_some() && !world.is_leaving());
             assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");
         }

@@ -111,7 +111,8 @@ fn row_24_a_process_of_the_attempt_is_stopped() {
 fn row_25_no_room_on_the_node() {
     let mut world = delayed(failed_with(Failure::NoRoom), Some("a"));
     let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Reschedule);
+    let Step::Reschedule { failure: Some(noted) } = decision.step else { panic!("{:?}", decision.step) };
+    assert_eq!(noted.kind, Failure::Retry, "the next node is as good as any");
     assert!(decision.tell.unwrap().message.contains("no room on node a"));
     world.claim.selected_node = None;
     let recorded = records(&world);
@@ -323,6 +324,9 @@ fn row_17_an_attempt_ends_though_its_class_is_gone() {
     assert!(matches!(wrong.step(), Step::Quarantine { .. }));
     let done = gone(World { run: RunState::Succeeded, ..stamped(1) });
     assert_eq!(done.step(), Step::ConfirmNoVolume);
+    let mut refused = World { run: RunState::Succeeded, ..wrong };
+    refused.volumes[0].0.quarantine = Some("size".into());
+    refused.waits("is not served by this provisioner any more");
     gone(World { run: RunState::Running, ..stamped(1) }).rests();
     gone(World { no_volume: true, ..done }).waits("is not served by this provisioner any more");
 }

@@ -570,7 +570,7 @@ fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
         assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
         let gone = with_state("a", NodeState::Gone, selected(world));
         let decision = gone.decide(NOW);
-        assert_eq!(decision.step, Step::Reschedule);
+        assert_eq!(decision.step, Step::Reschedule { failure: None });
         assert_eq!(decision.tell.unwrap().message, "the selected node a is gone; the scheduler is asked for another");
     }
 }
