@@ -225,7 +225,10 @@ fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
             noted(&nodes);
             claim.nodes = nodes;
         }
-        Step::Reschedule => claim.selected_node = None,
+        Step::Reschedule { failure } => {
+            claim.selected_node = None;
+            claim.last_failure = failure.or(claim.last_failure.take());
+        }
         _ => {}
     }
 }
