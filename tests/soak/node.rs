@@ -191,12 +191,15 @@ impl SimulatedNode {
     async fn run(&self, pod: &Pod) {
         let name = pod.name_any();
         let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name }, "target": { "apiVersion": "v1", "kind": "Node", "name": NAME } });
-        let bind = || async {
-            let (pods, none) = (self.pods(), PostParams::default());
-            let answer = pods.create_subresource::<Value, Value>("binding", &name, &none, &binding).await;
-            answer.map(drop)
-        };
-        patiently(bind).await;
+        let (pods, none) = (self.pods(), PostParams::default());
+        loop {
+            match pods.create_subresource::<Value, Value>("binding", &name, &none, &binding).await {
+                Ok(_) => break,
+                // It went before it was this node's.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
         let env = pod.spec.as_ref().and_then(|spec| spec.containers[0].env.clone()).unwrap_or_default();
         let request = Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone())
             .expect("the environment of a run is complete");
