@@ -288,7 +288,7 @@ pub fn classes<'a>(
         table.ours.insert(name.to_owned(), class);
     }
     for (config, problem) in std::mem::take(&mut table.pairs) {
-        refuse(&mut table, &configs[&config], problem);
+        refuse(&mut table, configs[&config], problem);
     }
     for verdict in table.verdicts.values_mut() {
         verdict.classes.sort();
