@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use super::{Names, Namespaces};
 use crate::clock::Clock;
 use crate::cluster::events::Events;
+use crate::cluster::fence::Fence;
 use crate::cluster::lease::Candidate;
 use crate::cluster::watch::Shared;
 use crate::cluster::writes::{Binding, Writes};
@@ -77,7 +78,8 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         shared.queue.pause(true);
         let metrics = Metrics::default();
         let (events, told) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
-        let writes = Writes::new(client.clone(), identity.clone(), binding);
+        let fence = Fence::default();
+        let writes = Writes::new(fence.client(&client), identity.clone(), binding);
         let kube_api = kube_api.unwrap_or(address);
         let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api, clock);
         crate::admin::serve(admin_address, context.clone()).await?;
@@ -87,7 +89,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let replica =
             replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
         let lease = format!("flex-provisioner-{}", identity.instance);
-        let (candidate, mut leading) = Candidate::new(client.clone(), &identity.namespace, lease, replica);
+        let (candidate, mut leading) = Candidate::new(client.clone(), &identity.namespace, lease, replica, fence);
         let (stop, stopped) = watch::channel(false);
         // Who is not ready does not stand: it would keep the Lease from a replica that is.
         let listed = shared.clone();

@@ -12,6 +12,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+use super::fence::Fence;
+
 /// A term ends when its holder has not renewed it for so long.
 pub const TERM: Duration = Duration::from_secs(15);
 /// A holder that could not renew for so long stops by itself, well before others may begin.
@@ -53,19 +55,34 @@ pub fn decide(seen: Option<&Seen>, me: &str) -> Move {
     }
 }
 
+/// How long to wait, `wish` at most: never past the time at which a holder stops by itself. Who
+/// leads not, or should have stopped already, waits as long as it wishes.
+fn left(renewed: Option<Instant>, wish: Duration) -> Duration {
+    let left = renewed.map(|at| RENEW_BY.saturating_sub(at.elapsed()));
+    left.filter(|left| !left.is_zero()).map_or(wish, |left| left.min(wish))
+}
+
 /// A candidate for the Lease.
 pub struct Candidate {
     api: Api<Lease>,
     name: String,
     me: String,
     leading: watch::Sender<bool>,
+    fence: Fence,
 }
 
 impl Candidate {
-    /// A candidate called `me` for the Lease `namespace/name`. It leads when the receiver says so.
-    pub fn new(client: Client, namespace: &str, name: String, me: String) -> (Self, watch::Receiver<bool>) {
+    /// A candidate called `me` for the Lease `namespace/name`. It leads when the receiver says so;
+    /// the fence is open meanwhile.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: String,
+        me: String,
+        fence: Fence,
+    ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
-        (Candidate { api: Api::namespaced(client, namespace), name, me, leading }, receiver)
+        (Candidate { api: Api::namespaced(client, namespace), name, me, leading, fence }, receiver)
     }
 
     /// Stands until `stop` says so, then gives the Lease back.
@@ -75,9 +92,10 @@ impl Candidate {
         loop {
             // The term counts from before the write: from then on others may see the Lease unchanged.
             let began = Instant::now();
-            match tokio::time::timeout(PACE * 2, self.turn(&mut seen)).await {
+            match tokio::time::timeout(left(renewed, PACE * 2), self.turn(&mut seen)).await {
                 Ok(Ok(true)) => {
                     renewed = Some(began);
+                    self.fence.open(began + RENEW_BY);
                     self.lead(true);
                 }
                 Ok(Ok(false)) => {
@@ -87,13 +105,13 @@ impl Candidate {
                 Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
                 Err(_) => tracing::warn!("the Lease could not be read or written in time"),
             }
-            if renewed.is_some_and(|at| at.elapsed() > RENEW_BY) {
+            if renewed.is_some_and(|at| at.elapsed() >= RENEW_BY) {
                 tracing::warn!("the Lease could not be renewed; work pauses until it can");
                 renewed = None;
                 self.lead(false);
             }
             let stopped = tokio::select! {
-                () = tokio::time::sleep(PACE) => false,
+                () = tokio::time::sleep(left(renewed, PACE)) => false,
                 _ = stop.wait_for(|stop| *stop) => true,
             };
             if stopped {
@@ -107,6 +125,9 @@ impl Candidate {
     }
 
     fn lead(&self, leads: bool) {
+        if !leads {
+            self.fence.close();
+        }
         let changed = self.leading.send_if_modified(|leading| std::mem::replace(leading, leads) != leads);
         if changed {
             tracing::info!(me = self.me, leads, "leadership changed");
@@ -173,6 +194,15 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_holder_looks_up_when_it_has_to_stop() {
+        let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds));
+        assert_eq!(left(None, PACE), PACE);
+        assert_eq!(left(ago(1), PACE), PACE);
+        assert!(left(ago(9), PACE) <= Duration::from_secs(1));
+        assert_eq!(left(ago(30), PACE), PACE, "it has stopped; no haste");
+    }
 
     #[test]
     fn table() {

@@ -1,9 +1,10 @@
 //! The cluster: what is watched ([`watch`]) and kept of it ([`index`]), what waits to be decided
-//! ([`queue`]), what is written ([`writes`]), told ([`events`]) and who may write ([`lease`]); and which
-//! admission policies stand beside it ([`policies`]).
+//! ([`queue`]), what is written ([`writes`]), told ([`events`]) and who may write ([`lease`], [`fence`]);
+//! and which admission policies stand beside it ([`policies`]).
 
 pub mod client;
 pub mod events;
+pub mod fence;
 pub mod index;
 pub mod lease;
 pub mod policies;
