@@ -18,7 +18,11 @@ pub fn request(job: &Job) -> Request {
 
 /// The volume that an image with flex-pv makes: a directory of an NFS server.
 pub fn nfs_volume(job: &Job) -> PersistentVolume {
-    let request = request(job);
+    nfs_volume_of(&request(job))
+}
+
+/// The same, for a request.
+pub fn nfs_volume_of(request: &Request) -> PersistentVolume {
     let source = PersistentVolumeSpec {
         nfs: Some(NFSVolumeSource {
             server: "10.0.0.1".into(),
@@ -27,7 +31,7 @@ pub fn nfs_volume(job: &Job) -> PersistentVolume {
         }),
         ..PersistentVolumeSpec::default()
     };
-    persistent_volume(&request, Made { source, ..Made::default() })
+    persistent_volume(request, Made { source, ..Made::default() })
 }
 
 impl Ring {

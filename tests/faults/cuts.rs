@@ -1,0 +1,179 @@
+//! Killed before and after every write: a first run of each scenario records what the orchestrator
+//! writes; then it is cut off at each of these writes, killed, and a fresh one takes over.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use crate::orchestrator::phase;
+use crate::proxy::{Fault, Point, Proxy, Write};
+use crate::scenarios::Scenario;
+use crate::site::{Finding, Site, Trouble, World};
+
+/// Cut points at one time.
+const AT_ONCE: usize = 4;
+/// What is written in the background, such as events and the Lease, may come later than the end.
+const LATER: Duration = Duration::from_millis(2500);
+/// So many broken cut points are enough.
+const ENOUGH: usize = 8;
+/// Replays a part: only the cut points whose description contains this text.
+const ONLY: &str = "FLEX_CUTS";
+
+/// What came of a run.
+struct Run {
+    /// What was written while it was counted.
+    writes: Vec<Write>,
+    /// The fault has happened.
+    reached: bool,
+    findings: Vec<Finding>,
+}
+
+async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
+    let proxy = Proxy::start(site.world.client.clone(), point.clone()).await;
+    let through = proxy.kubeconfig(&site.world.file(&format!("{}.kubeconfig", site.name)), json!({}));
+    let kills = point.as_ref().is_some_and(|point| point.fault != Fault::AnswerLost);
+    let mut process = site.run(&through, "one", "first");
+    let supervise = async {
+        proxy.happened().await;
+        if kills {
+            process.kill().await.expect("it can be killed");
+            process = site.run(&site.world.kubeconfig(), "one", "second");
+        }
+        std::future::pending::<()>().await
+    };
+    let script = async {
+        site.is_ready().await?;
+        scenario.prepare(site).await?;
+        proxy.arm();
+        let bound = scenario.act(site, &proxy).await?;
+        site.settles(bound).await?;
+        if point.is_some() && tokio::time::timeout(LATER, proxy.happened()).await.is_ok() {
+            site.settles(bound).await?;
+        }
+        Ok::<(), Vec<Finding>>(())
+    };
+    let ended = tokio::select! {
+        ended = script => ended,
+        () = supervise => unreachable!("it goes on for ever"),
+    };
+    if point.is_none() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Run { writes: proxy.writes(), reached: proxy.has_happened(), findings: ended.err().unwrap_or_default() }
+}
+
+/// The totals.
+#[derive(Default)]
+struct Totals {
+    points: usize,
+    unreached: usize,
+    leaked: usize,
+    duplicate: usize,
+    stuck: usize,
+}
+
+impl Totals {
+    fn count(&mut self, findings: &[Finding]) {
+        let has = |trouble| usize::from(findings.iter().any(|finding| finding.trouble == trouble));
+        self.leaked += has(Trouble::Leaked);
+        self.duplicate += has(Trouble::Duplicate);
+        self.stuck += has(Trouble::Stuck);
+    }
+
+    fn broken(&self) -> usize {
+        self.leaked + self.duplicate + self.stuck
+    }
+}
+
+#[tokio::test]
+async fn killed_before_and_after_every_write_nothing_is_left() {
+    let only = std::env::var(ONLY).unwrap_or_default();
+    let world = World::start().await;
+    let began = Instant::now();
+    let mut totals = Totals::default();
+    for scenario in Scenario::ALL {
+        for &binding in scenario.bindings() {
+            let (began, name) = (Instant::now(), format!("{}-{binding}", scenario.name()));
+            if !format!("{name} ").contains(only.split(' ').next().unwrap_or_default()) {
+                continue;
+            }
+            let site = world.site(format!("{name}-r"), binding).await;
+            let recorded = run(&site, scenario, None).await;
+            assert!(
+                recorded.findings.is_empty(),
+                "{name} without a fault: {}{}",
+                told(&recorded.findings),
+                site.log_end("first")
+            );
+            let faults = [Fault::CutBefore, Fault::CutAfter, Fault::AnswerLost];
+            let points =
+                recorded.writes.iter().flat_map(|write| faults.map(|fault| Point { fault, write: write.clone() }));
+            let points: Vec<_> = points.filter(|point| format!("{name} {point}").contains(&only)).collect();
+            let runs = stream::iter(points.into_iter().enumerate()).map(|(number, point)| {
+                let (world, name) = (&world, &name);
+                async move {
+                    let site = world.site(format!("{name}-{number}"), binding).await;
+                    let run = run(&site, scenario, Some(point.clone())).await;
+                    if !run.findings.is_empty() {
+                        println!(
+                            "{name} {point}:\n{}--- first:\n{}\n--- second:\n{}",
+                            told(&run.findings),
+                            site.log_end("first"),
+                            site.log_end("second")
+                        );
+                    } else if !run.reached {
+                        println!("{name} {point}: not written this time, so not a cut point");
+                    }
+                    run
+                }
+            });
+            let mut runs = runs.buffer_unordered(AT_ONCE);
+            let (mut points, mut unreached) = (0, 0);
+            while let Some(run) = runs.next().await {
+                totals.count(&run.findings);
+                points += usize::from(run.reached);
+                unreached += usize::from(!run.reached);
+                assert!(totals.broken() < ENOUGH, "{ENOUGH} cut points are broken; see above");
+            }
+            totals.points += points;
+            totals.unreached += unreached;
+            println!(
+                "{name}: {} writes recorded, {points} cut points run, {unreached} not reached, {:.1?}",
+                recorded.writes.len(),
+                began.elapsed()
+            );
+        }
+    }
+    totals.count(&whole(&world).await);
+    println!("{} cut points in {:.0?}, {} not reached", totals.points, began.elapsed(), totals.unreached);
+    println!(
+        "cut points {}: {} leaked, {} duplicate, {} stuck",
+        totals.points, totals.leaked, totals.duplicate, totals.stuck
+    );
+    assert_eq!(totals.broken(), 0);
+    assert!(totals.points > totals.unreached * 10, "too many recorded writes were not met again");
+}
+
+fn told(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("  {finding}\n")).collect()
+}
+
+/// Once more all at once, long after most of it: storage = volumes = Bound claims.
+async fn whole(world: &World) -> Vec<Finding> {
+    let claims: Api<PersistentVolumeClaim> = Api::all(world.client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let claims = claims.list(&ListParams::default()).await.expect("claims are listed").items;
+    let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
+    let volumes = volumes.list(&ListParams::default()).await.expect("volumes are listed").items.len();
+    let storage = world.node.backend().volumes().len();
+    println!(
+        "at the end: {storage} volumes on the backend, {volumes} PersistentVolumes, {bound} of {} claims Bound",
+        claims.len()
+    );
+    let same = storage == volumes && volumes == bound && bound == claims.len();
+    (!same).then(|| Finding { trouble: Trouble::Leaked, what: "the counts differ".into() }).into_iter().collect()
+}

@@ -1,0 +1,325 @@
+//! A node of the test: its kubelet runs an image whose storage can be counted.
+//!
+//! The kubelet is played as far as the API sees it: pods are bound to a node, run, end, and are
+//! taken away only when their process is dead. The image keeps a directory with a file for each volume.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use contract::names;
+use contract::request::{Operation, Request};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Binding, Node as NodeObject, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::kubelet::nfs_volume_of;
+
+const NAME: &str = "simulated";
+/// Parameter: so many attempts fail, after they have made the storage.
+pub const FAILS: &str = "fails";
+/// Parameter: where the image stops until it is let go, or killed.
+pub const HOLDS_AT: &str = "holds-at";
+
+/// Where an image can be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// It runs, and has done nothing.
+    Started,
+    /// The storage is made, the PersistentVolume is not.
+    Made,
+}
+
+impl Stage {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Started => "started",
+            Stage::Made => "made",
+        }
+    }
+}
+
+/// What the backend knows: volumes, and what was done to them against the rules.
+pub struct Backend {
+    dir: tempfile::TempDir,
+    /// The process that works on a volume, by volume id.
+    running: Mutex<HashMap<String, String>>,
+    /// The sizes of volumes that have grown, in bytes.
+    grown: Mutex<HashMap<String, u64>>,
+    broken: Mutex<Vec<String>>,
+}
+
+/// While it lives, a process works on a volume.
+struct Working<'a> {
+    backend: &'a Backend,
+    id: String,
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        lock(&self.backend.running).remove(&self.id);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no code panics while it holds this")
+}
+
+impl Backend {
+    fn path(&self, id: &str) -> PathBuf {
+        self.dir.path().join(id)
+    }
+
+    fn broke(&self, what: String) {
+        lock(&self.broken).push(what);
+    }
+
+    fn work(&self, id: &str, pod: &str) -> Working<'_> {
+        if let Some(other) = lock(&self.running).insert(id.to_owned(), pod.to_owned()) {
+            self.broke(format!("{pod} and {other} work on volume {id} at one time"));
+        }
+        Working { backend: self, id: id.to_owned() }
+    }
+
+    /// Makes a volume for a claim, unless it is there.
+    fn make(&self, id: &str, claim: &str) {
+        let of_claim = self.volumes().into_iter().find(|(other, owner)| owner == claim && other != id);
+        if let Some((other, _)) = of_claim {
+            self.broke(format!("claim {claim} has the volumes {other} and {id} at one time"));
+        }
+        std::fs::write(self.path(id), claim).expect("the backend's directory can be written");
+    }
+
+    fn remove(&self, id: &str) {
+        let _ = std::fs::remove_file(self.path(id));
+    }
+
+    /// All volumes, each with its claim as `namespace/name`.
+    pub fn volumes(&self) -> BTreeMap<String, String> {
+        let files = std::fs::read_dir(self.dir.path()).expect("the backend's directory is there");
+        let volume =
+            |path: PathBuf| Some((path.file_name()?.to_str()?.to_owned(), std::fs::read_to_string(path).ok()?));
+        files.filter_map(|file| volume(file.ok()?.path())).collect()
+    }
+
+    /// The size in bytes to which a volume has grown.
+    pub fn grown(&self, id: &str) -> Option<u64> {
+        lock(&self.grown).get(id).copied()
+    }
+
+    /// What was done against the rules, about claims of a namespace.
+    pub fn broken(&self, namespace: &str) -> Vec<String> {
+        lock(&self.broken).iter().filter(|what| what.contains(namespace)).cloned().collect()
+    }
+}
+
+/// The node.
+pub struct Node {
+    shared: Arc<Shared>,
+    kubelet: JoinHandle<()>,
+}
+
+struct Shared {
+    client: Client,
+    backend: Backend,
+    reached: Mutex<HashSet<(String, Stage)>>,
+    open: watch::Sender<HashSet<String>>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kubelet.abort();
+    }
+}
+
+impl Node {
+    /// A node joins the cluster.
+    pub async fn start(client: Client) -> Node {
+        let nodes: Api<NodeObject> = Api::all(client.clone());
+        let node = json!({ "metadata": { "name": NAME } });
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.expect("the node joins");
+        let shared = Arc::new(Shared {
+            client,
+            backend: Backend {
+                dir: tempfile::tempdir().unwrap(),
+                running: Mutex::default(),
+                grown: Mutex::default(),
+                broken: Mutex::default(),
+            },
+            reached: Mutex::default(),
+            open: watch::Sender::default(),
+        });
+        Node { kubelet: tokio::spawn(kubelet(shared.clone())), shared }
+    }
+
+    pub fn backend(&self) -> &Backend {
+        &self.shared.backend
+    }
+
+    /// An image of this namespace has come to a stage.
+    pub fn has_reached(&self, namespace: &str, stage: Stage) -> bool {
+        lock(&self.shared.reached).contains(&(namespace.to_owned(), stage))
+    }
+
+    /// Images of this namespace are not held any more.
+    pub fn let_go(&self, namespace: &str) {
+        self.shared.open.send_if_modified(|open| open.insert(namespace.to_owned()));
+    }
+}
+
+/// Runs each pod once, and ends it when it is deleted.
+async fn kubelet(shared: Arc<Shared>) {
+    let pods: Api<Pod> = Api::all(shared.client.clone());
+    let config = watcher::Config::default().labels(names::LABEL_OPERATION);
+    let mut stream = watcher(pods, config).default_backoff().applied_objects().boxed();
+    let mut known: HashMap<String, watch::Sender<bool>> = HashMap::new();
+    while let Some(pod) = stream.next().await {
+        let Ok(pod) = pod else { continue };
+        let uid = pod.uid().unwrap_or_default();
+        let going = pod.metadata.deletion_timestamp.is_some();
+        match known.get(&uid) {
+            Some(killed) => {
+                if going {
+                    killed.send_replace(true);
+                }
+            }
+            None if going => {}
+            None => {
+                let (kill, killed) = watch::channel(false);
+                known.insert(uid, kill);
+                tokio::spawn(shared.clone().run(pod, killed));
+            }
+        }
+    }
+}
+
+/// How a process ended.
+struct Exit {
+    code: i32,
+    words: String,
+}
+
+impl Shared {
+    /// The life of a pod on the node. A pod that is gone is no error: somebody was faster.
+    async fn run(self: Arc<Self>, pod: Pod, mut killed: watch::Receiver<bool>) {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let binding: Binding =
+            serde_json::from_value(json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": NAME } }))
+                .unwrap();
+        let bound: Result<Value, _> = pods.create_subresource("binding", &name, &PostParams::default(), &binding).await;
+        if bound.is_err() {
+            return;
+        }
+        let status = |status: Value| {
+            let (pods, name) = (pods.clone(), name.clone());
+            async move {
+                let _ =
+                    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await;
+            }
+        };
+        let running = json!({ "running": { "startedAt": now() } });
+        status(json!({ "phase": "Running", "startTime": now(), "containerStatuses": [container(running, true)] }))
+            .await;
+        let env = |name: &str| {
+            let env = pod.spec.as_ref()?.containers[0].env.as_ref()?;
+            env.iter().find(|variable| variable.name == name)?.value.clone()
+        };
+        let mut request = Request::from_env(env).expect("a pod has all properties");
+        let own = [FAILS, HOLDS_AT].map(|name| (name, env(&contract::parameter::env_name(name))));
+        request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        let exit = tokio::select! {
+            exit = self.image(&request, &namespace, &name) => exit,
+            _ = killed.wait_for(|killed| *killed) => Exit { code: 137, words: String::new() },
+        };
+        let reason = if exit.code == 0 { "Completed" } else { "Error" };
+        let ended = json!({ "terminated": { "exitCode": exit.code, "reason": reason, "message": exit.words, "startedAt": now(), "finishedAt": now() } });
+        let phase = if exit.code == 0 { "Succeeded" } else { "Failed" };
+        status(json!({ "phase": phase, "containerStatuses": [container(ended, false)] })).await;
+        // The process is dead: the API need not keep the pod for its sake.
+        let _ = killed.wait_for(|killed| *killed).await;
+        let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
+    }
+
+    async fn image(&self, request: &Request, namespace: &str, pod: &str) -> Exit {
+        let _working = self.backend.work(&request.claim_uuid, &format!("{namespace}/{pod}"));
+        match request.operation {
+            Operation::Provision => self.provision(request, namespace).await,
+            Operation::Delete => self.delete(request, namespace).await,
+            Operation::Expand => self.expand(request).await,
+            Operation::List => Exit { code: 78, words: "this image cannot list".into() },
+        }
+    }
+
+    async fn provision(&self, request: &Request, namespace: &str) -> Exit {
+        self.pause(request, namespace, Stage::Started).await;
+        let claim = format!("{}/{}", request.claim.namespace, request.claim.name);
+        self.backend.make(&request.claim_uuid, &claim);
+        let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
+        if request.attempt <= fails {
+            return Exit { code: 75, words: "the array is busy".into() };
+        }
+        self.pause(request, namespace, Stage::Made).await;
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        match volumes.create(&PostParams::default(), &nfs_volume_of(request)).await {
+            Ok(_) => Exit { code: 0, words: String::new() },
+            // Of an attempt before this one.
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Exit { code: 0, words: String::new() },
+            Err(error) => Exit { code: 75, words: error.to_string() },
+        }
+    }
+
+    async fn expand(&self, request: &Request) -> Exit {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        match self.backend.volumes().contains_key(&request.claim_uuid) {
+            true => {
+                lock(&self.backend.grown).insert(request.claim_uuid.clone(), request.size_bytes);
+                Exit { code: 0, words: String::new() }
+            }
+            false => Exit { code: 65, words: "no such volume".into() },
+        }
+    }
+
+    async fn delete(&self, request: &Request, namespace: &str) -> Exit {
+        // Long enough for a process that should not run beside it to be seen.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if let Some(claim) = self.living_owner(&request.claim_uuid).await {
+            self.backend
+                .broke(format!("volume {} of the living claim {claim} was deleted ({namespace})", request.claim_uuid));
+        }
+        self.backend.remove(&request.claim_uuid);
+        Exit { code: 0, words: String::new() }
+    }
+
+    /// The claim whose storage this is, if it is there to stay.
+    async fn living_owner(&self, id: &str) -> Option<String> {
+        let claim = self.backend.volumes().get(id)?.clone();
+        let (namespace, name) = claim.split_once('/')?;
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let found = claims.get_opt(name).await.ok()??;
+        let lives = found.uid().as_deref() == Some(id) && found.metadata.deletion_timestamp.is_none();
+        lives.then_some(claim)
+    }
+
+    /// Stops at a stage if the config says so.
+    async fn pause(&self, request: &Request, namespace: &str, stage: Stage) {
+        lock(&self.reached).insert((namespace.to_owned(), stage));
+        if request.parameters.get(HOLDS_AT).map(String::as_str) == Some(stage.as_str()) {
+            let _ = self.open.subscribe().wait_for(|open| open.contains(namespace)).await;
+        }
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn container(state: Value, ready: bool) -> Value {
+    json!({ "name": "provisioner", "image": "example/image", "imageID": "", "ready": ready, "restartCount": 0, "state": state })
+}

@@ -1,0 +1,326 @@
+//! Between an orchestrator and the API server: counts its writes, and cuts it off at one of them.
+//!
+//! What a proxy needs beyond the HTTP server that is there anyway is in the client of Kubernetes:
+//! [`Client::send`] brings address, certificates and connections.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// No request of the orchestrator is larger.
+const LARGEST: usize = 4 << 20;
+
+/// A kind of request: the method (`LIST` for a GET of many), and the resource with its subresource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    pub method: String,
+    pub resource: String,
+}
+
+/// A write of a sequence: the first, second, … of its kind. Writes that are independent may change
+/// places from run to run; this name stays.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Write {
+    pub kind: Kind,
+    pub number: u32,
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.kind.method, self.kind.resource, self.number)
+    }
+}
+
+/// What happens to a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It never reaches the API server, and nothing after it does: the process is cut off.
+    CutBefore,
+    /// It is carried out, its answer is lost, and nothing after it gets through: the process is cut off.
+    CutAfter,
+    /// It is carried out and its answer is lost; everything after it gets through.
+    AnswerLost,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::CutBefore => "before",
+            Fault::CutAfter => "after",
+            Fault::AnswerLost => "answer lost of",
+        })
+    }
+}
+
+/// A write and what happens to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    pub fault: Fault,
+    pub write: Write,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.fault, self.write)
+    }
+}
+
+/// What becomes of a request.
+enum Fate {
+    Passes,
+    Held,
+    Refused,
+    AnswerIsLost { cut: bool },
+}
+
+#[derive(Default)]
+struct Record {
+    /// Writes are counted, and the fault is waited for.
+    armed: bool,
+    counts: BTreeMap<Kind, u32>,
+    writes: Vec<Write>,
+    point: Option<Point>,
+    /// Nothing gets through any more.
+    cut: bool,
+    /// Requests of these kinds are refused.
+    refused: Vec<Kind>,
+    /// Requests of these kinds are carried out, and their answers held until they are let go.
+    held: Vec<Kind>,
+    /// How many are held now.
+    waiting: usize,
+}
+
+struct Wire {
+    client: Client,
+    record: Mutex<Record>,
+    /// The fault has happened.
+    happened: watch::Sender<bool>,
+    /// Changes whenever something that is held may go.
+    let_go: watch::Sender<()>,
+}
+
+/// A proxy for one process.
+pub struct Proxy {
+    address: SocketAddr,
+    wire: Arc<Wire>,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Proxy {
+    /// Starts one. Nothing is counted and nothing happens until [`Proxy::arm`].
+    pub async fn start(client: Client, point: Option<Point>) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a local port");
+        let address = listener.local_addr().expect("the port is bound");
+        let wire = Arc::new(Wire {
+            client,
+            record: Mutex::new(Record { point, ..Record::default() }),
+            happened: watch::Sender::new(false),
+            let_go: watch::Sender::new(()),
+        });
+        let router = Router::new().fallback(handle).with_state(wire.clone());
+        let server = tokio::spawn(async move {
+            axum::serve(listener, router).await.expect("the proxy serves");
+        });
+        Proxy { address, wire, server }
+    }
+
+    /// Writes a kubeconfig that leads through the proxy; `user` is what stands in it as the user.
+    pub fn kubeconfig(&self, path: &Path, user: Value) -> PathBuf {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "contexts": [{ "name": "proxy", "context": { "cluster": "proxy", "user": "proxy" } }],
+            "clusters": [{ "name": "proxy", "cluster": { "server": format!("http://{}", self.address) } }],
+            "users": [{ "name": "proxy", "user": user }],
+        });
+        std::fs::write(path, config.to_string()).expect("the kubeconfig is written");
+        path.to_owned()
+    }
+
+    fn record<T>(&self, with: impl FnOnce(&mut Record) -> T) -> T {
+        let done = with(&mut self.wire.record.lock().expect("no code panics while it holds the record"));
+        self.wire.let_go.send_replace(());
+        done
+    }
+
+    /// From now on writes are counted.
+    pub fn arm(&self) {
+        self.record(|record| record.armed = true);
+    }
+
+    /// The writes since it was armed.
+    pub fn writes(&self) -> Vec<Write> {
+        self.record(|record| record.writes.clone())
+    }
+
+    /// Requests of a kind are refused, as by a broken connection, until [`Proxy::heal`].
+    pub fn refuse(&self, method: &str, resource: &str) {
+        self.record(|record| record.refused.push(Kind { method: method.into(), resource: resource.into() }));
+    }
+
+    /// Requests of a kind are carried out, and their answers held until [`Proxy::heal`].
+    pub fn hold(&self, method: &str, resource: &str) {
+        self.record(|record| record.held.push(Kind { method: method.into(), resource: resource.into() }));
+    }
+
+    /// How many answers are held.
+    pub fn waiting(&self) -> usize {
+        self.record(|record| record.waiting)
+    }
+
+    /// Nothing is refused or held any more.
+    pub fn heal(&self) {
+        self.record(|record| {
+            record.refused.clear();
+            record.held.clear();
+        });
+    }
+
+    /// The fault has happened.
+    pub fn has_happened(&self) -> bool {
+        *self.wire.happened.borrow()
+    }
+
+    /// Waits until the fault has happened.
+    pub async fn happened(&self) {
+        let _ = self.wire.happened.subscribe().wait_for(|happened| *happened).await;
+    }
+}
+
+async fn handle(State(wire): State<Arc<Wire>>, request: Request) -> Response {
+    let kind = kind(request.method(), request.uri().path());
+    match wire.fate(kind.clone(), request.method()) {
+        Fate::Passes => {
+            let answer = wire.forward(request).await;
+            wire.held(&kind).await;
+            answer
+        }
+        Fate::Refused => StatusCode::BAD_GATEWAY.into_response(),
+        Fate::Held => {
+            wire.happened.send_replace(true);
+            std::future::pending().await
+        }
+        Fate::AnswerIsLost { cut } => {
+            // All of the answer, so that the write is carried out.
+            let _ = to_bytes(wire.forward(request).await.into_body(), LARGEST).await;
+            wire.happened.send_replace(true);
+            if cut {
+                std::future::pending().await
+            }
+            StatusCode::BAD_GATEWAY.into_response()
+        }
+    }
+}
+
+impl Wire {
+    fn record(&self) -> std::sync::MutexGuard<'_, Record> {
+        self.record.lock().expect("no code panics while it holds the record")
+    }
+
+    /// Waits while answers of this kind are held.
+    async fn held(&self, kind: &Kind) {
+        let mut let_go = self.let_go.subscribe();
+        let mut counted = false;
+        loop {
+            {
+                let mut record = self.record();
+                let held = record.held.contains(kind);
+                match (held, counted) {
+                    (true, false) => record.waiting += 1,
+                    (false, true) => record.waiting -= 1,
+                    _ => {}
+                }
+                counted = held;
+            }
+            if !counted {
+                return;
+            }
+            let _ = let_go.changed().await;
+        }
+    }
+
+    fn fate(&self, kind: Kind, method: &Method) -> Fate {
+        let mut record = self.record();
+        if record.cut {
+            return Fate::Held;
+        }
+        if record.refused.contains(&kind) {
+            return Fate::Refused;
+        }
+        if method == Method::GET || !record.armed {
+            return Fate::Passes;
+        }
+        let number = record.counts.entry(kind.clone()).or_default();
+        *number += 1;
+        let write = Write { kind, number: *number };
+        let fault = record.point.as_ref().filter(|point| point.write == write).map(|point| point.fault);
+        record.writes.push(write);
+        record.cut = matches!(fault, Some(Fault::CutBefore | Fault::CutAfter));
+        match fault {
+            None => Fate::Passes,
+            Some(Fault::CutBefore) => Fate::Held,
+            Some(fault) => Fate::AnswerIsLost { cut: fault == Fault::CutAfter },
+        }
+    }
+
+    async fn forward(&self, request: Request) -> Response {
+        let (mut parts, body) = request.into_parts();
+        for of_this_hop in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
+            parts.headers.remove(of_this_hop);
+        }
+        let Ok(body) = to_bytes(body, LARGEST).await else { return StatusCode::BAD_REQUEST.into_response() };
+        match self.client.send(Request::from_parts(parts, kube::client::Body::from(body))).await {
+            Ok(response) => response.map(Body::new),
+            Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+        }
+    }
+}
+
+/// `/api/v1/namespaces/a/pods/b/status` → `pods/status`.
+fn kind(method: &Method, path: &str) -> Kind {
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    // `api/VERSION` or `apis/GROUP/VERSION`.
+    let groups = if parts.next() == Some("api") { 1 } else { 2 };
+    let rest: Vec<_> = parts.skip(groups).collect();
+    let rest = match rest.as_slice() {
+        ["namespaces", _, namespaced @ ..] if !namespaced.is_empty() => namespaced,
+        all => all,
+    };
+    let resource = match rest {
+        [resource, _, subresource] => format!("{resource}/{subresource}"),
+        [resource, ..] => (*resource).to_owned(),
+        [] => path.to_owned(),
+    };
+    let many = method == Method::GET && rest.len() == 1;
+    Kind { method: if many { "LIST".into() } else { method.to_string() }, resource }
+}
+
+#[test]
+fn requests_are_told_apart_by_resource() {
+    let of = |path| kind(&Method::PATCH, path).resource;
+    assert_eq!(of("/api/v1/namespaces/a/persistentvolumeclaims/b"), "persistentvolumeclaims");
+    assert_eq!(of("/api/v1/namespaces/a/persistentvolumeclaims/b/status"), "persistentvolumeclaims/status");
+    assert_eq!(of("/api/v1/persistentvolumes/b/status"), "persistentvolumes/status");
+    assert_eq!(of("/apis/batch/v1/namespaces/a/jobs"), "jobs");
+    assert_eq!(of("/api/v1/namespaces/a"), "namespaces");
+    let method = |path| kind(&Method::GET, path).method;
+    assert_eq!((method("/api/v1/pods").as_str(), method("/api/v1/namespaces/a/pods/b").as_str()), ("LIST", "GET"));
+}

@@ -1,0 +1,196 @@
+//! What users and admins do while the orchestrator is cut off. None of them knows of it: they wait
+//! for what they see in the API.
+
+use contract::names;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::node::{FAILS, HOLDS_AT, Stage};
+use crate::orchestrator::uid;
+use crate::proxy::Proxy;
+use crate::site::{Finding, Site, Trouble};
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// A config and a claim.
+    Provision,
+    /// The first attempt fails, the second does not.
+    Retry,
+    /// A claim that is bound is deleted.
+    Delete,
+    /// A claim is deleted while its image runs and has made nothing.
+    DeletedWhileRunning,
+    /// A claim is deleted when its storage is made and its PersistentVolume is not.
+    DeletedHalfMade,
+    /// A claim is deleted while no orchestrator runs, wherever the last one got to.
+    DeletedWhileDown,
+    /// The config is deleted with claims in flight, which are then deleted too.
+    ConfigDeleted,
+    /// The config is edited with a claim in flight.
+    ConfigEdited,
+    /// The StorageClass is replaced with a claim in flight.
+    ClassReplaced,
+    /// A bound claim asks for more.
+    Expand,
+}
+
+impl Scenario {
+    pub const ALL: [Scenario; 10] = [
+        Scenario::Provision,
+        Scenario::Retry,
+        Scenario::Delete,
+        Scenario::DeletedWhileRunning,
+        Scenario::DeletedHalfMade,
+        Scenario::DeletedWhileDown,
+        Scenario::ConfigDeleted,
+        Scenario::ConfigEdited,
+        Scenario::ClassReplaced,
+        Scenario::Expand,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::Provision => "provision",
+            Scenario::Retry => "retry",
+            Scenario::Delete => "delete",
+            Scenario::DeletedWhileRunning => "deleted-while-running",
+            Scenario::DeletedHalfMade => "deleted-half-made",
+            Scenario::DeletedWhileDown => "deleted-while-down",
+            Scenario::ConfigDeleted => "config-deleted",
+            Scenario::ConfigEdited => "config-edited",
+            Scenario::ClassReplaced => "class-replaced",
+            Scenario::Expand => "expand",
+        }
+    }
+
+    /// The ways of binding that matter to it: where nothing is bound, there is only one.
+    pub fn bindings(self) -> &'static [&'static str] {
+        match self {
+            Scenario::Provision | Scenario::Delete | Scenario::DeletedWhileDown => &["direct", "controller"],
+            _ => &["direct"],
+        }
+    }
+
+    /// What is there before writes are counted.
+    pub async fn prepare(self, site: &Site<'_>) -> Result<(), Finding> {
+        match self {
+            Scenario::Provision => {}
+            Scenario::Retry => site.config(&[(FAILS, "1"), ("backoff", "1s")]).await,
+            Scenario::Delete => {
+                site.config(&[]).await;
+                site.claim("a").await;
+                site.bound("a").await?;
+                site.settled(&["a"]).await?;
+            }
+            Scenario::DeletedWhileRunning => held(site, Stage::Started, false).await?,
+            Scenario::DeletedHalfMade | Scenario::ConfigEdited => held(site, Stage::Made, false).await?,
+            Scenario::DeletedWhileDown => site.config(&[]).await,
+            Scenario::ConfigDeleted => {
+                site.class(&[]).await;
+                site.config(&[]).await;
+            }
+            Scenario::ClassReplaced => held(site, Stage::Made, true).await?,
+            Scenario::Expand => {
+                site.class(&[]).await;
+                site.config(&[("capabilities", "expand")]).await;
+                site.claim("a").await;
+                site.bound("a").await?;
+                site.settled(&["a"]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is done, and what must come of it. Returns the claims that are Bound in the end.
+    pub async fn act(self, site: &Site<'_>, proxy: &Proxy) -> Result<&'static [&'static str], Finding> {
+        match self {
+            Scenario::Provision => {
+                site.config(&[]).await;
+                site.claim("a").await;
+                site.bound("a").await?;
+                Ok(&["a"])
+            }
+            Scenario::Retry => {
+                site.claim("a").await;
+                let claim = site.bound("a").await?;
+                let attempt = claim.metadata.annotations.as_ref().and_then(|all| all.get(names::ATTEMPT).cloned());
+                expect(attempt.as_deref() == Some("2"), || format!("bound in attempt {attempt:?}, not in the second"))?;
+                Ok(&["a"])
+            }
+            Scenario::Delete | Scenario::DeletedWhileRunning | Scenario::DeletedHalfMade => {
+                site.delete_claim("a").await;
+                Ok(&[])
+            }
+            Scenario::DeletedWhileDown => {
+                site.claim("a").await;
+                tokio::select! {
+                    bound = site.bound("a") => drop(bound?),
+                    () = proxy.happened() => {}
+                }
+                site.delete_claim("a").await;
+                Ok(&[])
+            }
+            Scenario::ConfigDeleted => {
+                site.claim("a").await;
+                site.claim("b").await;
+                site.stamped("a").await?;
+                site.stamped("b").await?;
+                site.delete_config().await;
+                site.bound("a").await?;
+                site.bound("b").await?;
+                site.delete_claim("a").await;
+                site.delete_claim("b").await;
+                Ok(&[])
+            }
+            Scenario::ConfigEdited => {
+                site.config(&[("image", "example/second")]).await;
+                site.kept_recipes(2).await?;
+                site.node_lets_go();
+                made_with(site, &site.bound("a").await?, "example/image").await?;
+                site.claim("b").await;
+                made_with(site, &site.bound("b").await?, "example/second").await?;
+                Ok(&["a", "b"])
+            }
+            Scenario::ClassReplaced => {
+                site.delete_class().await;
+                site.class(&[("tier", "bronze")]).await;
+                site.node_lets_go();
+                made_with(site, &site.bound("a").await?, "gold").await?;
+                Ok(&["a"])
+            }
+            Scenario::Expand => {
+                site.ask("a", "2Gi").await;
+                let grown = |claim: &PersistentVolumeClaim| {
+                    let status = claim.status.clone().unwrap_or_default();
+                    status.capacity.is_some_and(|capacity| capacity["storage"].0 == "2Gi")
+                        && status.conditions.unwrap_or_default().is_empty()
+                        && status.allocated_resource_statuses.unwrap_or_default().is_empty()
+                };
+                let claim = site.claim_when("a", "has grown", grown).await?;
+                let size = site.world.node.backend().grown(&uid(&claim));
+                expect(size == Some(2 << 30), || format!("the claim says 2Gi, the backend {size:?}"))?;
+                Ok(&["a"])
+            }
+        }
+    }
+}
+
+/// A claim whose image is held at a stage.
+async fn held(site: &Site<'_>, stage: Stage, class: bool) -> Result<(), Finding> {
+    if class {
+        site.class(&[("tier", "gold")]).await;
+    }
+    site.config(&[(HOLDS_AT, stage.as_str())]).await;
+    site.claim("a").await;
+    site.reached(stage).await
+}
+
+/// The volume was made by the version of the config in which this text stands.
+async fn made_with(site: &Site<'_>, claim: &PersistentVolumeClaim, text: &str) -> Result<(), Finding> {
+    let provenance = site.provenance(claim).await;
+    expect(provenance.contains(&format!("\"{text}\"")), || format!("not made with {text}: {provenance}"))
+}
+
+fn expect(holds: bool, what: impl FnOnce() -> String) -> Result<(), Finding> {
+    holds.then_some(()).ok_or_else(|| Finding { trouble: Trouble::Stuck, what: what() })
+}

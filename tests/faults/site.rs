@@ -1,0 +1,410 @@
+//! A control plane with a node, and in it one site for each cut point: a namespace, a class and an
+//! orchestrator of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use cluster::{ClientLimits, Cluster};
+use contract::names;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::process::{Child, Command};
+
+use crate::node::{Node, Stage};
+use crate::orchestrator::{phase, uid};
+
+/// No scenario takes longer than this to come to its end, even on a busy machine.
+const GUARD: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(40);
+
+/// The kinds of trouble that are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// Something is left that nobody answers for, or storage is gone that somebody uses.
+    Leaked,
+    /// Two where one should be.
+    Duplicate,
+    /// It did not come to its end.
+    Stuck,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub trouble: Trouble,
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.trouble, self.what)
+    }
+}
+
+impl From<Finding> for Vec<Finding> {
+    fn from(finding: Finding) -> Self {
+        vec![finding]
+    }
+}
+
+/// The control plane.
+pub struct World {
+    pub client: Client,
+    pub node: Node,
+    cluster: Cluster,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    pub async fn start() -> World {
+        let cluster = Cluster::control_plane()
+            .with_controller_manager(ClientLimits::Raised)
+            .await
+            .expect("the control plane starts");
+        let client = cluster.client().await.expect("the API server answers");
+        let node = Node::start(client.clone()).await;
+        World { client, node, cluster, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A kubeconfig that leads to the API server without detours.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.cluster.kubeconfig()
+    }
+
+    /// Where files of a site stand.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A site. It is usable when [`Site::is_ready`] has returned.
+    pub async fn site(&self, name: String, binding: &'static str) -> Site<'_> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.expect("the namespace is created");
+        Site { world: self, name, binding }
+    }
+}
+
+/// A site; namespace, class, instance and config bear its name.
+pub struct Site<'w> {
+    pub world: &'w World,
+    pub name: String,
+    binding: &'static str,
+}
+
+impl Site<'_> {
+    /// Its provisioner name.
+    fn provisioner(&self) -> String {
+        format!("{}.example", self.name)
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.world.client.clone(), &self.name)
+    }
+
+    pub fn claims(&self) -> Api<PersistentVolumeClaim> {
+        self.api()
+    }
+
+    fn classes(&self) -> Api<StorageClass> {
+        Api::all(self.world.client.clone())
+    }
+
+    /// Pods are refused until the namespace has its default account.
+    pub async fn is_ready(&self) -> Result<(), Finding> {
+        let accounts = self.api::<ServiceAccount>();
+        self.until("the default account", || async {
+            accounts.get("default").await.map(drop).map_err(|error| error.to_string())
+        })
+        .await
+    }
+
+    /// Starts an orchestrator, as a replica of this name. One that bears the name of another before it
+    /// finds the Lease its own, as a container does that is restarted in its pod.
+    pub fn run(&self, kubeconfig: &Path, replica: &str, start: &str) -> Child {
+        let log = File::create(self.log(start)).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+            .args(["run", "--replica", replica, "--admin-address", "127.0.0.1:0"])
+            .args(["--namespace", &self.name, "--instance", &self.name, "--provisioner-name", &self.provisioner()])
+            .args(["--binding", self.binding, "--log", "flex_provisioner=debug,info"])
+            .env("KUBECONFIG", kubeconfig)
+            .stderr(Stdio::from(log))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    fn log(&self, start: &str) -> PathBuf {
+        self.world.file(&format!("{}-{start}.log", self.name))
+    }
+
+    /// The end of the log of an orchestrator.
+    pub fn log_end(&self, start: &str) -> String {
+        let text = std::fs::read_to_string(self.log(start)).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+
+    /// Waits until a look finds something; what is not found in time is stuck.
+    pub async fn until<T, F: Future<Output = Result<T, String>>>(
+        &self,
+        what: &str,
+        mut look: impl FnMut() -> F,
+    ) -> Result<T, Finding> {
+        let began = Instant::now();
+        loop {
+            match look().await {
+                Ok(found) => return Ok(found),
+                Err(seen) if began.elapsed() > GUARD => {
+                    return Err(Finding { trouble: Trouble::Stuck, what: format!("{what}: {seen}") });
+                }
+                Err(_) => tokio::time::sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// Writes the config.
+    pub async fn config(&self, data: &[(&str, &str)]) {
+        let mut all: BTreeMap<&str, &str> = [("plugin-name", names::DEFAULT_PLUGIN), ("image", "example/image")].into();
+        all.extend(data.iter().copied());
+        let labels = json!({ names::LABEL_TYPE: names::LABEL_TYPE_CONFIG, names::LABEL_STORAGE_CLASS: self.name });
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": self.name, "labels": labels }, "data": all,
+        });
+        let apply = PatchParams::apply("admin").force();
+        self.api::<ConfigMap>().patch(&self.name, &apply, &Patch::Apply(body)).await.expect("the config is written");
+    }
+
+    pub async fn delete_config(&self) {
+        self.api::<ConfigMap>().delete(&self.name, &DeleteParams::default()).await.expect("the config is deleted");
+    }
+
+    /// Creates the StorageClass.
+    pub async fn class(&self, parameters: &[(&str, &str)]) {
+        let parameters: BTreeMap<_, _> = parameters.iter().copied().collect();
+        let class = json!({
+            "metadata": { "name": self.name }, "provisioner": self.provisioner(), "parameters": parameters,
+            "allowVolumeExpansion": true,
+        });
+        let class = serde_json::from_value(class).unwrap();
+        self.classes().create(&PostParams::default(), &class).await.expect("the class is created");
+    }
+
+    pub async fn delete_class(&self) {
+        self.classes().delete(&self.name, &DeleteParams::default()).await.expect("the class is deleted");
+    }
+
+    /// Creates a claim of 1 GiB.
+    pub async fn claim(&self, name: &str) {
+        let claim = json!({
+            "metadata": { "name": name },
+            "spec": { "storageClassName": self.name, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        });
+        let claim = serde_json::from_value(claim).unwrap();
+        self.claims().create(&PostParams::default(), &claim).await.expect("the claim is created");
+    }
+
+    /// A user asks for another size.
+    pub async fn ask(&self, name: &str, size: &str) {
+        let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        self.claims().patch(name, &PatchParams::default(), &Patch::Merge(wish)).await.expect("the wish is accepted");
+    }
+
+    pub async fn delete_claim(&self, name: &str) {
+        self.claims().delete(name, &DeleteParams::default()).await.expect("the claim is deleted");
+    }
+
+    /// Waits for a claim in a state.
+    pub async fn claim_when(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&PersistentVolumeClaim) -> bool,
+    ) -> Result<PersistentVolumeClaim, Finding> {
+        let claims = self.claims();
+        self.until(&format!("claim {name} {what}"), || async {
+            let claim = claims.get(name).await.map_err(|error| error.to_string())?;
+            let seen = format!("{:?} {:?}", claim.metadata.annotations, claim.status);
+            if is(&claim) { Ok(claim) } else { Err(seen) }
+        })
+        .await
+    }
+
+    pub async fn bound(&self, name: &str) -> Result<PersistentVolumeClaim, Finding> {
+        self.claim_when(name, "is Bound", |claim| phase(claim) == "Bound").await
+    }
+
+    pub async fn stamped(&self, name: &str) -> Result<PersistentVolumeClaim, Finding> {
+        let stamp = |claim: &PersistentVolumeClaim| claim.annotations().contains_key(names::ATTEMPT);
+        self.claim_when(name, "is stamped", stamp).await
+    }
+
+    /// Waits until an image of this site has come to a stage.
+    pub async fn reached(&self, stage: Stage) -> Result<(), Finding> {
+        let has = || self.world.node.has_reached(&self.name, stage);
+        self.until("an image runs", || async { has().then_some(()).ok_or_else(|| format!("not {}", stage.as_str())) })
+            .await
+    }
+
+    /// Images of this site are not held any more.
+    pub fn node_lets_go(&self) {
+        self.world.node.let_go(&self.name);
+    }
+
+    /// Waits until so many versions of the config are kept.
+    pub async fn kept_recipes(&self, number: usize) -> Result<(), Finding> {
+        let revisions = self.api::<ControllerRevision>();
+        self.until("recipes are kept", || async {
+            let kept = revisions.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+            if kept == number { Ok(()) } else { Err(format!("{kept}, not {number}")) }
+        })
+        .await
+    }
+
+    /// How the volume of a bound claim was made, as it stands on it.
+    pub async fn provenance(&self, claim: &PersistentVolumeClaim) -> String {
+        let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
+        let volume = volumes.get(&names::pv_name(&uid(claim))).await.expect("the volume is there");
+        volume.annotations().get(names::PROVENANCE).cloned().unwrap_or_default()
+    }
+
+    /// As [`Site::settles`], on the way.
+    pub async fn settled(&self, bound: &[&str]) -> Result<(), Finding> {
+        self.settles(bound).await.map_err(|findings| findings.into_iter().next().expect("there is one"))
+    }
+
+    /// Waits for the end: these claims are Bound, each to a volume of its own, and nothing else is there.
+    pub async fn settles(&self, bound: &[&str]) -> Result<(), Vec<Finding>> {
+        let began = Instant::now();
+        loop {
+            let findings = self.unsettled(bound).await;
+            if findings.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > GUARD {
+                return Err(findings);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What is not as it must be at the end.
+    pub async fn unsettled(&self, bound: &[&str]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
+        let all = ListParams::default();
+        let claims = self.claims().list(&all).await.expect("claims are listed").items;
+        let wanted: BTreeSet<&str> = bound.iter().copied().collect();
+        let there: BTreeSet<String> = claims.iter().map(|claim| claim.name_any()).collect();
+        for missing in wanted.iter().filter(|name| !there.contains(**name)) {
+            find(Trouble::Leaked, format!("claim {missing} is gone"));
+        }
+        let mut expected: BTreeMap<String, String> = BTreeMap::new();
+        for claim in &claims {
+            let name = claim.name_any();
+            let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
+            let held = claim.finalizers().iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER);
+            let said = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
+            if !wanted.contains(name.as_str()) {
+                find(Trouble::Stuck, format!("claim {name} is not gone: {}", said()));
+            } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || held {
+                find(Trouble::Stuck, format!("claim {name} is not Bound and free: {}", said()));
+            }
+            expected.insert(names::pv_name(&uid(claim)), uid(claim));
+        }
+        let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
+        let of_site = format!("{}={}", names::LABEL_INSTANCE, self.name);
+        let volumes = volumes.list(&all.clone().labels(&of_site)).await.expect("volumes are listed").items;
+        for volume in &volumes {
+            let name = volume.name_any();
+            let Some(claim) = expected.get(&name) else {
+                find(Trouble::Leaked, format!("volume {name} is left: {:?} {:?}", volume.annotations(), volume.status));
+                continue;
+            };
+            let of = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
+            let is = volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+            let held = volume.finalizers().iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER);
+            if of.as_ref() != Some(claim)
+                || is != "Bound"
+                || !held
+                || !volume.annotations().contains_key(names::PROVENANCE)
+            {
+                find(Trouble::Stuck, format!("volume {name} is {is}, of {of:?}, {:?}", volume.finalizers()));
+            }
+        }
+        let objects: BTreeSet<String> = volumes.iter().map(|volume| volume.name_any()).collect();
+        let storage = self.storage();
+        for left in storage.iter().filter(|id| !objects.contains(&names::pv_name(id))) {
+            find(Trouble::Leaked, format!("storage {left} has no PersistentVolume"));
+        }
+        for lost in objects.iter().filter(|name| !storage.iter().any(|id| names::pv_name(id) == **name)) {
+            find(Trouble::Leaked, format!("volume {lost} has no storage"));
+        }
+        // The Jobs of failed runs are kept for their logs, for a time that Kubernetes looks after.
+        let jobs = self.api::<Job>().list(&all).await.expect("Jobs are listed").items;
+        let (kept, left): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
+        left.iter().for_each(|job| find(Trouble::Leaked, format!("Job {} is left", job.name_any())));
+        let kept: BTreeSet<String> = kept.iter().map(|job| job.name_any()).collect();
+        for pod in self.api::<Pod>().list(&all).await.expect("pods are listed").items {
+            if pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)) {
+                find(Trouble::Leaked, format!("pod {} is left", pod.name_any()));
+            }
+        }
+        let broken = self.world.node.backend().broken(&self.name);
+        broken.into_iter().for_each(|what| find(Trouble::Duplicate, what));
+        findings
+    }
+
+    /// Who holds the Lease.
+    pub async fn leader(&self) -> Result<String, String> {
+        let lease = self.leases().get(&self.lease()).await.map_err(|error| error.to_string())?;
+        Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
+    }
+
+    pub fn leases(&self) -> Api<Lease> {
+        self.api()
+    }
+
+    /// The name of its Lease.
+    pub fn lease(&self) -> String {
+        format!("flex-provisioner-{}", self.name)
+    }
+
+    /// Waits until a replica leads.
+    pub async fn led_by(&self, replica: &str) {
+        let what = format!("{replica} leads");
+        let led = self.until(&what, || async {
+            let leader = self.leader().await?;
+            if leader == replica { Ok(()) } else { Err(format!("{leader:?} leads")) }
+        });
+        led.await.unwrap_or_else(|finding| panic!("{finding}\n{}", self.log_end(replica)));
+    }
+
+    /// The ids of the volumes on the backend.
+    pub fn storage(&self) -> Vec<String> {
+        let mine = |claim: &str| claim.split('/').next() == Some(self.name.as_str());
+        let volumes = self.world.node.backend().volumes();
+        volumes.into_iter().filter(|(_, claim)| mine(claim)).map(|(id, _)| id).collect()
+    }
+}
+
+/// A failed Job that goes by itself after its time.
+fn is_kept(job: &Job) -> bool {
+    let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
+    let goes = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
+    failed && goes && job.metadata.deletion_timestamp.is_none()
+}
