@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bad input: runs the targets of fuzz/ under libFuzzer. What is found is minimised by nobody but you: the last lines say
+# Bad input: runs the targets of fuzz/ under libFuzzer. Where an input fails, the lines before the last say
 # how to replay it, and where it goes. The last line of all is for programs: `fuzz cases N: 0 failed`.
 #
 #   fuzz.sh                        a short fixed number of cases for each target, the same ones every time
@@ -78,7 +78,7 @@ for target in "${failed[@]}"; do
     for input in "$found/$target"/*; do
         [[ -e $input ]] || continue
         printf 'replay: RUST_BACKTRACE=1 %s %s\n' "${programs#"$root/"}/$target" "${input#"$root/"}"
-        printf 'when it is mended: git mv or copy it to fuzz/corpus/%s/ under a name that says what it was\n' "$target"
+        printf 'when it is mended: copy it to fuzz/corpus/%s/ under a name that says what it was\n' "$target"
     done
 done
 printf 'fuzz cases %d: %d failed\n' "$cases" "${#failed[@]}"
