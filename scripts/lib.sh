@@ -41,8 +41,28 @@ flex_cluster() {
     "$release/flex-cluster" "$@"
 }
 
-# Stages with their durations; the summary goes last. A stage is a program or a function that calls none of `fail`'s
-# callers in a condition: the shell does not stop at errors there.
+# How a run of tests ends, whatever ends it: the tests' cluster goes, the stages are summed up, and what WORDS prints
+# comes last if all went well.
+ends_with() { # WORDS
+    words=$1
+    trap end_of_tests EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+end_of_tests() {
+    local status=$?
+    trap - EXIT
+    # Without the program no cluster was started.
+    if [[ -x $release/flex-cluster ]]; then flex_cluster --tests down || status=1; fi
+    summary
+    if ((status == 0)); then "$words"; else echo "$me FAILED (exit code $status)"; fi
+    exit "$status"
+}
+
+# Stages with their durations, and with what they may take on 2 cores if `budget` is set; the summary goes last. A stage
+# is a program or a function that calls none of `fail`'s callers in a condition: the shell does not stop at errors there.
 stages=()
 stage() { # NAME COMMAND...
     local name=$1 began=$SECONDS status=0
@@ -54,8 +74,13 @@ stage() { # NAME COMMAND...
         stages+=("$(printf '%-24s failed after %4d s' "$name" "$took")")
         return "$status"
     fi
-    stages+=("$(printf '%-24s %4d s' "$name" "$took")")
+    stages+=("$(printf '%-24s %4d s%s' "$name" "$took" "$(within "$took")")")
     printf '== %s: %d s\n' "$name" "$took" >&2
+}
+
+within() { # SECONDS
+    [[ -n ${budget:-} ]] || return 0
+    if (($1 > budget)); then echo " of $budget s: OVER ITS BUDGET"; else echo " of $budget s"; fi
 }
 
 summary() {

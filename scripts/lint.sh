@@ -173,6 +173,7 @@ json() {
 mkdir "$work/kustomize" "$work/chart" "$work/values"
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+check "cargo clippy of the fault tests" cargo clippy --locked --test faults --test whole_faults --test soak -- -D warnings
 deny
 check "shellcheck" shell
 install_package python3 python3

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The tests of crashes, races and bad input alone: what `make test` runs of them, with a line at the end that sums up.
+#
+#   HISTORIES=1000000 scripts/test-faults.sh     more of the simulation
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+# shellcheck source=scripts/faults.sh
+source scripts/faults.sh
+
+need_root "a test with a real Kubernetes"
+ends_with faults_line
+
+stage 'setup' scripts/setup.sh --test
+stage 'programs and images' build
+faults_stages
