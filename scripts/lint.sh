@@ -174,6 +174,7 @@ mkdir "$work/kustomize" "$work/chart" "$work/values"
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "cargo clippy of the fault tests" cargo clippy --locked --test faults --test whole_faults --test soak -- -D warnings
+check "cargo clippy of the fuzzers" cargo clippy --package fuzz --features libfuzzer --all-targets --locked -- -D warnings
 deny
 check "shellcheck" shell
 install_package python3 python3
