@@ -132,6 +132,13 @@ fn row_4_a_volume_that_is_to_stay_is_not_held() {
 }
 
 #[test]
+fn row_4_a_volume_that_is_going_stays_as_long_as_its_claim() {
+    let going = Volume { deleting: true, ..volume("Retain") };
+    world(going.clone(), ClaimState::Alive).rests();
+    assert_eq!(world(going, ClaimState::Gone).step(), Step::Unhold);
+}
+
+#[test]
 fn row_2_a_volume_that_is_to_go_is_held() {
     let unheld = unheld("Delete");
     assert_eq!(world(unheld.clone(), ClaimState::Alive).step(), Step::Hold);
