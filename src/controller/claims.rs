@@ -426,36 +426,35 @@ async fn start_delete(
         ..Place::default()
     };
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    let started = start_delete_job(context, &recipe, &request, place, failure).await;
-    match started {
-        Ok(()) => Ok(Next::Started),
-        Err(Some(cause)) => {
+    match start_delete_job(context, &recipe, &request, place, failure).await? {
+        None => Ok(Next::Started),
+        Some(cause) => {
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
             context.tell(about(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &claim.nodes).await?)))
         }
-        Err(None) => Ok(Next::Wait),
     }
 }
 
 /// Creates the Job of a delete run: in the config's namespace, or where that is gone in our own; and
-/// without what may be gone with it, if that kept the last one from starting.
+/// without what may be gone with it, if that kept the last one from starting. Returns why it cannot be
+/// created. An error says that nobody knows: the Job may exist, so that no other may take its place.
 pub(super) async fn start_delete_job(
     context: &Context,
     recipe: &Recipe,
     request: &contract::request::Request,
     mut place: Place,
     last: Option<&LastFailure>,
-) -> Result<(), Option<Cause>> {
+) -> Result<Option<Cause>, WriteError> {
     place.without_account |= last.is_some_and(|failure| failure.without_account);
     let own = &context.identity.namespace;
     if place.namespace != *own && !context.identity.config_namespaces.contains(&place.namespace) {
         place = Place { namespace: own.clone(), without_account: true, ..place };
     }
-    for _ in 0..2 {
+    loop {
         let error = match context.create_job(&job::job(recipe, request, &place)).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(None),
             Err(error) => error,
         };
         let gone = match &error {
@@ -464,18 +463,15 @@ pub(super) async fn start_delete_job(
             WriteError::Refused { message, .. } => {
                 message.contains("being terminated") || message.contains("cannot create resource")
             }
-            _ => false,
+            WriteError::Conflict(_) | WriteError::Failed { .. } => return Err(error),
+            WriteError::Foreign(_) => false,
         };
         if gone && place.namespace != *own {
             place = Place { namespace: own.clone(), without_account: true, ..place };
             continue;
         }
-        return Err(match error {
-            WriteError::Conflict(_) => None,
-            error => Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))),
-        });
+        return Ok(Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))));
     }
-    Err(None)
 }
 
 /// What is left of a claim that is gone: its Jobs.

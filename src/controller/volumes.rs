@@ -251,13 +251,12 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
         without_account: false,
     };
     let last = volume.last_failure.as_ref();
-    match start_delete_job(context, recipe, &request, place, last).await {
-        Ok(()) => {
+    match start_delete_job(context, recipe, &request, place, last).await? {
+        None => {
             tracing::info!(volume = volume.name, attempt, "delete run started");
             Ok(None)
         }
-        Err(None) => Err(WriteError::Conflict(format!("delete run of volume {}", volume.name))),
-        Err(Some(cause)) => {
+        Some(cause) => {
             let message = format!("delete run {attempt}: {}", cause.message);
             context.tell(about(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             context.metrics.delete_failed(&volume.class);
