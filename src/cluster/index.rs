@@ -209,6 +209,12 @@ impl Index {
         self.expected.get(job).is_some_and(|expected| expected.created && self.clock.since(expected.since) < EXPECTED)
     }
 
+    /// The same of any Job whose name begins so.
+    pub fn is_any_expected(&self, prefix: &str) -> bool {
+        let from = self.expected.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
+        from.into_iter().any(|(job, _)| self.is_expected(job))
+    }
+
     /// Jobs of the runs for a claim by its name, which may be gone.
     pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
         self.jobs.values().filter(|job| job.volume.is_none() && job.claim.as_ref() == Some(name)).cloned().collect()

@@ -12,6 +12,7 @@ use super::volumes::pods_alive;
 use super::{Context, Pass};
 use crate::claim::Claim;
 use crate::claim::resize::Report;
+use crate::cluster::index::EXPECTED;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
 use crate::config::{Placement, Recipe, joined};
@@ -21,7 +22,7 @@ use crate::object::ObjectName;
 use crate::run::job::{self, Place};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, Pod};
-use crate::volume::expand::{Decision, Observed, Run, Step, attempt, failed_start, record};
+use crate::volume::expand::{Decision, Observed, Run, Step, failed_start, record};
 use crate::volume::request::{expand, request};
 use crate::volume::{Provenance, Volume};
 
@@ -101,7 +102,9 @@ pub(super) fn look(
         pods_alive: pods_alive(pods, Operation::Expand),
         provision_pods_alive: pods_alive(pods, Operation::Provision),
     };
-    seen.starting = context.shared.index().is_expected(&seen.next_job(volume));
+    // Whatever its number and target: both follow from what is seen.
+    let runs = format!("{}-{}-", Operation::Expand, volume.id().unwrap_or_default());
+    seen.starting = context.shared.index().is_any_expected(&runs);
     seen
 }
 
@@ -124,21 +127,18 @@ impl Seen {
         }
     }
 
-    /// The Job of the run to what the claim asks for now.
-    pub(super) fn next_job(&self, volume: &Volume) -> String {
-        let jobs: Vec<&Job> = self.jobs.iter().map(|(job, _)| job).collect();
-        let size = self.claim.as_ref().and_then(|claim| claim.size.clone().ok()).unwrap_or_default();
-        job_name(volume, attempt(volume, &jobs), size)
+    /// Waits for the next event, or until a run that was started must have been seen.
+    pub(super) fn wait(&self, context: &Context, wake_at: Option<i64>, jobs: &[String]) -> Pass {
+        match wake_at {
+            None if self.starting => Pass::After(EXPECTED),
+            wake_at => context.wait(wake_at, jobs),
+        }
     }
 }
 
 /// Each target has Jobs of its own: the success of one is never taken for that of another.
 fn scope(volume: &Volume, size: u64) -> String {
     format!("{}-{size}", volume.uid)
-}
-
-fn job_name(volume: &Volume, attempt: u32, size: u64) -> String {
-    job::name(Operation::Expand, volume.id().unwrap_or_default(), attempt, &scope(volume, size))
 }
 
 /// Carries out a step. What is said is said on the claim: a failure before it is written, so that no crash
@@ -163,7 +163,7 @@ pub(super) async fn act(
     told(before);
     let with = |volume: Volume| Next::With(Box::new(volume));
     let next = match step {
-        Step::Nothing => Next::Pass(context.wait(wake_at, &[seen.next_job(volume)])),
+        Step::Nothing => Next::Pass(seen.wait(context, wake_at, &[])),
         Step::Report(report) => {
             let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
             // The volume may have its size since: a cache that lags must not tell of what is over.

@@ -84,7 +84,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             context.tell(about(&volume), tell);
         }
         match step {
-            Step::Nothing => return Ok(context.wait(wake_at, &[run_name, size.next_job(&volume)])),
+            Step::Nothing => return Ok(size.wait(context, wake_at, &[run_name])),
             Step::Expand(step) => {
                 let decision = expand::Decision { step, tell, wake_at };
                 match expansion::act(context, &volume, &size, decision, &mut learnt).await? {
