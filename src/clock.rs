@@ -1,8 +1,11 @@
 //! What time it is. Nothing else asks for it, so that a test can be its master.
 
 use std::fmt::Debug;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use futures::future::{BoxFuture, Either, select};
 
 /// A source of time.
 pub trait Time: Debug + Send + Sync {
@@ -10,6 +13,8 @@ pub trait Time: Debug + Send + Sync {
     fn wall(&self) -> jiff::Timestamp;
     /// How much time has passed since some moment. It never goes back.
     fn passed(&self) -> Duration;
+    /// Ends when so much time has passed.
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
 }
 
 /// A clock, cheap to clone.
@@ -37,6 +42,19 @@ impl Clock {
         self.0.passed()
     }
 
+    /// Ends when so much time has passed.
+    pub async fn sleep(&self, time: Duration) {
+        self.0.sleep(time).await;
+    }
+
+    /// What a future gives, if it does so within this time.
+    pub async fn within<T>(&self, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+        match select(pin!(future), self.0.sleep(time)).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
+    }
+
     /// How much time has passed since [`Clock::passed`] said `then`.
     pub fn since(&self, then: Duration) -> Duration {
         self.passed().saturating_sub(then)
@@ -61,5 +79,9 @@ impl Time for Machine {
 
     fn passed(&self) -> Duration {
         self.0.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(time))
     }
 }

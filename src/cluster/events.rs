@@ -72,7 +72,9 @@ impl Events {
     pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
         let told = Told::default();
         let (lanes, receivers): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::unbounded_channel()).unzip();
-        let writers = receivers.into_iter().map(|notes| drain(notes, client.clone(), component.clone(), told.clone()));
+        let writers = receivers
+            .into_iter()
+            .map(|notes| drain(notes, client.clone(), component.clone(), told.clone(), clock.clone()));
         let writers = futures::future::join_all(writers.collect::<Vec<_>>());
         (Events { lanes, told, clock }, tokio::spawn(async move { drop(writers.await) }))
     }
@@ -117,22 +119,28 @@ fn short(hash: &str) -> u64 {
 }
 
 /// Writes what is told, one after another, through times in which the API server does not answer.
-async fn drain(mut notes: mpsc::UnboundedReceiver<Option<Note>>, client: Client, component: String, told: Told) {
+async fn drain(
+    mut notes: mpsc::UnboundedReceiver<Option<Note>>,
+    client: Client,
+    component: String,
+    told: Told,
+    clock: Clock,
+) {
     while let Some(Some(note)) = notes.recv().await {
         let mut pauses = PAUSES.iter();
         loop {
-            let written = tokio::time::timeout(PATIENCE, write(&client, &component, &note)).await;
+            let written = clock.within(PATIENCE, write(&client, &component, &note)).await;
             let error = match written {
-                Ok(Ok(())) => break,
-                Ok(Err(error)) if !passes(&error) => error.to_string(),
-                Ok(Err(error)) => match pauses.next() {
+                Some(Ok(())) => break,
+                Some(Err(error)) if !passes(&error) => error.to_string(),
+                Some(Err(error)) => match pauses.next() {
                     Some(pause) => {
-                        tokio::time::sleep(Duration::from_secs(*pause)).await;
+                        clock.sleep(Duration::from_secs(*pause)).await;
                         continue;
                     }
                     None => error.to_string(),
                 },
-                Err(_) => match pauses.next() {
+                None => match pauses.next() {
                     Some(_) => continue,
                     None => format!("no answer within {PATIENCE:?}"),
                 },
