@@ -61,7 +61,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// How many keys are ready or being worked on.
     pub fn depth(&self) -> usize {
         let state = self.state();
-        state.ready.len() + state.running.len()
+        state.ready() + state.running.len()
     }
 
     /// A key is being worked on.
@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
                     }
                     return key;
                 }
-                state.alarm().filter(|_| !state.paused)
+                state.alarms().next().map(|(at, _)| at).filter(|_| !state.paused)
             };
             match alarm {
                 Some(at) => {
@@ -150,9 +150,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
         self.paused = paused;
     }
 
-    /// The time of the next alarm.
-    pub fn alarm(&self) -> Option<T> {
-        self.sleeping.first().map(|(at, _)| *at)
+    /// How many keys wait for a worker.
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// The keys that wake by themselves, the earliest first.
+    pub fn alarms(&self) -> impl Iterator<Item = (T, &K)> {
+        self.sleeping.iter().map(|(at, key)| (*at, key))
     }
 
     /// Wakes the keys whose time has come.

@@ -1,0 +1,178 @@
+//! What the API server does with a request of the orchestrator.
+
+use flex_provisioner::object::ObjectName;
+use serde_json::{Value, json};
+
+use crate::store::{self, Kind, Store};
+use crate::wire::{Answer, Request, Verb};
+
+/// Carries a request out.
+pub fn handle(store: &mut Store, request: &Request) -> Answer {
+    let Request { verb, kind, name, .. } = request;
+    match verb {
+        Verb::Get => match store.get(*kind, name) {
+            Some(object) => Answer::ok((**object).clone()),
+            None => not_found(*kind, name),
+        },
+        Verb::List => list(store, *kind, name),
+        Verb::Create => create(store, request),
+        Verb::Patch => patch(store, request),
+        Verb::Delete => delete(store, request),
+    }
+}
+
+fn not_found(kind: Kind, name: &ObjectName) -> Answer {
+    Answer::error(404, "NotFound", format!("{kind:?} \"{}\" not found", name.name))
+}
+
+fn conflict(name: &ObjectName) -> Answer {
+    Answer::error(
+        409,
+        "Conflict",
+        format!(
+            "Operation cannot be fulfilled on \"{}\": the object has been modified; please apply your changes to the latest version and try again",
+            name.name
+        ),
+    )
+}
+
+fn invalid(name: &ObjectName, why: &str) -> Answer {
+    Answer::error(422, "Invalid", format!("\"{}\" is invalid: {why}", name.name))
+}
+
+fn list(store: &Store, kind: Kind, name: &ObjectName) -> Answer {
+    let within = |of: &ObjectName| name.namespace.is_empty() || of.namespace == name.namespace;
+    let items: Vec<Value> = store
+        .all(kind)
+        .filter(|(of, _)| within(of))
+        .map(|(_, object)| {
+            json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"] })
+        })
+        .collect();
+    Answer::ok(json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
+    }))
+}
+
+fn create(store: &mut Store, request: &Request) -> Answer {
+    let mut object = request.body.clone();
+    object["metadata"]["namespace"] = json!(request.name.namespace);
+    if request.kind == Kind::Job {
+        // What the Job controller and the garbage collector need of it.
+        object["status"] = json!({});
+        object["spec"]["suspend"] = json!(false);
+    }
+    match store.create(request.kind, object) {
+        Some(object) => Answer { code: 201, body: (*object).clone() },
+        None => Answer::error(409, "AlreadyExists", format!("\"{}\" already exists", request.name.name)),
+    }
+}
+
+/// RFC 7386.
+pub fn merge(into: &mut Value, from: &Value) {
+    let Value::Object(from) = from else {
+        *into = from.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in from {
+        match value {
+            Value::Null => {
+                if let Some(into) = into.as_object_mut() {
+                    into.remove(key);
+                }
+            }
+            value => merge(&mut into[key], value),
+        }
+    }
+}
+
+/// Conditions are merged by their type; one with `$patch: delete` goes.
+fn strategic(before: &Value, patch: &Value) -> Value {
+    let mut conditions = before.as_array().cloned().unwrap_or_default();
+    for condition in patch.as_array().into_iter().flatten() {
+        let same = conditions.iter().position(|there| there["type"] == condition["type"]);
+        match (same, condition["$patch"] == "delete") {
+            (Some(at), true) => {
+                conditions.remove(at);
+            }
+            (Some(at), false) => merge(&mut conditions[at], condition),
+            (None, true) => {}
+            (None, false) => conditions.push(condition.clone()),
+        }
+    }
+    json!(conditions)
+}
+
+fn patch(store: &mut Store, request: &Request) -> Answer {
+    let Request { kind, name, body, .. } = request;
+    let Some(before) = store.get(*kind, name).cloned() else { return not_found(*kind, name) };
+    let metadata = &body["metadata"];
+    let same = |key: &str| metadata[key].is_null() || metadata[key] == before["metadata"][key];
+    if !same("uid") || !same("resourceVersion") {
+        return conflict(name);
+    }
+    let mut after = (*before).clone();
+    match request.status {
+        true => {
+            merge(&mut after["status"], &body["status"]);
+            let conditions = &body["status"]["conditions"];
+            if conditions.is_array() {
+                after["status"]["conditions"] = strategic(&before["status"]["conditions"], conditions);
+            }
+        }
+        false => {
+            let status = before["status"].clone();
+            merge(&mut after, body);
+            after["status"] = status;
+        }
+    }
+    let added = store::finalizers(&after).any(|finalizer| !store::has_finalizer(&before, finalizer));
+    if store::is_deleting(&before) && added {
+        return invalid(
+            name,
+            "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted",
+        );
+    }
+    let volume_name = store::text(&before, "/spec/volumeName");
+    if *kind == Kind::Claim && !volume_name.is_empty() && volume_name != store::text(&after, "/spec/volumeName") {
+        return invalid(name, "spec: Forbidden: spec is immutable after creation");
+    }
+    match store.update(*kind, name, |object| *object = after) {
+        Some(object) => Answer::ok((*object).clone()),
+        None => not_found(*kind, name),
+    }
+}
+
+fn delete(store: &mut Store, request: &Request) -> Answer {
+    let Request { kind, name, body, .. } = request;
+    let Some(before) = store.get(*kind, name).cloned() else { return not_found(*kind, name) };
+    let wanted = &body["preconditions"];
+    let same = |key: &str| wanted[key].is_null() || wanted[key] == before["metadata"][key];
+    if !same("uid") || !same("resourceVersion") {
+        return conflict(name);
+    }
+    if body["propagationPolicy"] == "Foreground" && !store::is_deleting(&before) {
+        store.update(*kind, name, |object| add_finalizer(object, FOREGROUND));
+    }
+    store.delete(*kind, name);
+    match store.get(*kind, name) {
+        Some(object) => Answer::ok((**object).clone()),
+        None => Answer::ok(json!({ "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success" })),
+    }
+}
+
+/// The garbage collector's, for a deletion that waits for dependents.
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// Puts a finalizer on.
+pub fn add_finalizer(object: &mut Value, name: &str) {
+    if !store::has_finalizer(object, name) {
+        match object["metadata"]["finalizers"].as_array_mut() {
+            Some(finalizers) => finalizers.push(json!(name)),
+            None => object["metadata"]["finalizers"] = json!([name]),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What must never be, and what must be at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contract::names;
+use flex_provisioner::object::ObjectName;
+use serde_json::Value;
+
+use crate::SYSTEM;
+use crate::store::{Kind, Store, annotation, has_finalizer, is_deleting, label, text, uid};
+use crate::wire::{Request, Verb};
+use crate::world::{Place, World, wanted_node};
+
+fn is_bound(claim: &Value) -> bool {
+    text(claim, "/status/phase") == "Bound"
+}
+
+fn is_ours(name: &ObjectName) -> bool {
+    !name.name.starts_with("foreign")
+}
+
+/// A promise, as the last line of a run counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Broken {
+    /// Something is left behind.
+    Leaked,
+    /// Two where one must be, or somebody else's touched, or taken away in use.
+    Duplicate,
+    /// Something does not come to its end, or without a word.
+    Stuck,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// Which promise.
+    pub broken: Broken,
+    /// In words.
+    pub what: String,
+}
+
+/// After a step: what must never be.
+pub fn always(store: &Store, world: &World) -> Option<Wrong> {
+    let wrong = |what: String| Some(Wrong { broken: Broken::Duplicate, what });
+    let mut bound: BTreeMap<&str, &ObjectName> = BTreeMap::new();
+    for (name, claim) in store.all(Kind::Claim).filter(|(name, claim)| is_ours(name) && is_bound(claim)) {
+        let volume_name = text(claim, "/spec/volumeName");
+        if let Some(other) = bound.insert(volume_name, name) {
+            return wrong(format!("claims {name} and {other} are bound to one volume, {volume_name}"));
+        }
+        let Some(volume) = store.get(Kind::Volume, &ObjectName::new("", volume_name)) else {
+            let used = has_finalizer(claim, crate::world::CLAIM_PROTECTION);
+            if used {
+                return wrong(format!("claim {name} is bound to volume {volume_name}, which is gone"));
+            }
+            continue;
+        };
+        if text(volume, "/spec/claimRef/uid") != uid(claim) {
+            return wrong(format!("claim {name} is bound to volume {volume_name}, which is another's"));
+        }
+        let used = !is_deleting(claim) || has_finalizer(claim, crate::world::CLAIM_PROTECTION);
+        let place = world.made.get(uid(volume));
+        if used && place.is_some_and(|place| !world.backend.contains(place)) {
+            return wrong(format!("claim {name} is bound to volume {volume_name}, and its storage {place:?} is gone"));
+        }
+    }
+    None
+}
+
+/// Before a request of the orchestrator is carried out: what it must never ask for.
+pub fn request(store: &Store, world: &World, request: &Request) -> Option<Wrong> {
+    let wrong = |what: String| Some(Wrong { broken: Broken::Duplicate, what });
+    let Request { verb, kind, name, body, .. } = request;
+    let writes = !matches!(verb, Verb::Get | Verb::List);
+    let about = text(body, "/involvedObject/name");
+    if writes && (!is_ours(name) || (*kind == Kind::Event && about.starts_with("foreign"))) {
+        return wrong(format!("{request} concerns what is not ours"));
+    }
+    if *verb == Verb::Create && *kind == Kind::Job && label(body, names::LABEL_OPERATION) == "delete" {
+        let volume_name = names::pv_name(label(body, names::LABEL_CLAIM_UUID));
+        let lives =
+            |claim: &Value| is_bound(claim) && !is_deleting(claim) && text(claim, "/spec/volumeName") == volume_name;
+        let claim = store.all(Kind::Claim).find(|(_, claim)| lives(claim));
+        let place =
+            store.get(Kind::Volume, &ObjectName::new("", &volume_name)).and_then(|volume| world.made.get(uid(volume)));
+        // What attempts left on other nodes may be deleted while the volume is in use on its own.
+        let elsewhere = place
+            .is_some_and(|(_, node)| !node.is_empty() && !wanted_node(body).is_empty() && wanted_node(body) != node);
+        if let Some((claim_name, _)) = claim
+            && !elsewhere
+        {
+            return wrong(format!("a delete run for the volume of claim {claim_name}, which lives and is bound"));
+        }
+    }
+    None
+}
+
+/// At the end, when all has come to rest: what must be. `waived` is storage that was left on purpose.
+pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: bool) -> Vec<Wrong> {
+    let mut all = Vec::new();
+    let mut wrong = |broken: Broken, what: String| all.push(Wrong { broken, what });
+    let mut needed: BTreeSet<&Place> = BTreeSet::new();
+    for (name, volume) in store.all(Kind::Volume).filter(|(name, _)| is_ours(name)) {
+        let reference = &volume["spec"]["claimRef"];
+        let claim_name = ObjectName::new(text(reference, "/namespace"), text(reference, "/name"));
+        let claim = store.get(Kind::Claim, &claim_name).filter(|claim| uid(claim) == text(reference, "/uid"));
+        let bound = claim.is_some_and(|claim| text(claim, "/spec/volumeName") == name.name);
+        let retained = text(volume, "/spec/persistentVolumeReclaimPolicy") != "Delete";
+        if !bound && !retained {
+            wrong(Broken::Leaked, format!("volume {} is nobody's", name.name));
+        }
+        if is_deleting(volume) && !bound {
+            wrong(Broken::Stuck, format!("volume {} does not go", name.name));
+        }
+        if retained && has_finalizer(volume, names::VOLUME_FINALIZER) && !(bound && is_deleting(volume)) {
+            wrong(Broken::Stuck, format!("volume {} is retained, and has our finalizer", name.name));
+        }
+        needed.extend(world.made.get(uid(volume)));
+    }
+    for place in &world.backend {
+        if !needed.contains(place) && !waived.contains(place) {
+            wrong(Broken::Leaked, format!("storage {place:?} has no volume"));
+        }
+    }
+    for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_ours(name)) {
+        let phase = text(claim, "/status/phase");
+        if is_deleting(claim) {
+            wrong(Broken::Stuck, format!("claim {name} does not go"));
+        } else if !is_bound(claim) {
+            wrong(Broken::Stuck, format!("claim {name} is {phase}"));
+        } else if has_finalizer(claim, names::CLAIM_FINALIZER) {
+            wrong(Broken::Stuck, format!("claim {name} is bound, and has our finalizer"));
+        }
+        let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
+        if told && !store.all(Kind::Event).any(|(_, event)| about(event)) {
+            wrong(Broken::Stuck, format!("nothing was told on claim {name}"));
+        }
+        let wish = &claim["spec"]["resources"]["requests"]["storage"];
+        let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
+        if is_bound(claim)
+            && let Some(volume) = volume
+            && (volume["spec"]["capacity"]["storage"] != *wish || claim["status"]["capacity"]["storage"] != *wish)
+            && !is_deleting(volume)
+        {
+            let (has, says) = (&volume["spec"]["capacity"]["storage"], &claim["status"]["capacity"]["storage"]);
+            wrong(Broken::Stuck, format!("claim {name} asks for {wish}, its volume has {has}, its status says {says}"));
+        }
+        if !annotation(claim, names::NODES).is_empty() && !has_finalizer(claim, names::CLAIM_FINALIZER) {
+            wrong(Broken::Stuck, format!("claim {name} still lists nodes"));
+        }
+    }
+    for kind in [Kind::Job, Kind::Pod] {
+        for (name, _) in store.all(kind).filter(|(name, _)| name.namespace == SYSTEM && is_ours(name)) {
+            wrong(Broken::Leaked, format!("{kind:?} {name} is left"));
+        }
+    }
+    all
+}

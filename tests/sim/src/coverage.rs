@@ -1,0 +1,107 @@
+//! Whether the histories have led the orchestrator through every step that it can decide for.
+
+use flex_provisioner::{claim, volume};
+
+/// Every step, as a trace names it.
+pub const STEPS: &[&str] = &[
+    "claim Nothing",
+    "claim Stamp",
+    "claim Refresh",
+    "claim StartRun",
+    "claim Adopt",
+    "claim Cede",
+    "claim Bind",
+    "claim Quarantine",
+    "claim RecordFailure",
+    "claim Reschedule",
+    "claim ConfirmNoVolume",
+    "claim ConfirmNode",
+    "claim NoteNodes",
+    "claim RemoveJob",
+    "claim StartDelete",
+    "claim SettleNode",
+    "claim Release",
+    "volume Nothing",
+    "volume Hold",
+    "volume Unhold",
+    "volume ConfirmClaimGone",
+    "volume ConfirmNode",
+    "volume StartDelete",
+    "volume SettleNode",
+    "volume RecordFailure",
+    "volume Remove",
+    "volume Expand Report",
+    "volume Expand Start",
+    "volume Expand Grow",
+    "volume Expand Record",
+    "volume Expand Forget",
+    "volume Expand RemoveJob",
+    "claim StandInLine",
+];
+
+/// The name of a step of a claim. A step that is new does not compile here, until it has its place in
+/// [`STEPS`].
+pub fn of_claim(step: &claim::decide::Step) -> &'static str {
+    use claim::decide::Step;
+    STEPS[match step {
+        Step::Nothing => 0,
+        Step::Stamp { .. } => 1,
+        Step::Refresh => 2,
+        Step::StartRun => 3,
+        Step::Adopt { .. } => 4,
+        Step::Cede { .. } => 5,
+        Step::Bind { .. } => 6,
+        Step::Quarantine { .. } => 7,
+        Step::RecordFailure { .. } => 8,
+        Step::Reschedule { .. } => 9,
+        Step::ConfirmNoVolume => 10,
+        Step::ConfirmNode { .. } => 11,
+        Step::NoteNodes { .. } => 12,
+        Step::RemoveJob { .. } => 13,
+        Step::StartDelete { .. } => 14,
+        Step::SettleNode { .. } => 15,
+        Step::Release => 16,
+        Step::StandInLine => 32,
+    }]
+}
+
+/// The same of a volume. That its size needs nothing is no step.
+pub fn of_volume(step: &volume::decide::Step) -> &'static str {
+    use volume::decide::Step;
+    use volume::expand;
+    STEPS[match step {
+        Step::Nothing | Step::Expand(expand::Step::Nothing) => 17,
+        Step::Hold => 18,
+        Step::Unhold => 19,
+        Step::ConfirmClaimGone => 20,
+        Step::ConfirmNode { .. } => 21,
+        Step::StartDelete { .. } => 22,
+        Step::SettleNode { .. } => 23,
+        Step::RecordFailure(_) => 24,
+        Step::Remove => 25,
+        Step::Expand(expand::Step::Report(_)) => 26,
+        Step::Expand(expand::Step::Start { .. }) => 27,
+        Step::Expand(expand::Step::Grow { .. }) => 28,
+        Step::Expand(expand::Step::Record(_)) => 29,
+        Step::Expand(expand::Step::Forget) => 30,
+        Step::Expand(expand::Step::RemoveJob { .. }) => 31,
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_a_trace_says() {
+        use flex_provisioner::{claim, volume};
+        assert_eq!(of_claim(&claim::decide::Step::Release), "claim Release");
+        assert_eq!(of_volume(&volume::decide::Step::Remove), "volume Remove");
+        assert_eq!(of_volume(&volume::decide::Step::Expand(volume::expand::Step::Forget)), "volume Expand Forget");
+        assert_eq!(
+            crate::trace::first_words(&volume::decide::Step::Expand(volume::expand::Step::Grow { size: 1 })),
+            "Expand Grow"
+        );
+        assert_eq!(crate::trace::first_words(&claim::decide::Step::StartRun), "StartRun");
+    }
+}

@@ -1,0 +1,542 @@
+//! One history, from a seed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use contract::names;
+use flex_provisioner::config::classes::Identity;
+use flex_provisioner::metrics::Metrics;
+use flex_provisioner::object::ObjectName;
+
+use crate::bugs::Bug;
+use crate::check::{self, Broken, Wrong};
+use crate::people::People;
+use crate::profile::{PARTS, Profile};
+use crate::pv::PvController;
+use crate::replica::Replica;
+use crate::rng::Rng;
+use crate::store::{KINDS, Kind, Store, text, uid};
+use crate::time::SimTime;
+use crate::trace::{self, count, line};
+use crate::wire::{Answer, Request, Verb, Wire};
+use crate::world::{Place, World};
+use crate::{INSTANCE, PROVISIONER, SYSTEM, api};
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A request reaches the API server.
+    Request,
+    /// An answer reaches the orchestrator.
+    Answer,
+    /// A watch of the orchestrator says something.
+    Watch,
+    /// A pass begins.
+    Pass,
+    /// The cluster goes on.
+    World,
+    /// The PV controller goes on.
+    Volumes,
+    /// Somebody does something.
+    People,
+    /// A process of the orchestrator dies, comes back, takes over; the clock is set.
+    Fault,
+    /// Time passes until something wakes.
+    Time,
+}
+
+const ALL: [Part; PARTS] = [
+    Part::Request,
+    Part::Answer,
+    Part::Watch,
+    Part::Pass,
+    Part::World,
+    Part::Volumes,
+    Part::People,
+    Part::Fault,
+    Part::Time,
+];
+
+/// Steps of the part with faults, at the most.
+const CHAOS: usize = 1500;
+/// Steps until all must have come to rest: far more than any history needs.
+const REST: usize = 20_000;
+/// Time until all must have come to rest: the slowest pace is half an hour.
+const LONG: u64 = 24 * 3600 * 1000;
+
+struct History {
+    rng: Rng,
+    time: SimTime,
+    store: Store,
+    world: World,
+    pv: PvController,
+    people: People,
+    wire: Wire,
+    replicas: Vec<Replica>,
+    born: usize,
+    metrics: Metrics,
+    identity: Identity,
+    profile: Profile,
+    bug: Option<Bug>,
+    late: Vec<(usize, Request)>,
+    waived: BTreeSet<Place>,
+    volumes_seen: usize,
+}
+
+/// What came of a history.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was wrong; empty if nothing was.
+    pub wrong: Vec<Wrong>,
+    /// What happened.
+    pub trace: trace::Trace,
+}
+
+/// Runs the history of a seed.
+pub fn run(seed: u64, bug: Option<Bug>, traced: bool, metrics: &Metrics) -> Outcome {
+    trace::begin(traced);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers");
+    let metrics = metrics.clone();
+    let wrong = runtime.block_on(async move {
+        let mut history = History::new(seed, bug, metrics);
+        let wrong = match history.go().await {
+            Ok(()) => Vec::new(),
+            Err(wrong) => wrong,
+        };
+        history.replicas.drain(..).for_each(Replica::kill);
+        wrong
+    });
+    Outcome { wrong, trace: trace::end() }
+}
+
+type Going = Result<(), Vec<Wrong>>;
+
+impl History {
+    fn new(seed: u64, bug: Option<Bug>, metrics: Metrics) -> Self {
+        let mut rng = Rng::new(seed);
+        let profile = Profile::new(&mut rng);
+        line(|| format!("{profile:?}"));
+        let time = SimTime::default();
+        let mut store = Store::new(time.clone());
+        let people = People::new(&mut store, &mut rng, &profile);
+        let identity = Identity {
+            provisioner: PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: INSTANCE.into(),
+            config_namespaces: vec![SYSTEM.into()],
+            namespace: SYSTEM.into(),
+        };
+        History {
+            rng,
+            time,
+            store,
+            world: World::default(),
+            pv: PvController::default(),
+            people,
+            wire: Wire::default(),
+            replicas: Vec::new(),
+            born: 0,
+            metrics,
+            identity,
+            profile,
+            bug,
+            late: Vec::new(),
+            waived: BTreeSet::new(),
+            volumes_seen: 0,
+        }
+    }
+
+    async fn go(&mut self) -> Going {
+        for _ in 0..self.profile.replicas {
+            self.start();
+        }
+        self.elect();
+        let mut steps = 0;
+        while steps < CHAOS && (self.profile.deeds > 0 || steps < 150) {
+            self.step().await?;
+            steps += 1;
+        }
+        line(|| "the faults are over".to_owned());
+        // What a process told last goes with it, and what was refused for long is not told any more.
+        let told = self.born == self.profile.replicas && !self.profile.is_lossy();
+        self.profile.calm();
+        self.people.repair(&mut self.store);
+        while self.replicas.len() < self.profile.replicas {
+            self.start();
+        }
+        self.elect();
+        // A pause of the watches does not last.
+        self.world.dirty.extend(self.store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
+        self.rest().await?;
+        self.judge(told)?;
+        line(|| "all claims are deleted".to_owned());
+        self.people.leave(&mut self.store);
+        self.rest().await?;
+        self.judge(false)
+    }
+
+    fn judge(&self, told: bool) -> Going {
+        let wrong = check::at_rest(&self.store, &self.world, &self.waived, told);
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+
+    /// Until nothing is left to do.
+    async fn rest(&mut self) -> Going {
+        let (began, mut requests) = (self.time.millis(), 0);
+        for _ in 0..REST {
+            if !self.step().await? {
+                self.people.discard(&mut self.store);
+                if self.store.touched.is_empty() {
+                    return Ok(());
+                }
+            }
+            if self.time.millis() > began + LONG {
+                break;
+            }
+            requests += 1;
+        }
+        let mut wrong = check::at_rest(&self.store, &self.world, &self.waived, false);
+        let what =
+            format!("after {requests} steps and {} s it has not come to rest", (self.time.millis() - began) / 1000);
+        wrong.insert(0, Wrong { broken: Broken::Stuck, what });
+        Err(wrong)
+    }
+
+    fn start(&mut self) {
+        self.born += 1;
+        line(|| format!("orchestrator {} starts", self.born));
+        let clock = self.time.clock();
+        let mut replica =
+            Replica::new(self.born, &self.wire, &self.identity, clock, self.profile.binding, self.metrics.clone());
+        replica.list_all(&self.store);
+        self.replicas.push(replica);
+    }
+
+    /// One leads; all, where that is the history's fault.
+    fn elect(&mut self) {
+        if self.replicas.is_empty() {
+            return;
+        }
+        let leader = self.rng.below(self.replicas.len());
+        for (at, replica) in self.replicas.iter_mut().enumerate() {
+            replica.lead(at == leader || self.profile.all_lead);
+        }
+        line(|| format!("orchestrator {} leads", self.replicas[leader].number));
+    }
+
+    /// One thing happens. Says whether there was anything.
+    async fn step(&mut self) -> Result<bool, Vec<Wrong>> {
+        self.world.notice(&mut self.store);
+        let part = self.next();
+        let Some(part) = part else { return Ok(false) };
+        self.time.pass(self.rng.below(20) as u64);
+        trace::at(self.time.millis());
+        let changes: usize = KINDS.iter().map(|kind| self.store.log(*kind).len()).sum();
+        match part {
+            Part::Request => self.request()?,
+            Part::Answer => self.answer(),
+            Part::Watch => self.watch(),
+            Part::Pass => {
+                let ready: Vec<usize> = (0..self.replicas.len()).filter(|at| self.replicas[*at].is_ready()).collect();
+                let at = *self.rng.pick(&ready);
+                self.replicas[at].begin();
+            }
+            Part::World => {
+                let at = self.rng.below(self.world.dirty.len());
+                let (kind, name) = self.world.dirty.iter().nth(at).cloned().expect("it is among them");
+                self.world.dirty.remove(&(kind, name.clone()));
+                self.world.look(&mut self.store, &mut self.rng, &self.profile, kind, &name);
+            }
+            Part::Volumes => self.volumes(),
+            Part::People => {
+                self.profile.deeds -= 1;
+                self.people.act(&mut self.store, &mut self.world, &mut self.rng, &self.profile);
+            }
+            Part::Fault => self.fault(),
+            Part::Time => self.pass_time(),
+        }
+        while let Some((at, kind, name)) = self.world.timers.first().cloned() {
+            if at > self.time.millis() {
+                break;
+            }
+            self.world.timers.remove(&(at, kind, name.clone()));
+            self.world.dirty.insert((kind, name));
+        }
+        // All that can run runs until it waits for an answer.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+        }
+        self.replicas.iter_mut().for_each(Replica::collect);
+        self.note_retained();
+        let now: usize = KINDS.iter().map(|kind| self.store.log(*kind).len()).sum();
+        if (now != changes || std::mem::take(&mut self.world.changed))
+            && let Some(wrong) = check::always(&self.store, &self.world)
+        {
+            return Err(vec![wrong]);
+        }
+        if let Some(what) = self.world.wrong.pop() {
+            return Err(vec![Wrong { broken: Broken::Duplicate, what }]);
+        }
+        Ok(true)
+    }
+
+    /// A volume that is gone and was to be kept leaves its storage on purpose.
+    fn note_retained(&mut self) {
+        let log = self.store.log(Kind::Volume);
+        for change in &log[self.volumes_seen..] {
+            let retained = text(&change.object, "/spec/persistentVolumeReclaimPolicy") != "Delete";
+            if change.gone && retained {
+                self.waived.extend(self.world.made.get(uid(&change.object)).cloned());
+            }
+        }
+        self.volumes_seen = log.len();
+    }
+
+    fn next(&mut self) -> Option<Part> {
+        let (mut requests, mut answers) = (false, false);
+        for pending in self.wire.waiting().requests.values() {
+            match pending.answer {
+                None => requests = true,
+                Some(_) => answers = true,
+            }
+        }
+        let watches =
+            self.replicas.iter().any(|replica| KINDS.iter().any(|kind| replica.is_behind(&self.store, *kind)));
+        let passes = self.replicas.iter_mut().any(Replica::is_ready);
+        let pv = !self.pv.todo.is_empty()
+            || [Kind::Claim, Kind::Volume].iter().any(|kind| self.pv.is_behind(&self.store, *kind));
+        let faults = self.profile.crashes + self.profile.handovers + self.profile.jumps > 0
+            || self.replicas.len() < self.profile.replicas;
+        let there = [
+            requests || !self.late.is_empty(),
+            answers,
+            watches,
+            passes,
+            !self.world.dirty.is_empty(),
+            pv,
+            self.profile.deeds > 0,
+            faults,
+        ];
+        let busy = there[..6].contains(&true);
+        let mut weights = [0; PARTS];
+        for (at, there) in there.into_iter().enumerate().filter(|(_, there)| *there) {
+            weights[at] = self.profile.speed[at] * if there { 10 } else { 0 };
+        }
+        // People and faults are rare among the many small steps.
+        weights[Part::People as usize] /= if busy { 10 } else { 1 };
+        weights[Part::Fault as usize] /= if busy { 20 } else { 1 };
+        let wakes = self.wakes().is_some();
+        weights[Part::Time as usize] = match (wakes, busy, self.profile.calm) {
+            (false, ..) => 0,
+            (true, true, true) => 0,
+            (true, true, false) => self.profile.speed[Part::Time as usize] / 3,
+            (true, false, _) => 50,
+        };
+        self.rng.weighted(&weights).map(|at| ALL[at])
+    }
+
+    fn request(&mut self) -> Going {
+        let open: Vec<u64> = self
+            .wire
+            .waiting()
+            .requests
+            .iter()
+            .filter(|(_, p)| p.answer.is_none())
+            .map(|(number, _)| *number)
+            .collect();
+        let choice = self.rng.below(open.len() + self.late.len());
+        let Some(number) = open.get(choice).copied() else {
+            let (from, request) = self.late.remove(choice - open.len());
+            line(|| format!("late, from {from}: {request}"));
+            count("requests that were late");
+            self.carry_out(from, request)?;
+            return Ok(());
+        };
+        let (from, request) = {
+            let waiting = self.wire.waiting();
+            let pending = &waiting.requests[&number];
+            (pending.from, pending.request.clone())
+        };
+        count("requests");
+        let profile = &self.profile;
+        let answer = if self.rng.permille(profile.refused) {
+            count("requests refused");
+            line(|| format!("{from} → {request} fails"));
+            match self.rng.below(3) {
+                0 => Answer::broken(),
+                1 => Answer::error(500, "InternalError", "etcdserver: leader changed"),
+                _ if request.kind == Kind::Job && request.verb == Verb::Create => {
+                    Answer::error(403, "Forbidden", "exceeded quota: jobs")
+                }
+                _ => Answer::error(429, "TooManyRequests", "too many requests"),
+            }
+        } else if self.rng.permille(profile.late) {
+            line(|| format!("{from} → {request} is given up on its way"));
+            self.late.push((from, request));
+            Answer::broken()
+        } else {
+            line(|| format!("{from} → {request}"));
+            let answer = self.carry_out(from, request)?;
+            match self.rng.permille(self.profile.lost_answer) {
+                true => {
+                    count("answers lost");
+                    line(|| "    and its answer is lost".to_owned());
+                    Answer::broken()
+                }
+                false => answer,
+            }
+        };
+        let mut waiting = self.wire.waiting();
+        if let Some(pending) = waiting.requests.get_mut(&number) {
+            pending.answer = Some(answer);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, from: usize, mut request: Request) -> Result<Answer, Vec<Wrong>> {
+        if let Some(bug) = self.bug {
+            bug.distort(&mut self.store, &mut request);
+            let replica = self.replicas.iter().find(|replica| replica.number == from);
+            let seen = replica.map_or(0, |replica| replica.seen(request.kind));
+            if let Some(answer) = bug.answer(&self.store, &request, seen) {
+                return Ok(answer);
+            }
+        }
+        if let Some(wrong) = check::request(&self.store, &self.world, &request) {
+            return Err(vec![wrong]);
+        }
+        let answer = api::handle(&mut self.store, &request);
+        if answer.code >= 400 {
+            line(|| format!("    {}: {}", answer.code, answer.body["message"]));
+        }
+        Ok(answer)
+    }
+
+    fn answer(&mut self) {
+        let mut waiting = self.wire.waiting();
+        let given: Vec<u64> =
+            waiting.requests.iter().filter(|(_, p)| p.answer.is_some()).map(|(number, _)| *number).collect();
+        let number = *self.rng.pick(&given);
+        if let Some(pending) = waiting.requests.remove(&number)
+            && let (Some(back), Some(answer)) = (pending.back, pending.answer)
+        {
+            let _ = back.send(answer);
+        }
+    }
+
+    fn watch(&mut self) {
+        let mut behind = Vec::new();
+        let mut weights = Vec::new();
+        for (at, replica) in self.replicas.iter().enumerate() {
+            for kind in KINDS.into_iter().filter(|kind| replica.is_behind(&self.store, *kind)) {
+                behind.push((at, kind));
+                weights.push(self.profile.watches[kind as usize]);
+            }
+        }
+        let Some(choice) = self.rng.weighted(&weights) else { return };
+        let (at, kind) = behind[choice];
+        if self.rng.permille(self.profile.relist) {
+            count("watches interrupted");
+            return self.replicas[at].list(&self.store, kind);
+        }
+        if self.rng.permille(self.profile.twice) {
+            count("events twice");
+            return self.replicas[at].see_again(&self.store, kind);
+        }
+        self.replicas[at].see(&self.store, kind);
+    }
+
+    fn volumes(&mut self) {
+        let behind: Vec<Kind> =
+            [Kind::Claim, Kind::Volume].into_iter().filter(|kind| self.pv.is_behind(&self.store, *kind)).collect();
+        let choice = self.rng.below(behind.len() + self.pv.todo.len());
+        if let Some(kind) = behind.get(choice) {
+            return self.pv.see(&self.store, *kind);
+        }
+        let (kind, name) = self.pv.todo.iter().nth(choice - behind.len()).cloned().expect("it is among them");
+        self.pv.todo.remove(&(kind, name.clone()));
+        self.pv.sync(&mut self.store, kind, &name);
+    }
+
+    fn fault(&mut self) {
+        let profile = &mut self.profile;
+        let weights = [
+            if self.replicas.is_empty() { 0 } else { profile.crashes as u32 },
+            if self.replicas.len() < profile.replicas { 5 } else { 0 },
+            profile.handovers as u32,
+            profile.jumps as u32,
+        ];
+        match self.rng.weighted(&weights) {
+            Some(0) => {
+                profile.crashes -= 1;
+                count("crashes");
+                let at = self.rng.below(self.replicas.len());
+                let replica = self.replicas.remove(at);
+                line(|| format!("orchestrator {} dies", replica.number));
+                let led = replica.leads;
+                let dead = replica.number;
+                replica.kill();
+                // What it had sent may arrive, or not.
+                let mut waiting = self.wire.waiting();
+                let sent: Vec<u64> =
+                    waiting.requests.iter().filter(|(_, p)| p.from == dead).map(|(number, _)| *number).collect();
+                for number in sent {
+                    if let Some(pending) = waiting.requests.remove(&number)
+                        && pending.answer.is_none()
+                        && self.rng.permille(300)
+                    {
+                        self.late.push((dead, pending.request));
+                    }
+                }
+                drop(waiting);
+                if led {
+                    self.elect();
+                }
+            }
+            Some(1) => {
+                self.start();
+                if !self.replicas.iter().any(|replica| replica.leads) || self.profile.all_lead {
+                    self.elect();
+                }
+            }
+            Some(2) => {
+                profile.handovers -= 1;
+                count("handovers");
+                self.elect();
+            }
+            Some(3) => {
+                profile.jumps -= 1;
+                let by = *self.rng.pick(&[-1800, -30, 30, 1800]);
+                line(|| format!("the clock is set by {by} s"));
+                count("clock jumps");
+                self.time.jump(by);
+            }
+            _ => {}
+        }
+    }
+
+    /// The next moment at which something wakes by itself.
+    fn wakes(&self) -> Option<u64> {
+        let millis = |at: Duration| at.as_millis() as u64 + 1;
+        let alarms =
+            self.replicas.iter().filter(|replica| replica.leads || !replica.is_idle()).filter_map(Replica::alarm);
+        let timers = self.world.timers.first().map(|(at, ..)| *at);
+        alarms.map(millis).chain(timers).chain(self.time.alarm()).min()
+    }
+
+    fn pass_time(&mut self) {
+        if let Some(at) = self.wakes() {
+            let now = self.time.millis();
+            self.time.pass(at.saturating_sub(now));
+            // The PV controller resyncs every 15 seconds.
+            if at.saturating_sub(now) > 15_000 {
+                self.pv.resync();
+            }
+        }
+    }
+}
+
+/// The name of a claim, for tests.
+pub fn claim(name: &str) -> ObjectName {
+    ObjectName::new(crate::TEAM, name)
+}

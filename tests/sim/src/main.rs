@@ -1,0 +1,192 @@
+//! `flex-sim`: many histories, one history, or the bugs that must be found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use flex_provisioner::metrics::Metrics;
+use sim::bugs::Bug;
+use sim::check::Broken;
+use sim::coverage::STEPS;
+use sim::history::{Outcome, run};
+use sim::trace::Listener;
+
+/// Simulates the orchestrator in a world of faults, and says what became of its promises.
+#[derive(Debug, Parser)]
+#[command(name = "flex-sim", version)]
+struct Args {
+    /// How many histories.
+    #[arg(long, default_value_t = 10_000, conflicts_with = "minutes")]
+    histories: u64,
+    /// For how long, instead.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// The seed of the first history; the others follow it.
+    #[arg(long, default_value_t = 0)]
+    seed_base: u64,
+    /// Only the history of this seed, with everything that happens in it.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Puts a bug in.
+    #[arg(long, value_enum)]
+    bug: Option<Bug>,
+    /// Puts each bug in, and sees that it is found.
+    #[arg(long)]
+    bugs: bool,
+    /// Goes on after a failure, to count them.
+    #[arg(long)]
+    keep_going: bool,
+    /// Threads.
+    #[arg(long, default_value_t = std::thread::available_parallelism().map_or(2, usize::from))]
+    threads: usize,
+}
+
+/// So many histories must reach every step.
+const ENOUGH: u64 = 20_000;
+/// In how many histories a bug must show.
+const FOUND_WITHIN: u64 = 20_000;
+
+#[derive(Default)]
+struct Sum {
+    histories: u64,
+    broken: BTreeMap<Broken, u64>,
+    counts: BTreeMap<&'static str, u64>,
+    steps: BTreeSet<String>,
+    first: Option<(u64, String)>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    tracing::subscriber::set_global_default(Listener).expect("no other listener");
+    if let Some(seed) = args.seed {
+        let outcome = run(seed, args.bug, true, &Metrics::default());
+        outcome.trace.lines.iter().for_each(|line| println!("{line}"));
+        outcome.wrong.iter().for_each(|wrong| println!("{:?}: {}", wrong.broken, wrong.what));
+        println!("seed {seed}: {}", if outcome.wrong.is_empty() { "all is well" } else { "broken" });
+        return if outcome.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    if args.bugs {
+        return bugs(&args);
+    }
+    let began = Instant::now();
+    let deadline = args.minutes.map(|minutes| began + Duration::from_secs(60 * minutes));
+    let most = if args.minutes.is_some() { u64::MAX } else { args.histories };
+    let sum = many(&args, args.bug, most, deadline);
+    report(&args, &sum, began.elapsed())
+}
+
+/// Runs histories until there are enough, or one is broken.
+fn many(args: &Args, bug: Option<Bug>, most: u64, deadline: Option<Instant>) -> Sum {
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..args.threads {
+            scope.spawn(|| {
+                let mut own = Sum::default();
+                let metrics = Metrics::default();
+                while !stop.load(Ordering::Relaxed) && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= most {
+                        break;
+                    }
+                    let seed = args.seed_base.wrapping_add(at);
+                    let outcome = run(seed, bug, false, &metrics);
+                    own.take(seed, outcome);
+                    if own.first.is_some() && !args.keep_going {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+                sum.lock().expect("no thread panics").add(own);
+            });
+        }
+    });
+    sum.into_inner().expect("no thread panics")
+}
+
+impl Sum {
+    fn take(&mut self, seed: u64, outcome: Outcome) {
+        self.histories += 1;
+        for (what, count) in outcome.trace.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+        self.steps.extend(outcome.trace.steps);
+        if let Some(wrong) = outcome.wrong.first() {
+            *self.broken.entry(wrong.broken).or_default() += 1;
+            let what = format!("{:?}: {}", wrong.broken, wrong.what);
+            if self.first.as_ref().is_none_or(|(first, _)| seed < *first) {
+                self.first = Some((seed, what.clone()));
+            }
+            if std::env::var_os("FLEX_SIM_EACH").is_some() {
+                println!("seed {seed}: {what}");
+            }
+        }
+    }
+
+    fn add(&mut self, other: Sum) {
+        self.histories += other.histories;
+        other.broken.into_iter().for_each(|(broken, count)| *self.broken.entry(broken).or_default() += count);
+        other.counts.into_iter().for_each(|(what, count)| *self.counts.entry(what).or_default() += count);
+        self.steps.extend(other.steps);
+        self.first = [self.first.take(), other.first].into_iter().flatten().min();
+    }
+}
+
+fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
+    if let Some((seed, what)) = &sum.first {
+        let outcome = run(*seed, args.bug, true, &Metrics::default());
+        let lines = outcome.trace.lines;
+        lines.iter().skip(lines.len().saturating_sub(60)).for_each(|line| println!("{line}"));
+        let bug = args.bug.and_then(|bug| Some(format!(" --bug {}", bug.to_possible_value()?.get_name())));
+        println!("seed {seed} is broken: {what}");
+        println!("replay it with: flex-sim --seed {seed}{}", bug.unwrap_or_default());
+    }
+    println!("in {:.1} s: {}", took.as_secs_f64(), counts(sum));
+    let missed: Vec<&str> = STEPS.iter().copied().filter(|step| !sum.steps.contains(*step)).collect();
+    println!("steps decided: {} of {}; never: {}", STEPS.len() - missed.len(), STEPS.len(), missed.join(", "));
+    // A step that no history reaches is one that nothing is known of.
+    let complete = missed.is_empty() || sum.histories < ENOUGH || sum.first.is_some();
+    if !complete {
+        println!("the histories do not reach every step, so that they say nothing of it");
+    }
+    let number = |broken| sum.broken.get(&broken).copied().unwrap_or_default();
+    println!(
+        "histories {}: {} leaked, {} duplicate, {} stuck",
+        sum.histories,
+        number(Broken::Leaked),
+        number(Broken::Duplicate),
+        number(Broken::Stuck)
+    );
+    if sum.first.is_none() && complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn counts(sum: &Sum) -> String {
+    sum.counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Each bug must be found.
+fn bugs(args: &Args) -> ExitCode {
+    let mut missed = 0;
+    for bug in Bug::value_variants() {
+        let began = Instant::now();
+        let sum = many(args, Some(*bug), FOUND_WITHIN, None);
+        match &sum.first {
+            Some((seed, what)) => {
+                println!(
+                    "{bug:?}: found after {} histories ({:.1} s), seed {seed}: {what}",
+                    sum.histories,
+                    began.elapsed().as_secs_f64()
+                );
+            }
+            None => {
+                missed += 1;
+                println!("{bug:?}: NOT FOUND in {} histories", sum.histories);
+            }
+        }
+    }
+    println!("bugs {}: {missed} missed", Bug::value_variants().len());
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,122 @@
+//! What kind of history it is: how fast its parts are, and what goes wrong how often. Each history is
+//! extreme in some ways and tame in others, which finds more than a mixture of everything.
+
+use flex_provisioner::cluster::writes::Binding;
+
+use crate::rng::Rng;
+
+/// The kinds of things that can happen next.
+pub const PARTS: usize = 9;
+
+/// What kind of history it is.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// The faults are over: everything that is tried works.
+    pub calm: bool,
+    /// How many orchestrators run.
+    pub replicas: usize,
+    /// All of them lead, as paused processes can.
+    pub all_lead: bool,
+    /// How bindings are made.
+    pub binding: Binding,
+    /// How fast each part is, by [`crate::history::Part`].
+    pub speed: [u32; PARTS],
+    /// How fast each watch is, by kind.
+    pub watches: [u32; 9],
+    /// A process is killed, at each of its steps.
+    pub kill: u32,
+    /// A run goes wrong.
+    pub bad_image: u32,
+    /// A request gets an error, and is not carried out.
+    pub refused: u32,
+    /// A request is carried out, and its answer is lost.
+    pub lost_answer: u32,
+    /// A request is given up, and carried out later.
+    pub late: u32,
+    /// A watch is interrupted and lists anew.
+    pub relist: u32,
+    /// A watch says something twice.
+    pub twice: u32,
+    /// Processes of the orchestrator that die.
+    pub crashes: usize,
+    /// Leaders that change.
+    pub handovers: usize,
+    /// Times that the clock is set.
+    pub jumps: usize,
+    /// Things that users and admins do.
+    pub deeds: usize,
+    /// Claims that are created at the most.
+    pub claims: usize,
+    /// Persons remove Jobs and pods by hand.
+    pub by_hand: bool,
+    /// Persons delete volumes and change their policy.
+    pub volumes: bool,
+    /// Admins edit, break and delete configs.
+    pub configs: bool,
+    /// Users ask for more.
+    pub growth: bool,
+    /// Nodes go and come back.
+    pub nodes: bool,
+    /// The admission policies are installed: a volume is reserved at its birth.
+    pub policies: bool,
+    /// Runs of a class at one time.
+    pub most: usize,
+}
+
+impl Profile {
+    /// One by chance.
+    pub fn new(rng: &mut Rng) -> Self {
+        let mut often = |levels: &[u32]| *rng.pick(levels);
+        let kill = often(&[0, 0, 0, 30, 120]);
+        let bad_image = often(&[0, 0, 200, 500]);
+        let refused = often(&[0, 0, 0, 20, 100]);
+        let lost_answer = often(&[0, 0, 20, 100]);
+        let late = often(&[0, 0, 0, 20]);
+        let relist = often(&[0, 0, 10, 100]);
+        let twice = often(&[0, 0, 50]);
+        let mut speed = [0; PARTS];
+        speed.iter_mut().for_each(|speed| *speed = *rng.pick(&[3, 10, 10, 30]));
+        let mut watches = [0; 9];
+        watches.iter_mut().for_each(|speed| *speed = *rng.pick(&[1, 5, 10, 10]));
+        Profile {
+            calm: false,
+            replicas: *rng.pick(&[1, 1, 1, 2]),
+            all_lead: rng.permille(300),
+            binding: *rng.pick(&[Binding::Direct, Binding::Direct, Binding::Controller]),
+            speed,
+            watches,
+            kill,
+            bad_image,
+            refused,
+            lost_answer,
+            late,
+            relist,
+            twice,
+            crashes: *rng.pick(&[0, 0, 1, 3]),
+            handovers: rng.below(3),
+            jumps: *rng.pick(&[0, 0, 0, 2]),
+            deeds: *rng.pick(&[2, 4, 6, 10]),
+            claims: *rng.pick(&[1, 1, 2, 3]),
+            by_hand: rng.permille(150),
+            volumes: rng.permille(200),
+            configs: rng.permille(200),
+            growth: rng.permille(250),
+            nodes: rng.permille(150),
+            policies: rng.permille(500),
+            most: *rng.pick(&[1, 2, 100]),
+        }
+    }
+
+    /// Requests or their answers are lost.
+    pub fn is_lossy(&self) -> bool {
+        self.refused + self.lost_answer + self.late > 0
+    }
+
+    /// The same after its faults.
+    pub fn calm(&mut self) {
+        self.calm = true;
+        (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
+        (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.deeds) = (0, 0, 0, 0, 0, 0);
+        self.all_lead = false;
+    }
+}

@@ -1,0 +1,238 @@
+//! What an API server keeps: objects with versions, and the history of each kind, which is what a watch
+//! sees.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use flex_provisioner::object::ObjectName;
+use serde_json::{Value, json};
+
+use crate::time::SimTime;
+use crate::view::View;
+
+/// The kinds that matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// PersistentVolumeClaim.
+    Claim,
+    /// PersistentVolume.
+    Volume,
+    /// Job.
+    Job,
+    /// Pod.
+    Pod,
+    /// ConfigMap.
+    Config,
+    /// StorageClass.
+    Class,
+    /// ControllerRevision.
+    Revision,
+    /// Node.
+    Node,
+    /// Event.
+    Event,
+}
+
+/// All of them, in the order of their numbers.
+pub const KINDS: [Kind; 9] = [
+    Kind::Claim,
+    Kind::Volume,
+    Kind::Job,
+    Kind::Pod,
+    Kind::Config,
+    Kind::Class,
+    Kind::Revision,
+    Kind::Node,
+    Kind::Event,
+];
+
+/// One change of an object.
+#[derive(Debug)]
+pub struct Change {
+    /// Which.
+    pub name: ObjectName,
+    /// It was removed.
+    pub gone: bool,
+    /// Its new state; the last one of an object that is gone.
+    pub object: Rc<Value>,
+    view: OnceCell<Option<View>>,
+}
+
+impl Change {
+    /// What the orchestrator's watch makes of it; none for what the watch does not select.
+    pub fn view(&self, kind: Kind) -> Option<&View> {
+        self.view.get_or_init(|| View::of(kind, &self.object)).as_ref()
+    }
+}
+
+/// The objects, and what happened to them.
+#[derive(Debug)]
+pub struct Store {
+    objects: BTreeMap<(Kind, ObjectName), Rc<Value>>,
+    log: [Vec<Change>; 9],
+    version: u64,
+    uids: u64,
+    /// Changed since this was taken last.
+    pub touched: BTreeSet<(Kind, ObjectName)>,
+    /// The time.
+    pub time: SimTime,
+}
+
+/// A text at a JSON pointer; empty if there is none.
+pub fn text<'a>(object: &'a Value, at: &str) -> &'a str {
+    object.pointer(at).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A number at a JSON pointer; 0 if there is none.
+pub fn number(object: &Value, at: &str) -> i64 {
+    object.pointer(at).and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// An annotation; empty if there is none.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"]["annotations"][key].as_str().unwrap_or_default()
+}
+
+/// A label; empty if there is none.
+pub fn label<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"]["labels"][key].as_str().unwrap_or_default()
+}
+
+/// The UID.
+pub fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// It is being deleted.
+pub fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// The finalizers.
+pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// A finalizer is on it.
+pub fn has_finalizer(object: &Value, name: &str) -> bool {
+    finalizers(object).any(|finalizer| finalizer == name)
+}
+
+/// Takes a finalizer off.
+pub fn drop_finalizer(object: &mut Value, name: &str) {
+    if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+        finalizers.retain(|finalizer| finalizer != name);
+    }
+}
+
+/// Its name.
+pub fn name_of(object: &Value) -> ObjectName {
+    ObjectName::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+impl Store {
+    /// Nothing yet.
+    pub fn new(time: SimTime) -> Self {
+        Store { objects: BTreeMap::new(), log: Default::default(), version: 0, uids: 0, touched: BTreeSet::new(), time }
+    }
+
+    /// An object.
+    pub fn get(&self, kind: Kind, name: &ObjectName) -> Option<&Rc<Value>> {
+        self.objects.get(&(kind, name.clone()))
+    }
+
+    /// All of a kind, by name.
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = (&ObjectName, &Rc<Value>)> {
+        let first = (kind, ObjectName::default());
+        self.objects
+            .range(first..)
+            .take_while(move |((of, _), _)| *of == kind)
+            .map(|((_, name), object)| (name, object))
+    }
+
+    /// What happened to a kind.
+    pub fn log(&self, kind: Kind) -> &[Change] {
+        &self.log[kind as usize]
+    }
+
+    /// A new UID.
+    pub fn new_uid(&mut self, prefix: &str) -> String {
+        self.uids += 1;
+        format!("{prefix}{:04}", self.uids)
+    }
+
+    /// Creates an object; none if there is one of that name.
+    pub fn create(&mut self, kind: Kind, mut object: Value) -> Option<Rc<Value>> {
+        let name = name_of(&object);
+        if self.objects.contains_key(&(kind, name.clone())) {
+            return None;
+        }
+        let uid = self.new_uid(match kind {
+            Kind::Claim => "c",
+            Kind::Volume => "v",
+            Kind::Job => "j",
+            Kind::Pod => "p",
+            _ => "x",
+        });
+        object["metadata"]["uid"] = json!(uid);
+        object["metadata"]["creationTimestamp"] = json!(self.time.text());
+        Some(self.log_state(kind, name, object))
+    }
+
+    fn log_state(&mut self, kind: Kind, name: ObjectName, mut object: Value) -> Rc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let gone = is_deleting(&object) && finalizers(&object).next().is_none() && kind != Kind::Pod;
+        self.keep(kind, name, object, gone)
+    }
+
+    fn keep(&mut self, kind: Kind, name: ObjectName, object: Value, gone: bool) -> Rc<Value> {
+        let object = Rc::new(object);
+        self.touched.insert((kind, name.clone()));
+        self.log[kind as usize].push(Change {
+            name: name.clone(),
+            gone,
+            object: object.clone(),
+            view: OnceCell::new(),
+        });
+        match gone {
+            true => self.objects.remove(&(kind, name)),
+            false => self.objects.insert((kind, name), object.clone()),
+        };
+        object
+    }
+
+    /// Changes an object that exists. One that is being deleted goes with its last finalizer. What does
+    /// not change it leaves no trace.
+    pub fn update(&mut self, kind: Kind, name: &ObjectName, change: impl FnOnce(&mut Value)) -> Option<Rc<Value>> {
+        let before = self.get(kind, name)?.clone();
+        let mut object = (*before).clone();
+        change(&mut object);
+        if object == *before {
+            return Some(before);
+        }
+        Some(self.log_state(kind, name.clone(), object))
+    }
+
+    /// Asks for the deletion of an object. It goes at once if nothing holds it; a pod goes when its
+    /// kubelet says so.
+    pub fn delete(&mut self, kind: Kind, name: &ObjectName) -> Option<Rc<Value>> {
+        let object = self.get(kind, name)?.clone();
+        if is_deleting(&object) {
+            return Some(object);
+        }
+        let now = self.time.text();
+        self.update(kind, name, |object| object["metadata"]["deletionTimestamp"] = json!(now))
+    }
+
+    /// Removes an object, whatever holds it.
+    pub fn remove(&mut self, kind: Kind, name: &ObjectName) {
+        if let Some(object) = self.get(kind, name).cloned() {
+            self.version += 1;
+            let mut object = (*object).clone();
+            object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+            self.keep(kind, name.clone(), object, true);
+        }
+    }
+}

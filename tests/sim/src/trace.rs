@@ -1,0 +1,157 @@
+//! What happened: counted always, written down only where somebody reads it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// What one history left.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Lines are kept.
+    pub on: bool,
+    /// The lines.
+    pub lines: Vec<String>,
+    /// How often what happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Steps that the orchestrator decided for, as `claim Stamp`.
+    pub steps: BTreeSet<String>,
+    /// When, for the lines.
+    pub millis: u64,
+}
+
+thread_local! {
+    static TRACE: RefCell<Trace> = RefCell::default();
+}
+
+/// Begins a trace.
+pub fn begin(on: bool) {
+    TRACE.with(|trace| *trace.borrow_mut() = Trace { on, ..Trace::default() });
+}
+
+/// Ends it.
+pub fn end() -> Trace {
+    TRACE.with(|trace| std::mem::take(&mut *trace.borrow_mut()))
+}
+
+/// Lines are kept.
+pub fn is_on() -> bool {
+    TRACE.with(|trace| trace.borrow().on)
+}
+
+/// The time of what follows.
+pub fn at(millis: u64) {
+    TRACE.with(|trace| trace.borrow_mut().millis = millis);
+}
+
+/// Something happened.
+pub fn count(what: &'static str) {
+    TRACE.with(|trace| *trace.borrow_mut().counts.entry(what).or_default() += 1);
+}
+
+/// A line, if lines are kept.
+pub fn line(text: impl FnOnce() -> String) {
+    if is_on() {
+        let text = text();
+        TRACE.with(|trace| {
+            let mut trace = trace.borrow_mut();
+            let line = format!("{:>9.3}  {text}", trace.millis as f64 / 1000.0);
+            trace.lines.push(line);
+        });
+    }
+}
+
+/// Writes down what the orchestrator says. One for the whole process; each thread has its own trace.
+#[derive(Debug)]
+pub struct Listener;
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let ours = metadata.target().starts_with("flex_provisioner");
+        ours && (is_decision(metadata) || *metadata.level() <= Level::DEBUG && is_on())
+    }
+
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> tracing::subscriber::Interest {
+        match metadata.target().starts_with("flex_provisioner") {
+            true if is_decision(metadata) => tracing::subscriber::Interest::always(),
+            true => tracing::subscriber::Interest::sometimes(),
+            false => tracing::subscriber::Interest::never(),
+        }
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut said = Said { on: is_on(), text: String::new(), step: String::new(), kind: "claim" };
+        event.record(&mut said);
+        if !said.step.is_empty() {
+            let step = format!("{} {}", said.kind, said.step);
+            TRACE.with(|trace| trace.borrow_mut().steps.insert(step));
+        }
+        if said.on {
+            line(|| format!("    {}{}", event.metadata().level().as_str().to_lowercase(), said.text));
+        }
+    }
+}
+
+fn is_decision(metadata: &Metadata<'_>) -> bool {
+    metadata.fields().field("step").is_some()
+}
+
+struct Said {
+    on: bool,
+    text: String,
+    step: String,
+    kind: &'static str,
+}
+
+impl Visit for Said {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "step" => {
+                self.step = first_words(value);
+            }
+            "volume" => self.kind = "volume",
+            _ => {}
+        }
+        if self.on {
+            let mut text = format!("{value:?}");
+            if text.len() > 400 {
+                text = text.chars().take(400).collect::<String>() + "…";
+            }
+            let _ = write!(self.text, " {}={text}", field.name());
+        }
+    }
+}
+
+/// What a step is called: the name of its variant, and of the one within for those of a volume's size.
+pub fn first_words(step: &dyn fmt::Debug) -> String {
+    let mut word = Word(String::new());
+    let _ = write!(word, "{step:?}");
+    word.0
+}
+
+/// The first word of what is written; the rest is not even formatted.
+struct Word(String);
+
+impl Write for Word {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            match character {
+                '(' if self.0 == "Expand" => self.0.push(' '),
+                _ if character.is_alphanumeric() => self.0.push(character),
+                _ => return Err(fmt::Error),
+            }
+        }
+        Ok(())
+    }
+}

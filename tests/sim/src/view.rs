@@ -1,0 +1,122 @@
+//! What the orchestrator's watches make of objects, by its own code.
+
+use contract::names;
+use flex_provisioner::claim::Claim;
+use flex_provisioner::cluster::index::{Change, Index, Key};
+use flex_provisioner::cluster::watch;
+use flex_provisioner::config::classes::{ClassObject, Config, Revision};
+use flex_provisioner::node::Node;
+use flex_provisioner::object::ObjectName;
+use flex_provisioner::run::view::{Job, Pod};
+use flex_provisioner::volume::Volume;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::core::v1::{self as core, ConfigMap, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::INSTANCE;
+use crate::store::{self, Kind};
+
+/// One object as the index keeps it.
+#[derive(Clone, Debug)]
+pub enum View {
+    /// A claim.
+    Claim(Box<Claim>),
+    /// A volume.
+    Volume(Box<Volume>),
+    /// A Job.
+    Job(Box<Job>),
+    /// A pod.
+    Pod(Box<Pod>),
+    /// A config.
+    Config(Config),
+    /// A class.
+    Class(ClassObject),
+    /// A revision with its hash.
+    Revision(String, Revision),
+    /// A node.
+    Node(Node),
+}
+
+fn read<'a, T: Deserialize<'a>>(object: &'a Value) -> T {
+    T::deserialize(object).expect("the simulation writes what the API would accept")
+}
+
+impl View {
+    /// What the watch of a kind makes of an object; none if it does not select it.
+    pub fn of(kind: Kind, object: &Value) -> Option<View> {
+        let ours = || store::label(object, names::LABEL_INSTANCE) == INSTANCE;
+        // Of Jobs and pods only these parts are looked at, and the rest is long.
+        let cut = || json!({ "metadata": object["metadata"], "status": object["status"], "spec": { "nodeName": object["spec"]["nodeName"], "template": {} } });
+        match kind {
+            Kind::Claim => Some(View::Claim(Box::new((&read::<PersistentVolumeClaim>(object)).into()))),
+            Kind::Volume => Some(View::Volume(Box::new((&read::<PersistentVolume>(object)).into()))),
+            Kind::Job if ours() => Some(View::Job(Box::new((&read::<batch::Job>(&cut())).into()))),
+            Kind::Pod if ours() => Some(View::Pod(Box::new((&read::<core::Pod>(&cut())).into()))),
+            Kind::Config if store::label(object, names::LABEL_TYPE) == names::LABEL_TYPE_CONFIG => {
+                Some(View::Config((&read::<ConfigMap>(object)).into()))
+            }
+            Kind::Class => Some(View::Class((&read::<StorageClass>(object)).into())),
+            Kind::Revision if ours() => {
+                let (hash, revision) = watch::revision(read::<ControllerRevision>(object))?;
+                Some(View::Revision(hash, revision))
+            }
+            Kind::Node => Some(View::Node((&read::<core::Node>(object)).into())),
+            Kind::Job | Kind::Pod | Kind::Config | Kind::Revision | Kind::Event => None,
+        }
+    }
+
+    /// Feeds the index.
+    pub fn apply(self, index: &mut Index) -> Vec<Key> {
+        match self {
+            View::Claim(claim) => index.change_claim(Change::Apply(*claim)),
+            View::Volume(volume) => index.change_volume(Change::Apply(*volume)),
+            View::Job(job) => index.change_job(Change::Apply(*job)),
+            View::Pod(pod) => index.change_pod(Change::Apply(*pod)),
+            View::Config(config) => index.change_config(Change::Apply(config)),
+            View::Class(class) => index.change_class(Change::Apply(class)),
+            View::Revision(hash, revision) => index.change_revision(Change::Apply((hash, revision))),
+            View::Node(node) => index.change_node(Change::Apply(node)),
+        }
+    }
+}
+
+/// An object of a kind is gone.
+pub fn delete(index: &mut Index, kind: Kind, name: ObjectName) -> Vec<Key> {
+    change(index, kind, Gone::One(name))
+}
+
+/// After a new list of a kind: these are all there are.
+pub fn retain(index: &mut Index, kind: Kind, all: impl Iterator<Item = ObjectName>) -> Vec<Key> {
+    change(index, kind, Gone::AllBut(all.collect()))
+}
+
+enum Gone {
+    One(ObjectName),
+    AllBut(std::collections::HashSet<ObjectName>),
+}
+
+impl<V> From<Gone> for Change<V> {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::One(name) => Change::Delete(name),
+            Gone::AllBut(all) => Change::Retain(all),
+        }
+    }
+}
+
+fn change(index: &mut Index, kind: Kind, gone: Gone) -> Vec<Key> {
+    match kind {
+        Kind::Claim => index.change_claim(gone.into()),
+        Kind::Volume => index.change_volume(gone.into()),
+        Kind::Job => index.change_job(gone.into()),
+        Kind::Pod => index.change_pod(gone.into()),
+        Kind::Config => index.change_config(gone.into()),
+        Kind::Class => index.change_class(gone.into()),
+        Kind::Revision => index.change_revision(gone.into()),
+        Kind::Node => index.change_node(gone.into()),
+        Kind::Event => Vec::new(),
+    }
+}

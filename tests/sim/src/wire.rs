@@ -1,0 +1,198 @@
+//! The way from the orchestrator's client to the simulated API server: every request waits here until
+//! the history lets it through, and every answer until the history lets it back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use flex_provisioner::object::ObjectName;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::store::Kind;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// One object.
+    Get,
+    /// All objects.
+    List,
+    /// A new object.
+    Create,
+    /// A merge patch.
+    Patch,
+    /// A deletion.
+    Delete,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What is asked.
+    pub verb: Verb,
+    /// Of which kind.
+    pub kind: Kind,
+    /// Of which object; the name is empty for lists.
+    pub name: ObjectName,
+    /// Of its status only.
+    pub status: bool,
+    /// The body.
+    pub body: Value,
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = if self.status { "/status" } else { "" };
+        write!(f, "{:?} {:?} {}{status}", self.verb, self.kind, self.name)?;
+        match (self.verb, self.kind) {
+            (Verb::Patch | Verb::Delete, _) => {
+                let body: String = self.body.to_string().chars().take(500).collect();
+                write!(f, " {body}")
+            }
+            (Verb::Create, Kind::Event) => write!(f, " {}: {}", self.body["reason"], self.body["message"]),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An answer: a status code and a body.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status code; 0 for a connection that broke.
+    pub code: u16,
+    /// The body.
+    pub body: Value,
+}
+
+impl Answer {
+    /// Success.
+    pub fn ok(body: Value) -> Self {
+        Answer { code: 200, body }
+    }
+
+    /// An error as the API server words it.
+    pub fn error(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let body = json!({
+            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message,
+        });
+        Answer { code, body }
+    }
+
+    /// The connection broke, and nobody knows what became of the request.
+    pub fn broken() -> Self {
+        Answer { code: 0, body: Value::Null }
+    }
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub struct Pending {
+    /// Of which replica.
+    pub from: usize,
+    /// What is asked.
+    pub request: Request,
+    /// Where the answer is waited for; none if nobody does any more.
+    pub back: Option<oneshot::Sender<Answer>>,
+    /// The answer, once it has been through.
+    pub answer: Option<Answer>,
+}
+
+impl Pending {
+    /// Somebody waits for the answer.
+    pub fn is_awaited(&self) -> bool {
+        self.back.as_ref().is_some_and(|back| !back.is_closed())
+    }
+}
+
+/// All requests on their way, in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub struct Wire(Arc<Mutex<Waiting>>);
+
+/// What is on its way.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// By number.
+    pub requests: BTreeMap<u64, Pending>,
+    count: u64,
+}
+
+impl Wire {
+    /// What is on its way.
+    pub fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().expect("nothing panics while it holds the wire")
+    }
+
+    /// A client of the orchestrator's kind whose requests come here, under the number of a replica.
+    pub fn client(&self, from: usize) -> Client {
+        let wire = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let wire = wire.clone();
+            async move { wire.pass(from, request).await }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn pass(self, from: usize, request: http::Request<Body>) -> Result<http::Response<Body>, tower::BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body)? };
+        let request = parse(&parts, body)?;
+        let (back, answer) = oneshot::channel();
+        {
+            let mut waiting = self.waiting();
+            waiting.count += 1;
+            let number = waiting.count;
+            waiting.requests.insert(number, Pending { from, request, back: Some(back), answer: None });
+        }
+        match answer.await {
+            Ok(Answer { code: 0, .. }) | Err(_) => Err("connection reset by peer".into()),
+            Ok(Answer { code, body }) => {
+                Ok(http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()))?)
+            }
+        }
+    }
+}
+
+fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
+    let path = parts.uri.path();
+    let unknown = || format!("the simulation knows nothing of {} {path}", parts.method);
+    let mut words: Vec<&str> = path.split('/').filter(|word| !word.is_empty()).collect();
+    words.drain(..if words.first() == Some(&"api") { 2 } else { 3 });
+    let namespace = match words.as_slice() {
+        ["namespaces", namespace, _, ..] => {
+            let namespace = (*namespace).to_owned();
+            words.drain(..2);
+            namespace
+        }
+        _ => String::new(),
+    };
+    let kind = match words.first().copied() {
+        Some("persistentvolumeclaims") => Kind::Claim,
+        Some("persistentvolumes") => Kind::Volume,
+        Some("jobs") => Kind::Job,
+        Some("controllerrevisions") => Kind::Revision,
+        Some("configmaps") => Kind::Config,
+        Some("events") => Kind::Event,
+        Some("nodes") => Kind::Node,
+        _ => return Err(unknown()),
+    };
+    let mut name = words.get(1).copied().unwrap_or_default().to_owned();
+    let verb = match (parts.method.as_str(), name.is_empty()) {
+        ("GET", false) => Verb::Get,
+        ("GET", true) => Verb::List,
+        ("POST", true) => Verb::Create,
+        ("PATCH", false) => Verb::Patch,
+        ("DELETE", false) => Verb::Delete,
+        _ => return Err(unknown()),
+    };
+    if verb == Verb::Create {
+        name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    }
+    let status = words.get(2) == Some(&"status");
+    Ok(Request { verb, kind, name: ObjectName { namespace, name }, status, body })
+}

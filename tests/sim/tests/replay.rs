@@ -1,0 +1,30 @@
+//! The same seed gives the same history.
+
+use flex_provisioner::metrics::Metrics;
+use sim::bugs::Bug;
+use sim::history::run;
+
+#[test]
+fn a_seed_replays_exactly() {
+    // Whoever is first in the process sets it; without it no decision is heard of.
+    let _ = tracing::subscriber::set_global_default(sim::trace::Listener);
+    for seed in 0..12 {
+        let (once, again) = (run(seed, None, true, &Metrics::default()), run(seed, None, true, &Metrics::default()));
+        assert!(once.trace.lines.len() > 20, "a history of {} lines", once.trace.lines.len());
+        assert!(!once.trace.steps.is_empty(), "no decision was heard of");
+        for (one, other) in once.trace.lines.iter().zip(&again.trace.lines) {
+            assert_eq!(one, other, "seed {seed}");
+        }
+        assert_eq!(once.trace.lines.len(), again.trace.lines.len(), "seed {seed}");
+        // And what is written down does not change what happens.
+        let silent = run(seed, None, false, &Metrics::default());
+        assert_eq!(silent.trace.counts, once.trace.counts, "seed {seed}");
+        assert_eq!(silent.wrong.len(), once.wrong.len());
+    }
+}
+
+#[test]
+fn a_bug_shows() {
+    let found = (0..400).any(|seed| !run(seed, Some(Bug::IdleDelete), false, &Metrics::default()).wrong.is_empty());
+    assert!(found, "delete runs that delete nothing go unnoticed");
+}
