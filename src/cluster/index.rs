@@ -63,6 +63,8 @@ pub enum Change<V> {
     Delete(ObjectName),
     /// After a new list: these are all there are.
     Retain(HashSet<ObjectName>),
+    /// After a new list in one namespace: these are all there are in it. Of others it says nothing.
+    RetainIn(String, HashSet<ObjectName>),
 }
 
 /// What is kept. Everything that is ever gone through has an order of its own, so that the same changes
@@ -364,6 +366,9 @@ impl Index {
             Change::Retain(all) => {
                 self.retain(all, |index| index.claims.keys().cloned().collect(), Index::change_claim)
             }
+            Change::RetainIn(namespace, all) => {
+                self.retain(all, |index| within(index.claims.keys(), &namespace), Index::change_claim)
+            }
         }
     }
 
@@ -411,6 +416,8 @@ impl Index {
                 |index| index.volumes.keys().map(|name| ObjectName::new("", name)).collect(),
                 Index::change_volume,
             ),
+            // In no namespace.
+            Change::RetainIn(..) => Vec::new(),
         }
     }
 
@@ -450,6 +457,9 @@ impl Index {
                 keys
             }
             Change::Retain(all) => self.retain(all, |index| index.jobs.keys().cloned().collect(), Index::change_job),
+            Change::RetainIn(namespace, all) => {
+                self.retain(all, |index| within(index.jobs.keys(), &namespace), Index::change_job)
+            }
         }
     }
 
@@ -483,6 +493,9 @@ impl Index {
                 self.pod_keys(&pod)
             }
             Change::Retain(all) => self.retain(all, |index| index.pods.keys().cloned().collect(), Index::change_pod),
+            Change::RetainIn(namespace, all) => {
+                self.retain(all, |index| within(index.pods.keys(), &namespace), Index::change_pod)
+            }
         }
     }
 
@@ -534,6 +547,8 @@ impl Index {
                 |index| index.nodes.keys().map(|name| ObjectName::new("", name)).collect(),
                 Index::change_node,
             ),
+            // In no namespace.
+            Change::RetainIn(..) => Vec::new(),
         }
     }
 
@@ -569,6 +584,9 @@ impl Index {
                 self.configs.remove(&name);
             }
             Change::Retain(all) => self.configs.retain(|name, _| all.contains(name)),
+            Change::RetainIn(namespace, all) => {
+                self.configs.retain(|name, _| name.namespace != namespace || all.contains(name));
+            }
         }
         self.reclassify()
     }
@@ -607,6 +625,8 @@ impl Index {
                     self.objects_gone.insert(name, self.clock.passed());
                 }
             }
+            // In no namespace.
+            Change::RetainIn(..) => return Vec::new(),
         }
         self.reclassify()
     }
@@ -625,7 +645,8 @@ impl Index {
                 self.revisions.remove(hash);
                 self.recipes.remove(hash);
             }
-            Change::Retain(all) => {
+            // They are in one namespace alone.
+            Change::Retain(all) | Change::RetainIn(_, all) => {
                 let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
                 self.revisions.retain(|hash, _| kept.contains(hash.as_str()));
                 self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
@@ -673,6 +694,11 @@ impl Index {
         let jobs = self.jobs.values().map(|job| job_key(job));
         claims.chain(volumes).chain(jobs).chain([Key::Configs]).collect()
     }
+}
+
+/// Those of these names that are in a namespace.
+fn within<'a>(names: impl Iterator<Item = &'a ObjectName>, namespace: &str) -> Vec<ObjectName> {
+    names.filter(|name| name.namespace == namespace).cloned().collect()
 }
 
 fn job_key(job: &Job) -> Key {

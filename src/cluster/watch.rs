@@ -159,6 +159,11 @@ fn follow<K, V>(
                 shared.ready.send_replace(true);
             }
         };
+        // Watches of other namespaces fill the same index.
+        let retain = |all: HashSet<ObjectName>| match namespace.is_empty() {
+            true => Change::Retain(all),
+            false => Change::RetainIn(namespace.clone(), all),
+        };
         let apply = |change_: Change<V>| {
             let keys = change(&mut shared.index(), change_);
             keys.into_iter().for_each(|key| shared.queue.add(key));
@@ -171,7 +176,7 @@ fn follow<K, V>(
                     view(object).into_iter().for_each(|view| apply(Change::Apply(view)));
                 }
                 Ok(watcher::Event::InitDone) => {
-                    apply(Change::Retain(std::mem::take(&mut listed)));
+                    apply(retain(std::mem::take(&mut listed)));
                     ready(&mut first);
                 }
                 Ok(watcher::Event::Apply(object)) => {
@@ -183,7 +188,7 @@ fn follow<K, V>(
                     // A config namespace that was deleted takes our Role in it along. The others go on, and so
                     // does this one when it comes back.
                     if is_forbidden(&error) && is_gone(&client, &namespace).await {
-                        apply(Change::Retain(HashSet::new()));
+                        apply(retain(HashSet::new()));
                         ready(&mut first);
                     }
                 }
@@ -241,6 +246,6 @@ fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<Key> {
     match change {
         Change::Apply(complaint) => index.complain(complaint),
         // Events expire; what they said stays true until the object changes.
-        Change::Delete(_) | Change::Retain(_) => Vec::new(),
+        Change::Delete(_) | Change::Retain(_) | Change::RetainIn(..) => Vec::new(),
     }
 }
