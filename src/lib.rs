@@ -16,6 +16,7 @@ pub mod limits;
 pub mod metrics;
 pub mod node;
 pub mod object;
+pub mod orphans;
 pub mod policies;
 pub mod run;
 pub mod text;

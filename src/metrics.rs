@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::config::classes::Verdict;
+use crate::orphans::Kind;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Class {
@@ -21,6 +22,11 @@ struct Class {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Category {
     category: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OrphanKind {
+    kind: &'static str,
 }
 
 /// What is counted.
@@ -35,6 +41,8 @@ pub struct Metrics {
     expanded: Family<Class, Counter>,
     expand_failed: Family<Class, Counter>,
     errors: Family<Category, Counter>,
+    orphans: Family<OrphanKind, Gauge>,
+    orphans_removed: Family<OrphanKind, Counter>,
     configs: Gauge,
     configs_refused: Gauge,
     /// 1 while this process leads.
@@ -50,6 +58,7 @@ impl Default for Metrics {
             <(Family<_, _>, Family<_, _>, Family<_, _>, Family<_, _>)>::default();
         let (expanded, expand_failed) = <(Family<_, _>, Family<_, _>)>::default();
         let errors = Family::<Category, Counter>::default();
+        let (orphans, orphans_removed) = <(Family<OrphanKind, Gauge>, Family<OrphanKind, Counter>)>::default();
         let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
         registry.register("controller_persistentvolumeclaim_provision", "Claims bound, by class", provisioned.clone());
         registry.register(
@@ -83,6 +92,8 @@ impl Default for Metrics {
             expand_failed.clone(),
         );
         registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
+        registry.register("flex_orphans", "What is left over, or does not get on, by kind", orphans.clone());
+        registry.register("flex_orphans_removed", "What was left over and has been removed", orphans_removed.clone());
         registry.register("flex_configs", "Provisioner ConfigMaps", configs.clone());
         registry.register("flex_configs_refused", "Provisioner ConfigMaps with errors", configs_refused.clone());
         registry.register("flex_leader", "1 while this process leads", leader.clone());
@@ -96,6 +107,8 @@ impl Default for Metrics {
             expanded,
             expand_failed,
             errors,
+            orphans,
+            orphans_removed,
             configs,
             configs_refused,
             leader,
@@ -142,6 +155,26 @@ impl Metrics {
     /// A step did not succeed.
     pub fn errors(&self, category: &str) {
         self.errors.get_or_create(&Category { category: category.to_owned() }).inc();
+    }
+
+    /// What the last look found, by kind.
+    pub fn orphans<'a>(&self, kinds: impl Iterator<Item = &'a Kind>) {
+        let mut counts: std::collections::BTreeMap<Kind, i64> = std::collections::BTreeMap::new();
+        kinds.for_each(|kind| *counts.entry(*kind).or_default() += 1);
+        for kind in Kind::ALL {
+            let count = counts.get(&kind).copied().unwrap_or(0);
+            self.orphans.get_or_create(&OrphanKind { kind: kind.as_str() }).set(count);
+        }
+    }
+
+    /// Another process leads, and counts.
+    pub fn forget_orphans(&self) {
+        self.orphans.clear();
+    }
+
+    /// Something was removed that was left over.
+    pub fn orphan_removed(&self, kind: Kind) {
+        self.orphans_removed.get_or_create(&OrphanKind { kind: kind.as_str() }).inc();
     }
 
     /// How the configs stand.

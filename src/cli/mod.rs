@@ -1,5 +1,6 @@
 //! The command line: a file per subcommand.
 
+mod doctor;
 mod render;
 mod run;
 mod status;
@@ -30,6 +31,11 @@ enum Command {
     Validate(validate::ValidateArgs),
     /// Print the Job that a claim would get, without a cluster.
     Render(render::RenderArgs),
+    /// Find what is left over or does not get on, and say what to do.
+    ///
+    /// Reads only, unless told to --fix. Exits 0 if nothing is the matter, 2 if there is something to do, 3 if
+    /// data is lost or no orchestrator is at work, and 1 if it could not look.
+    Doctor(doctor::DoctorArgs),
     /// Show the classes and the claims under way.
     Status(status::StatusArgs),
 }
@@ -129,6 +135,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
+        Command::Doctor(args) => doctor::doctor(args),
         Command::Status(args) => status::status(args),
     };
     match done {

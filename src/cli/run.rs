@@ -31,6 +31,17 @@ enum LogFormat {
     Json,
 }
 
+/// A length of time, or never.
+#[derive(Clone, Copy, Debug)]
+struct Interval(Option<Duration>);
+
+fn interval(text: &str) -> Result<Interval, String> {
+    match text {
+        "off" => Ok(Interval(None)),
+        text => crate::config::values::duration(text).map(|time| Interval(Some(time))),
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -52,13 +63,17 @@ pub(super) struct RunArgs {
     /// What is logged, such as `info` or `flex_provisioner=debug`.
     #[arg(long, env = "FLEX_LOG", default_value = "info")]
     log: String,
+    /// How often to look for what is left over, such as `10m`, or `off`.
+    #[arg(long, env = "FLEX_SWEEP_INTERVAL", default_value = "10m", value_parser = interval)]
+    sweep_interval: Interval,
     /// What this replica is called in the Lease [default: the host's name].
     #[arg(long, env = "POD_NAME")]
     replica: Option<String>,
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let RunArgs { names, namespaces, binding, admin_address, kube_api, log_format, log, replica } = args;
+    let RunArgs { names, namespaces, binding, admin_address, kube_api, log_format, log, sweep_interval, replica } =
+        args;
     let filter = EnvFilter::try_new(&log).map_err(|error| anyhow::anyhow!("--log `{log}`: {error}"))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -82,6 +97,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let writes = Writes::new(fence.client(&client), identity.clone(), binding);
         let kube_api = kube_api.unwrap_or(address);
         let context = Context::new(identity.clone(), shared.clone(), writes, events, metrics, kube_api, clock);
+        context.sweep.every(sweep_interval.0);
         crate::admin::serve(admin_address, context.clone()).await?;
         watches::start(&client, &identity, &shared);
         controller::start(&context);
@@ -124,6 +140,10 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                     }
                     let leads = *leading.borrow_and_update();
                     context.metrics.leader.set(i64::from(leads));
+                    if !leads {
+                        context.metrics.forget_orphans();
+                        context.sweep.forget();
+                    }
                     if leads {
                         // A leader decides everything anew, from what is known by then.
                         let keys = shared.index().all_keys();

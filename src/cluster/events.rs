@@ -113,6 +113,15 @@ impl Events {
     }
 }
 
+fn api_version(kind: &str) -> &'static str {
+    match kind {
+        "StorageClass" => "storage.k8s.io/v1",
+        "Job" => "batch/v1",
+        "ControllerRevision" => "apps/v1",
+        _ => "v1",
+    }
+}
+
 /// The hash as a number.
 fn short(hash: &str) -> u64 {
     u64::from_str_radix(hash, 16).unwrap_or_default()
@@ -175,7 +184,7 @@ async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {
-            api_version: Some(if *kind == "StorageClass" { "storage.k8s.io/v1".into() } else { "v1".into() }),
+            api_version: Some(api_version(kind).into()),
             kind: Some((*kind).into()),
             namespace: (!name.namespace.is_empty()).then(|| name.namespace.clone()),
             name: Some(name.name.clone()),

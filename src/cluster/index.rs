@@ -52,6 +52,8 @@ pub enum Key {
     Claim(ObjectName),
     /// A volume.
     Volume(String),
+    /// What is left over, all of it.
+    Orphans,
 }
 
 /// One change in a watch of objects that are kept as `V`.
@@ -138,6 +140,31 @@ impl Index {
     /// A volume by its name.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.volumes.get(name).cloned()
+    }
+
+    /// All volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.volumes.values()
+    }
+
+    /// All Jobs.
+    pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.jobs.values()
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values()
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    /// The hashes of the recipes that are kept.
+    pub fn recipe_hashes(&self) -> impl Iterator<Item = &str> {
+        self.recipes.keys().map(String::as_str)
     }
 
     /// Volumes that name a claim, by annotation, claimRef or their own name.
@@ -692,7 +719,7 @@ impl Index {
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
         let jobs = self.jobs.values().map(|job| job_key(job));
-        claims.chain(volumes).chain(jobs).chain([Key::Configs]).collect()
+        claims.chain(volumes).chain(jobs).chain([Key::Configs, Key::Orphans]).collect()
     }
 }
 

@@ -1,10 +1,12 @@
 //! What is written to the cluster. Every write is idempotent by name or guarded by the
 //! resourceVersion of what was decided on; *AlreadyExists* means: read it and see that it is ours.
 
+use std::collections::HashSet;
+
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -178,13 +180,18 @@ impl Writes {
 
     /// Whether any claim has a UID or volume id, by the API.
     pub async fn has_claim(&self, id: &str) -> Result<bool> {
+        Ok(self.claim_ids().await?.contains(id))
+    }
+
+    /// The UIDs and volume ids of all claims, by the API.
+    pub async fn claim_ids(&self) -> Result<HashSet<String>> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
         let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
         let ids = |meta: &ObjectMeta| {
             let uid = meta.uid.clone().unwrap_or_default();
-            volume_ids(&uid, taken(meta.annotations.as_ref())).any(|known| known == id)
+            volume_ids(&uid, taken(meta.annotations.as_ref())).collect::<Vec<_>>()
         };
-        Ok(claims.items.iter().any(|claim| ids(&claim.metadata)))
+        Ok(claims.items.iter().flat_map(|claim| ids(&claim.metadata)).collect())
     }
 
     /// The volume as the API has it now; none if it is gone.
@@ -490,6 +497,16 @@ impl Writes {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(WriteError::of(format!("Job {name}"))(error)),
+        }
+    }
+
+    /// Removes a pod that has ended.
+    pub async fn remove_pod(&self, name: &ObjectName, uid: &str) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name.namespace);
+        match pods.delete(&name.name, &guarded(uid, "")).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(WriteError::of(format!("pod {name}"))(error)),
         }
     }
 

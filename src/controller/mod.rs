@@ -4,6 +4,7 @@
 pub mod claims;
 pub mod configs;
 mod expansion;
+pub mod sweep;
 pub mod volumes;
 
 use std::collections::HashMap;
@@ -43,6 +44,8 @@ pub struct Context {
     pub kube_api: String,
     /// What time it is.
     pub clock: Clock,
+    /// What was found left over.
+    pub sweep: sweep::Sweep,
     failures: Mutex<HashMap<Key, u32>>,
 }
 
@@ -68,7 +71,8 @@ impl Context {
         kube_api: String,
         clock: Clock,
     ) -> Arc<Self> {
-        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, failures: Mutex::default() })
+        let (sweep, failures) = Default::default();
+        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, failures })
     }
 
     /// One pass over a key.
@@ -77,6 +81,7 @@ impl Context {
             Key::Configs => configs::pass(self).await,
             Key::Claim(name) => claims::pass(self, name).await,
             Key::Volume(name) => volumes::pass(self, name).await,
+            Key::Orphans => sweep::pass(self).await,
         }
     }
 
@@ -135,7 +140,7 @@ impl Context {
                 Some(volume) => (volumes::about(&volume), contract::names::reason::VOLUME_FAILED_DELETE),
                 None => return,
             },
-            Key::Configs => return,
+            Key::Configs | Key::Orphans => return,
         };
         self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
     }

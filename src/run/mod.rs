@@ -1,7 +1,8 @@
 //! One run of an image: the Job that is started for it ([`job`]), the admin's template under it
-//! ([`template`]), and what became of it ([`state`]).
+//! ([`template`]), and what became of it ([`state`]). A run that lists a backend is [`list`].
 
 pub mod job;
+pub mod list;
 pub mod state;
 pub mod template;
 pub mod view;

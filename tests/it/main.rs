@@ -19,6 +19,7 @@ mod failures;
 mod hostile;
 mod lifecycle;
 mod nodes;
+mod orphans;
 mod stamps;
 mod theft;
 

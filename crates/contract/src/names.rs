@@ -151,6 +151,10 @@ pub mod reason {
     pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
     /// The storage has grown, and the kubelet is to grow the file system on it.
     pub const RESIZE_ON_NODE: &str = "FileSystemResizeRequired";
+    /// On anything: it is left over, or does not get on, and nothing that is under way changes that.
+    pub const ORPHAN_FOUND: &str = "OrphanFound";
+    /// On anything: it was left over, provably ours, and has been removed.
+    pub const ORPHAN_REMOVED: &str = "OrphanRemoved";
     /// On a ConfigMap: it was checked and is in use.
     pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
     /// On a ConfigMap: it has errors and is not in use.

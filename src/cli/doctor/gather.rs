@@ -1,0 +1,84 @@
+//! The cluster as it is now, kept as the orchestrator keeps it.
+
+use std::fmt::Debug;
+
+use anyhow::Context as _;
+use contract::names;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::clock::Clock;
+use crate::cluster::index::{Change, Index};
+use crate::cluster::watch::revision;
+use crate::config::classes::Identity;
+
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
+/// Reads all that matters. Claims come last: what refers to one was made after it, so that none is missed.
+pub(super) async fn index(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
+    let mut index = Index::new(identity.clone(), clock.clone());
+    let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
+    let configs = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+    for object in all::<StorageClass>(Api::all(client.clone()), "").await? {
+        index.change_class(Change::Apply((&object).into()));
+    }
+    for namespace in &identity.config_namespaces {
+        for object in all::<ConfigMap>(Api::namespaced(client.clone(), namespace), &configs).await? {
+            index.change_config(Change::Apply((&object).into()));
+        }
+    }
+    let revisions = Api::namespaced(client.clone(), &identity.namespace);
+    for kept in all::<ControllerRevision>(revisions, &ours).await?.into_iter().filter_map(revision) {
+        index.change_revision(Change::Apply(kept));
+    }
+    for object in all::<Node>(Api::all(client.clone()), "").await? {
+        index.change_node(Change::Apply((&object).into()));
+    }
+    let mut namespaces = identity.config_namespaces.clone();
+    namespaces.push(identity.namespace.clone());
+    namespaces.sort();
+    namespaces.dedup();
+    for namespace in &namespaces {
+        for object in all::<Pod>(Api::namespaced(client.clone(), namespace), &ours).await? {
+            index.change_pod(Change::Apply((&object).into()));
+        }
+        for object in all::<Job>(Api::namespaced(client.clone(), namespace), &ours).await? {
+            index.change_job(Change::Apply((&object).into()));
+        }
+    }
+    for object in all::<PersistentVolume>(Api::all(client.clone()), "").await? {
+        index.change_volume(Change::Apply((&object).into()));
+    }
+    for object in all::<PersistentVolumeClaim>(Api::all(client.clone()), "").await? {
+        index.change_claim(Change::Apply((&object).into()));
+    }
+    Ok(index)
+}
+
+/// All objects of a kind, page by page.
+async fn all<K>(api: Api<K>, labels: &str) -> anyhow::Result<Vec<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+    K::DynamicType: Default,
+{
+    let what = || {
+        let kind = K::plural(&K::DynamicType::default()).into_owned();
+        format!("{kind} cannot be listed in {}", api.namespace().unwrap_or("the cluster"))
+    };
+    let mut params = ListParams::default().labels(labels).limit(PAGE);
+    let mut items = Vec::new();
+    loop {
+        let page = api.list(&params).await.with_context(what)?;
+        items.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(items),
+        }
+    }
+}

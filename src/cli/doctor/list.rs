@@ -1,0 +1,103 @@
+//! Runs images to list what their backends have, and reads the lists from the logs of their pods.
+
+use std::time::Duration;
+
+use contract::listing;
+use futures::StreamExt;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use kube::{Api, Client};
+
+use crate::clock::Clock;
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+use crate::orphans::backend::{Listing, View};
+use crate::run::job::CONTAINER;
+use crate::run::list::list;
+use crate::run::state::{RunState, state};
+use crate::run::view;
+
+/// Runs at one time.
+const AT_ONCE: usize = 8;
+/// How often a run is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// What does not start within this time is given up: a node or an image that is not there.
+const STUCK: Duration = Duration::from_secs(30);
+/// Beyond the config's own timeout.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Lists all backends. A run that fails makes a listing that says why.
+pub(super) async fn all(
+    client: &Client,
+    identity: &Identity,
+    kube_api: &str,
+    views: &[View],
+) -> anyhow::Result<Vec<Listing>> {
+    let runs = views.iter().flat_map(|view| view.nodes.iter().map(move |node| (view, node)));
+    let mut listings: Vec<Listing> = futures::stream::iter(runs)
+        .map(|(view, node)| async move {
+            let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
+            eprintln!("listing class {}{on}", view.recipe.class);
+            let job = list(&view.recipe, node.as_deref(), identity, kube_api, &Clock::default().wall().to_string());
+            let entries = run(client, &view.recipe, job).await;
+            Listing { key: view.key.clone(), class: view.recipe.class.clone(), node: node.clone(), entries }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    listings.sort_by(|a, b| (&a.class, &a.node, &a.key).cmp(&(&b.class, &b.node, &b.key)));
+    Ok(listings)
+}
+
+async fn run(client: &Client, recipe: &Recipe, job: Job) -> Result<Vec<listing::Entry>, String> {
+    let namespace = &recipe.config.namespace;
+    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let name = job.metadata.name.clone().unwrap_or_default();
+    jobs.create(&PostParams::default(), &job).await.map_err(|error| format!("the Job cannot be created: {error}"))?;
+    let patience = recipe.timeout.saturating_add(PATIENCE);
+    let listed = tokio::time::timeout(patience, followed(&jobs, &pods, &name)).await;
+    // If this fails, Kubernetes removes it after a while.
+    if let Err(error) = jobs.delete(&name, &DeleteParams::background()).await {
+        eprintln!("Job {namespace}/{name} is left for Kubernetes to remove: {error}");
+    }
+    listed.unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs())))
+}
+
+/// Follows a run to its end, and reads its list.
+async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, name: &str) -> Result<Vec<listing::Entry>, String> {
+    let own = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
+    let clock = Clock::default();
+    let mut stuck_since = None;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // A request that fails is repeated, until patience ends.
+        let (Ok(Some(job)), Ok(found)) = (jobs.get_opt(name).await, pods.list(&own).await) else { continue };
+        let seen: Vec<view::Pod> = found.items.iter().map(view::Pod::from).collect();
+        match state(Some(&view::Job::from(&job)), &seen.iter().collect::<Vec<_>>(), &[]) {
+            RunState::Succeeded => {
+                let ended = |pod: &&view::Pod| pod.terminated.as_ref().is_some_and(|end| end.code == 0);
+                let Some(pod) = seen.iter().find(ended) else { return Err("its pod is gone".to_owned()) };
+                return log(pods, &pod.name.name).await;
+            }
+            RunState::Failed { cause, .. } => return Err(cause.message),
+            RunState::Stuck { cause, .. } => {
+                let since = *stuck_since.get_or_insert(clock.passed());
+                if clock.since(since) > STUCK {
+                    return Err(cause.message);
+                }
+            }
+            RunState::Absent | RunState::Running => stuck_since = None,
+        }
+    }
+}
+
+async fn log(pods: &Api<Pod>, name: &str) -> Result<Vec<listing::Entry>, String> {
+    // One byte more than may be read, so that a longer one is seen to be longer.
+    let limit = i64::try_from(listing::LONGEST_LOG + 1).unwrap_or(i64::MAX);
+    let params = LogParams { container: Some(CONTAINER.into()), limit_bytes: Some(limit), ..LogParams::default() };
+    let log =
+        pods.logs(name, &params).await.map_err(|error| format!("the log of pod {name} cannot be read: {error}"))?;
+    listing::read(&log).map_err(|error| error.to_string())
+}

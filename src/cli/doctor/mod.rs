@@ -1,0 +1,198 @@
+//! `doctor`: what is left over in a cluster or does not get on, and what to do about each.
+
+mod gather;
+mod list;
+
+use std::collections::HashSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::{Names, Namespaces, Output};
+use crate::clock::Clock;
+use crate::cluster::client;
+use crate::cluster::writes::{Binding, Writes};
+use crate::config::classes::Identity;
+use crate::controller::sweep::remove;
+use crate::object::ObjectName;
+use crate::orphans::backend::{Listing, compare, views};
+use crate::orphans::{Finding, Severity, Snapshot, find, sort};
+
+/// Nothing is the matter; things that are only worth knowing do not count.
+const FOUND_NOTHING: u8 = 0;
+/// There is something for somebody to do.
+const FOUND: u8 = 2;
+/// Data is lost, or no orchestrator is at work.
+const FOUND_ERRORS: u8 = 3;
+
+/// A Lease that nobody has renewed for so many seconds has no leader.
+const LEADERLESS: i64 = 60;
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    names: Names,
+    #[command(flatten)]
+    namespaces: Namespaces,
+    /// The form of the answer.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Remove what is provably the orchestrator's and what nothing can need any more.
+    #[arg(long)]
+    fix: bool,
+    /// Ask the backends too: starts a Job for each class (and node) whose config says `capabilities: list`.
+    #[arg(long)]
+    backend: bool,
+    /// What is found is looked at again after this time, and told only if it is still so.
+    #[arg(long, default_value = "3s", value_parser = crate::config::values::duration)]
+    confirm_after: Duration,
+}
+
+/// A finding, and what has become of it.
+struct Told {
+    finding: Finding,
+    removed: bool,
+}
+
+pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let DoctorArgs { names, namespaces, output, fix, backend, confirm_after } = args;
+    let identity = names.identity(&namespaces);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (told, listings) = runtime.block_on(async {
+        let (client, kube_api) = client::connect().await?;
+        let clock = Clock::default();
+        let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
+        findings.extend(leaderless(&client, &identity, &clock).await?);
+        let mut listings = Vec::new();
+        if backend {
+            let before = look(&client, &identity, &clock).await?;
+            listings = list::all(&client, &identity, &kube_api, &views(&before)).await?;
+            let after = look(&client, &identity, &clock).await?;
+            findings.extend(compare(&before, &after, &listings));
+        }
+        sort(&mut findings);
+        let told = if fix { fixed(&client, &identity, findings).await? } else { untouched(findings) };
+        anyhow::Ok((told, listings))
+    })?;
+    match output {
+        Output::Json => println!("{}", to_json(&told, &listings)),
+        Output::Table => print(&told, &listings, clock_now()),
+    }
+    let worst = told.iter().filter(|told| !told.removed).map(|told| told.finding.severity).max();
+    Ok(ExitCode::from(match worst {
+        None | Some(Severity::Info) => FOUND_NOTHING,
+        Some(Severity::Warning) => FOUND,
+        Some(Severity::Error) => FOUND_ERRORS,
+    }))
+}
+
+fn clock_now() -> i64 {
+    Clock::default().now()
+}
+
+async fn look(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Snapshot> {
+    let index = gather::index(client, identity, clock).await?;
+    Ok(Snapshot::of(&index, identity, clock.now(), true))
+}
+
+/// What is found, and still found a while later: what was under way has got on by then.
+async fn confirmed(
+    client: &Client,
+    identity: &Identity,
+    clock: &Clock,
+    after: Duration,
+) -> anyhow::Result<Vec<Finding>> {
+    let first = find(&look(client, identity, clock).await?, clock.now());
+    if first.is_empty() {
+        return Ok(first);
+    }
+    tokio::time::sleep(after).await;
+    let before: HashSet<_> = first.into_iter().map(|finding| (finding.kind, finding.object)).collect();
+    let mut second = find(&look(client, identity, clock).await?, clock.now());
+    second.retain(|finding| before.contains(&(finding.kind, finding.object.clone())));
+    Ok(second)
+}
+
+/// Whether an orchestrator is at work.
+async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Option<Finding>> {
+    let name = ObjectName::new(&identity.namespace, format!("flex-provisioner-{}", identity.instance));
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
+    let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;
+    let Some(spec) = lease.and_then(|lease| lease.spec) else { return Ok(Some(Finding::no_leader(name, None))) };
+    let idle = spec.renew_time.map_or(i64::MAX, |time| clock.now() - time.0.as_second());
+    let gone = spec.holder_identity.is_none_or(|holder| holder.is_empty()) || idle > LEADERLESS;
+    Ok(gone.then(|| Finding::no_leader(name, Some(idle))))
+}
+
+fn untouched(findings: Vec<Finding>) -> Vec<Told> {
+    findings.into_iter().map(|finding| Told { finding, removed: false }).collect()
+}
+
+/// Removes what may be removed; the API is asked once more before.
+async fn fixed(client: &Client, identity: &Identity, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
+    let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
+    let claims = writes.claim_ids().await?;
+    let mut told = Vec::new();
+    for finding in findings {
+        let removed =
+            remove(&writes, &finding, &claims).await.with_context(|| format!("removing {}", finding.object))?;
+        told.push(Told { finding, removed });
+    }
+    Ok(told)
+}
+
+fn print(told: &[Told], listings: &[Listing], now: i64) {
+    for listing in listings {
+        let on = listing.node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
+        match &listing.entries {
+            Ok(entries) => println!("class {}{on}: {} on the backend", listing.class, entries.len()),
+            Err(_) => println!("class {}{on}: not listed", listing.class),
+        }
+    }
+    for Told { finding, removed } in told {
+        let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
+        let severity = format!("{severity:?}").to_lowercase();
+        let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
+        println!("{severity}: {kind}: {object}{since}");
+        println!("    {}: {detail}", kind.meaning());
+        match (removed, removal) {
+            (true, _) => println!("    removed"),
+            (false, Some(_)) => println!("    safe to remove (--fix): {remedy}"),
+            (false, None) => println!("    what to do: {remedy}"),
+        }
+    }
+    let count = |severity| told.iter().filter(|told| told.finding.severity == severity).count();
+    println!(
+        "{} found: {} errors, {} warnings, {} worth knowing; {} removed",
+        told.len(),
+        count(Severity::Error),
+        count(Severity::Warning),
+        count(Severity::Info),
+        told.iter().filter(|told| told.removed).count()
+    );
+}
+
+fn to_json(told: &[Told], listings: &[Listing]) -> serde_json::Value {
+    let findings: Vec<_> = told
+        .iter()
+        .map(|Told { finding, removed }| {
+            let mut value = json!(finding);
+            value["meaning"] = json!(finding.kind.meaning());
+            value["removed"] = json!(removed);
+            value
+        })
+        .collect();
+    let listings: Vec<_> = listings
+        .iter()
+        .map(|listing| {
+            let (entries, error) = (listing.entries.as_ref().ok(), listing.entries.as_ref().err());
+            json!({ "class": listing.class, "node": listing.node, "entries": entries, "error": error })
+        })
+        .collect();
+    json!({ "findings": findings, "listings": listings })
+}

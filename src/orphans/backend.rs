@@ -1,0 +1,235 @@
+//! What backends have against what the cluster knows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use contract::listing::{Entry, State};
+use contract::names;
+
+use super::{Finding, Kind, Object, Snapshot, sort};
+use crate::config::record::Record;
+use crate::config::{Placement, Recipe};
+use crate::object::{ObjectName, hash};
+use crate::volume::{Provenance, Volume};
+
+/// What an image can do that lists.
+pub const CAPABILITY: &str = "list";
+
+/// Keys of a config by which no image finds its storage: with them changed, the backend is the same.
+const INDIFFERENT: &[&str] = &[
+    "image",
+    "image-pull-policy",
+    "image-pull-secrets",
+    "service-account-name",
+    "node-selector",
+    "tolerations",
+    "priority-class",
+    "resources",
+    "run-as-user",
+    "node-gone",
+    "reclaim-policy",
+    "access-modes",
+    "volume-mode",
+    "mount-options",
+    "fs-type",
+    "timeout",
+    "retries",
+    "backoff",
+    "max-in-flight",
+    "min-size",
+    "max-size",
+    "volume-sources",
+    "claim-metadata",
+    "capabilities",
+    "batch-size",
+    "batch-window",
+    "pool",
+];
+
+/// A backend, as a class and its config lead to it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The same for all versions of a config that lead to the same place.
+    pub key: String,
+    /// How it is listed.
+    pub recipe: Arc<Recipe>,
+    /// Where: on each of these nodes, or anywhere for storage on the network.
+    pub nodes: Vec<Option<String>>,
+}
+
+/// What a list run said.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// Of which [`View`].
+    pub key: String,
+    /// The class.
+    pub class: String,
+    /// On which node.
+    pub node: Option<String>,
+    /// All that is there, or why that is not known.
+    pub entries: Result<Vec<Entry>, String>,
+}
+
+/// What tells one backend from another.
+fn key(record: &Record) -> String {
+    let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| !INDIFFERENT.contains(&key.as_str())).collect();
+    hash(serde_json::json!([record.config, record.class, data]).to_string().as_bytes())
+}
+
+fn provenance(volume: &Volume) -> Option<Provenance> {
+    serde_json::from_str(volume.provenance.as_deref().filter(|_| volume.is_adopted())?).ok()
+}
+
+/// The backends that can be listed: those of all classes, and those that volumes were made on by versions of
+/// their configs that lead elsewhere.
+pub fn views(s: &Snapshot) -> Vec<View> {
+    let mut views: BTreeMap<String, (Arc<Recipe>, BTreeSet<String>)> = BTreeMap::new();
+    for recipe in s.classes.iter().filter_map(|class| class.recipe.as_ref().ok()).filter(|r| r.can(CAPABILITY)) {
+        views.insert(key(&recipe.record), (recipe.clone(), BTreeSet::new()));
+    }
+    let mut passed_over = HashSet::new();
+    for volume in s.volumes.iter().filter(|volume| volume.is_of(&s.identity)) {
+        let Some(Provenance { record, node }) = provenance(volume) else { continue };
+        let key = key(&record);
+        if !views.contains_key(&key) && !passed_over.contains(&key) {
+            match record.recipe() {
+                Ok(recipe) if recipe.can(CAPABILITY) => {
+                    views.insert(key.clone(), (Arc::new(recipe), BTreeSet::new()));
+                }
+                _ => {
+                    passed_over.insert(key.clone());
+                }
+            }
+        }
+        if let Some((_, nodes)) = views.get_mut(&key).filter(|_| !node.is_empty()) {
+            nodes.insert(node);
+        }
+    }
+    let selected = |recipe: &Recipe| {
+        let fits =
+            |labels: &BTreeMap<String, String>| recipe.node_selector.iter().all(|(k, v)| labels.get(k) == Some(v));
+        s.nodes.iter().filter(|node| fits(&node.labels)).map(|node| node.name.clone()).collect::<Vec<_>>()
+    };
+    views
+        .into_iter()
+        .map(|(key, (recipe, mut nodes))| {
+            let nodes = match recipe.placement {
+                Placement::Any => vec![None],
+                Placement::SelectedNode => {
+                    nodes.extend(selected(&recipe));
+                    nodes.into_iter().map(Some).collect()
+                }
+            };
+            View { key, recipe, nodes }
+        })
+        .collect()
+}
+
+/// All ids that anything in the cluster bears, ours or not.
+fn known(s: &Snapshot) -> HashSet<String> {
+    let mut known: HashSet<String> = s.claims.iter().flat_map(|claim| claim.ids()).collect();
+    let mut add = |id: Option<&str>| known.extend(id.map(str::to_owned));
+    for volume in &s.volumes {
+        add(volume.claim_uuid.as_deref());
+        add(volume.volume_id.as_deref());
+        add(volume.name.strip_prefix(names::PV_PREFIX));
+        add(volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()));
+    }
+    s.jobs.iter().for_each(|job| add(Some(&job.marks.id)));
+    s.pods.iter().for_each(|pod| add(Some(&pod.marks.id)));
+    known
+}
+
+/// Compares lists with the cluster as it was before the first run and after the last.
+pub fn compare(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Finding> {
+    let (was, is) = (known(before), known(after));
+    let mut findings: BTreeMap<(Kind, Object), Finding> = BTreeMap::new();
+    let mut add = |finding: Finding| {
+        findings.entry((finding.kind, finding.object.clone())).or_insert(finding);
+    };
+    for listing in listings {
+        let at = listing.node.clone().unwrap_or_default();
+        match &listing.entries {
+            Err(why) => add(Finding::new(
+                Kind::BackendNotListed,
+                Object { kind: "Backend", name: ObjectName::new(&at, &listing.class), uid: String::new() },
+                format!("class {}: {why}", listing.class),
+                "correct what the message names, and run the doctor again".to_owned(),
+            )),
+            Ok(entries) => entries
+                .iter()
+                .filter(|entry| !was.contains(entry.id.as_str()) && !is.contains(entry.id.as_str()))
+                .filter_map(|entry| unknown(entry, listing))
+                .for_each(&mut add),
+        }
+    }
+    missing(before, after, listings).into_iter().for_each(add);
+    let mut findings: Vec<Finding> = findings.into_values().collect();
+    sort(&mut findings);
+    findings
+}
+
+fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
+    let Entry { state, id, bytes, place } = entry;
+    let node = listing.node.as_deref().unwrap_or_default();
+    let kind = match state {
+        State::Volume => Kind::BackendUnknown,
+        State::Rubbish => Kind::BackendRubbish,
+        State::Kept => return None,
+    };
+    let size = bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
+    let on = if node.is_empty() { String::new() } else { format!(" on node {node}") };
+    let place = if place.is_empty() { id } else { place };
+    Some(Finding::new(
+        kind,
+        Object { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
+        format!("{place}{on}{size}, listed for class {}", listing.class),
+        "see that no other cluster uses it, then delete it on the backend by hand; the doctor never does",
+    ))
+}
+
+/// Volumes that are in use, and whose own backend has a whole list without them.
+fn missing(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Finding> {
+    let mut lists: HashMap<(&str, Option<&str>), HashSet<&str>> = HashMap::new();
+    for listing in listings {
+        let Ok(entries) = &listing.entries else { continue };
+        let there = entries.iter().filter(|entry| entry.state != State::Rubbish).map(|entry| entry.id.as_str());
+        lists.insert((&listing.key, listing.node.as_deref()), there.collect());
+    }
+    let there_before: HashSet<&str> = before.volumes.iter().map(|volume| volume.uid.as_str()).collect();
+    let living: HashSet<&str> = after.claims.iter().filter(|c| !c.deleting).map(|claim| claim.uid.as_str()).collect();
+    let in_use = |volume: &&Arc<Volume>| {
+        let claim = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
+        volume.is_of(&after.identity)
+            && !volume.deleting
+            && living.contains(claim)
+            && there_before.contains(volume.uid.as_str())
+    };
+    after
+        .volumes
+        .iter()
+        .filter(in_use)
+        .filter_map(|volume| {
+            let Provenance { record, node } = provenance(volume)?;
+            let by_any = record.data.get("placement").is_some_and(|placement| placement.trim() == "any");
+            let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
+            let key = key(&record);
+            let listed = lists.get(&(key.as_str(), node))?;
+            if listed.contains(volume.id()?) {
+                return None;
+            }
+            let claim = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
+            let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
+            Some(Finding::new(
+                Kind::BackendMissing,
+                Object { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() },
+                format!(
+                    "its class {}{on} has no storage with the id {}; claim {claim} is bound to it",
+                    record.class,
+                    volume.id()?
+                ),
+                "look at the backend; restore the data from a backup, or delete the claim".to_owned(),
+            ))
+        })
+        .collect()
+}

@@ -1,0 +1,101 @@
+//! Claims that do not get on.
+
+use contract::request::Operation;
+
+use super::{Finding, Kind, Object, SLOW, World, let_go};
+use crate::claim::Claim;
+use crate::claim::accept::acceptable;
+use crate::config::classes::{BindingMode, Class, Lookup};
+use crate::config::record::hash_of;
+
+/// A claim, if something is the matter with it.
+pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
+    let object = Object { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() };
+    let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
+    let class = claim.class.as_deref().unwrap_or_default();
+    let lookup = w.s.classes.lookup(class);
+    let ours = matches!(lookup, Lookup::Ours(_)) || (claim.own_stamp().is_some() && is_of_our_config(w, claim));
+    let foreign = claim.storage_provisioner.as_ref().is_some_and(|name| *name != w.s.identity.provisioner);
+    if !ours || foreign {
+        return None;
+    }
+    if claim.phase == "Lost" {
+        let volume = claim.volume_name.as_deref().unwrap_or_default();
+        let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim".to_owned();
+        return finding(Kind::ClaimLost, format!("its volume {volume} does not exist"), remedy);
+    }
+    let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
+    if claim.is_held() && !claim.abandoned {
+        if let Some(why) = unguided(w, claim, lookup) {
+            let remedy = match claim.deleting {
+                true => let_go("pvc", &claim.name.namespace, &claim.name.name),
+                false => format!("bring class and config back, or delete the claim; {}", look()),
+            };
+            return finding(Kind::ClaimHeld, why, remedy);
+        }
+        let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+        if let Some(failure) = failure.filter(|_| claim.deleting) {
+            let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
+            let found = finding(Kind::ClaimUndeleted, detail, let_go("pvc", &claim.name.namespace, &claim.name.name))?;
+            return Some(found.since(failure.at));
+        }
+    }
+    let Lookup::Ours(class) = lookup else { return None };
+    if claim.is_bound() || claim.deleting || claim.volume_name.is_some() {
+        return None;
+    }
+    let (why, since) = stuck(w, claim, class)?;
+    finding(Kind::ClaimStuck, why, look()).map(|found| found.since(since))
+}
+
+/// The stamp names a config of a namespace that we read. Claims bear no instance: by this they are told from
+/// those of another orchestrator, which bear the same finalizer.
+fn is_of_our_config(w: &World<'_>, claim: &Claim) -> bool {
+    let config = claim.stamp.as_ref().and_then(|stamp| stamp.config.split_once('/'));
+    config.is_some_and(|(namespace, _)| w.s.identity.config_namespaces.iter().any(|ours| ours == namespace))
+}
+
+/// Why nobody can go on with what was begun for a claim.
+fn unguided(w: &World<'_>, claim: &Claim, lookup: Lookup<'_>) -> Option<String> {
+    let class = claim.class.as_deref().unwrap_or_default();
+    let stamp = claim.own_stamp()?;
+    let known = hash_of(&stamp.config).is_some_and(|hash| w.s.recipes.contains(hash));
+    match lookup {
+        Lookup::Ours(_) if known => None,
+        Lookup::Ours(found) => found.recipe.as_ref().err().map(|why| {
+            format!(
+                "the config of its attempt, {}, is not kept any more, and class {class} has none: {why}",
+                stamp.config
+            )
+        }),
+        // It is taken back when it is deleted.
+        _ if known && claim.deleting => None,
+        Lookup::Foreign => Some(format!("class {class} belongs to another provisioner now")),
+        Lookup::Unknown => Some(format!("class {class} does not exist any more")),
+    }
+}
+
+/// Why a claim gets no volume, and since when.
+fn stuck(w: &World<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
+    if w.now - claim.created < SLOW {
+        return None;
+    }
+    let recipe = match &class.recipe {
+        Ok(recipe) => recipe,
+        Err(why) => return Some((why.clone(), claim.created)),
+    };
+    if let Err(why) = acceptable(claim, recipe) {
+        return Some((why, claim.created));
+    }
+    let stamp = claim.own_stamp()?;
+    if let Some(failure) = &claim.last_failure {
+        return Some((format!("attempt {} failed: {}", failure.attempt, failure.message), failure.at));
+    }
+    if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
+        return None;
+    }
+    let began = stamp.ts.parse::<jiff::Timestamp>().ok()?.as_second();
+    let patience = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(SLOW);
+    (w.now.saturating_sub(began) > patience)
+        .then(|| (format!("attempt {} began long ago and does not end", stamp.attempt), began))
+}

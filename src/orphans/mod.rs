@@ -1,0 +1,430 @@
+//! What is left over, and what does not get on: a pure function from a [`Snapshot`] of the cluster to
+//! [`Finding`]s ([`find`]), and from it and lists of what backends have to further ones ([`backend`]).
+//!
+//! | kind | found when |
+//! |---|---|
+//! | [`Kind::JobWithoutOwner`] | claim and volume of a Job are gone |
+//! | [`Kind::JobFinished`] | a Job is over, and nobody needs it any more |
+//! | [`Kind::PodWithoutJob`] | a pod of a run is there without its Job |
+//! | [`Kind::VolumeRetained`] | a volume's claim is gone, and its policy keeps it |
+//! | [`Kind::VolumeElsewhere`] | a volume's claim is bound to another, and its policy keeps it |
+//! | [`Kind::VolumeNotAdopted`] | nobody knows how a volume was made, so that nobody can delete it |
+//! | [`Kind::VolumeUnreadable`] | how a volume was made stands on it, and cannot be used |
+//! | [`Kind::VolumeMisnamed`] | a released volume bears another's id |
+//! | [`Kind::VolumeQuarantined`] | a volume does not fit its claim |
+//! | [`Kind::VolumeHeld`] | a volume's deletion does not get on |
+//! | [`Kind::VolumeForeign`] | a volume of another instance waits for that to take its finalizer off |
+//! | [`Kind::NodeGone`] | the node is gone on which a volume is |
+//! | [`Kind::ClaimHeld`] | a claim bears our finalizer, and its class or config is lost |
+//! | [`Kind::ClaimStuck`] | a claim gets no volume |
+//! | [`Kind::ClaimUndeleted`] | a claim cannot go, because what an attempt left cannot be deleted |
+//! | [`Kind::ClaimLost`] | a claim is bound to a volume that does not exist |
+//! | [`Kind::RevisionUnused`] | a version of a config is kept that nothing refers to |
+//! | [`Kind::BackendUnknown`] | a backend has storage that nobody knows |
+//! | [`Kind::BackendRubbish`] | a backend has what a deletion left half-way |
+//! | [`Kind::BackendMissing`] | a volume's storage is not there |
+//! | [`Kind::BackendNotListed`] | a backend could not be listed |
+//! | [`Kind::NoLeader`] | no orchestrator is at work |
+
+pub mod backend;
+mod claims;
+mod runs;
+mod sightings;
+mod volumes;
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use contract::names;
+
+use crate::claim::Claim;
+use crate::cluster::index::Index;
+use crate::config::classes::{Classes, Identity};
+use crate::node::Node;
+use crate::object::ObjectName;
+use crate::run::view::{Job, Pod};
+use crate::volume::Volume;
+
+pub use self::sightings::{Sighting, Sightings};
+
+/// What is younger may be under way, and not yet seen everywhere. In seconds.
+pub const YOUNG: i64 = 20;
+/// What has been under way for longer does not get on. In seconds.
+pub const SLOW: i64 = 600;
+
+/// What kind of thing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)] // The table above says what each is.
+pub enum Kind {
+    BackendMissing,
+    ClaimLost,
+    NoLeader,
+    BackendUnknown,
+    BackendRubbish,
+    BackendNotListed,
+    NodeGone,
+    VolumeHeld,
+    VolumeNotAdopted,
+    VolumeUnreadable,
+    VolumeMisnamed,
+    VolumeQuarantined,
+    VolumeElsewhere,
+    VolumeForeign,
+    ClaimHeld,
+    ClaimStuck,
+    ClaimUndeleted,
+    JobWithoutOwner,
+    PodWithoutJob,
+    JobFinished,
+    RevisionUnused,
+    VolumeRetained,
+}
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing; it may be just as somebody wants it.
+    Info,
+    /// Somebody should do something, or it stays so.
+    Warning,
+    /// Data is lost, or nothing works.
+    Error,
+}
+
+impl Kind {
+    /// All kinds, the gravest first.
+    pub const ALL: [Kind; 22] = [
+        Kind::BackendMissing,
+        Kind::ClaimLost,
+        Kind::NoLeader,
+        Kind::BackendUnknown,
+        Kind::BackendRubbish,
+        Kind::BackendNotListed,
+        Kind::NodeGone,
+        Kind::VolumeHeld,
+        Kind::VolumeNotAdopted,
+        Kind::VolumeUnreadable,
+        Kind::VolumeMisnamed,
+        Kind::VolumeQuarantined,
+        Kind::VolumeElsewhere,
+        Kind::VolumeForeign,
+        Kind::ClaimHeld,
+        Kind::ClaimStuck,
+        Kind::ClaimUndeleted,
+        Kind::JobWithoutOwner,
+        Kind::PodWithoutJob,
+        Kind::JobFinished,
+        Kind::RevisionUnused,
+        Kind::VolumeRetained,
+    ];
+
+    /// As it stands in metrics and in the answer of the doctor.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::BackendMissing => "backend-missing",
+            Kind::ClaimLost => "claim-lost",
+            Kind::NoLeader => "no-leader",
+            Kind::BackendUnknown => "backend-unknown",
+            Kind::BackendRubbish => "backend-rubbish",
+            Kind::BackendNotListed => "backend-not-listed",
+            Kind::NodeGone => "node-gone",
+            Kind::VolumeHeld => "volume-held",
+            Kind::VolumeNotAdopted => "volume-not-adopted",
+            Kind::VolumeUnreadable => "volume-unreadable",
+            Kind::VolumeMisnamed => "volume-misnamed",
+            Kind::VolumeQuarantined => "volume-quarantined",
+            Kind::VolumeElsewhere => "volume-elsewhere",
+            Kind::VolumeForeign => "volume-foreign",
+            Kind::ClaimHeld => "claim-held",
+            Kind::ClaimStuck => "claim-stuck",
+            Kind::ClaimUndeleted => "claim-undeleted",
+            Kind::JobWithoutOwner => "job-without-owner",
+            Kind::PodWithoutJob => "pod-without-job",
+            Kind::JobFinished => "job-finished",
+            Kind::RevisionUnused => "revision-unused",
+            Kind::VolumeRetained => "volume-retained",
+        }
+    }
+
+    /// How much it matters.
+    pub fn severity(self) -> Severity {
+        match self {
+            Kind::BackendMissing | Kind::ClaimLost | Kind::NoLeader => Severity::Error,
+            Kind::JobFinished | Kind::RevisionUnused | Kind::VolumeRetained => Severity::Info,
+            _ => Severity::Warning,
+        }
+    }
+
+    /// What it means.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Kind::BackendMissing => {
+                "the storage of a volume is not on its backend any more: its data is lost, or the backend is not what it was"
+            }
+            Kind::ClaimLost => "a claim is bound to a volume that does not exist any more",
+            Kind::NoLeader => "no orchestrator is at work: nothing is provisioned or deleted",
+            Kind::BackendUnknown => {
+                "storage that no claim, volume or run of this cluster knows; another cluster may use the same backend"
+            }
+            Kind::BackendRubbish => "a deletion left this half-way, and no run goes on with it",
+            Kind::BackendNotListed => "nothing is known of what this backend has",
+            Kind::NodeGone => "the node is gone that this volume's storage is on",
+            Kind::VolumeHeld => "the claim is gone, and the storage cannot be deleted",
+            Kind::VolumeNotAdopted => {
+                "nobody knows how this volume was made, so its storage can only be deleted by hand"
+            }
+            Kind::VolumeUnreadable => {
+                "how this volume was made cannot be read, so its storage can only be deleted by hand"
+            }
+            Kind::VolumeMisnamed => "this volume bears the id of another one, whose storage would be deleted with it",
+            Kind::VolumeQuarantined => "an image made a volume that does not fit its claim",
+            Kind::VolumeElsewhere => {
+                "the claim that this volume was made for has another one, and nothing deletes this one"
+            }
+            Kind::VolumeForeign => "another orchestrator must take its finalizer off this volume",
+            Kind::ClaimHeld => "what was begun for this claim cannot go on, nor be taken back",
+            Kind::ClaimStuck => "this claim gets no volume",
+            Kind::ClaimUndeleted => "this claim cannot go, because what an attempt left behind cannot be deleted",
+            Kind::JobWithoutOwner => "a run for a claim or volume that does not exist any more",
+            Kind::PodWithoutJob => "a pod of a run whose Job was deleted without it",
+            Kind::JobFinished => "a run that is over and that nobody needs",
+            Kind::RevisionUnused => "a version of a config that nothing uses",
+            Kind::VolumeRetained => "the claim is gone, and the policy keeps volume and storage",
+        }
+    }
+
+    /// The steps of the orchestrator tell it on the object already.
+    pub fn is_told(self) -> bool {
+        matches!(self, Kind::VolumeQuarantined | Kind::VolumeHeld | Kind::ClaimStuck | Kind::ClaimUndeleted)
+    }
+
+    /// How long it must be seen without a break until it is more than a passing state, in seconds.
+    pub fn settles(self) -> i64 {
+        match self {
+            // Those that go out of use are dropped by themselves every quarter of an hour.
+            Kind::RevisionUnused => 20 * 60,
+            _ => 30,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+pub struct Object {
+    /// Its kind in the API; `Backend` for what is in none.
+    pub kind: &'static str,
+    /// Its name. On a backend the namespace is the node, if it is a node's own.
+    #[serde(flatten)]
+    pub name: ObjectName,
+    /// Its UID, if it has one.
+    pub uid: String,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.namespace.as_str() {
+            "" => write!(f, "{} {}", self.kind, self.name.name),
+            _ => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// How something is removed that is provably ours, and that nothing can need any more.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Removal {
+    /// A Job with its pods, if the API says so too: no claim has this id, or it is bound and settled; and no
+    /// volume has this name.
+    Job {
+        /// The claim that must be gone, or done with.
+        claim: String,
+        /// The volume that must be gone; none for runs of a claim.
+        volume: Option<String>,
+    },
+    /// A finished pod, if the API says so too: no claim has this id.
+    Pod {
+        /// The claim that must be gone.
+        claim: String,
+    },
+    /// A finished Job, past the time that it is kept for.
+    OldJob,
+    /// A revision.
+    Revision {
+        /// Its hash.
+        hash: String,
+    },
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it is about.
+    pub object: Object,
+    /// Since when, in seconds since 1970, as far as that is known.
+    pub since: Option<i64>,
+    /// What is the matter.
+    pub detail: String,
+    /// What to do: a command, or what to look at.
+    pub remedy: String,
+    /// How it is removed, if that is safe.
+    pub removal: Option<Removal>,
+}
+
+impl Finding {
+    fn new(kind: Kind, object: Object, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (detail, remedy) = (detail.into(), remedy.into());
+        Finding { kind, severity: kind.severity(), object, since: None, detail, remedy, removal: None }
+    }
+
+    /// No orchestrator holds the Lease; `idle` says for how many seconds nobody has renewed it.
+    pub fn no_leader(lease: ObjectName, idle: Option<i64>) -> Self {
+        let detail = match idle {
+            Some(idle) => format!("nobody has renewed the Lease for {idle} s"),
+            None => "there is no Lease: no orchestrator of this instance has ever led".to_owned(),
+        };
+        let remedy = format!("kubectl -n {} get pods,lease", lease.namespace);
+        Finding::new(Kind::NoLeader, Object { kind: "Lease", name: lease, uid: String::new() }, detail, remedy)
+    }
+
+    fn since(self, since: i64) -> Self {
+        Finding { since: Some(since), ..self }
+    }
+
+    fn removed_by(self, removal: Removal) -> Self {
+        Finding { removal: Some(removal), ..self }
+    }
+}
+
+/// All that findings rest on.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Who we are.
+    pub identity: Identity,
+    /// All classes.
+    pub classes: Arc<Classes>,
+    /// All claims of the cluster.
+    pub claims: Vec<Arc<Claim>>,
+    /// All volumes of the cluster.
+    pub volumes: Vec<Arc<Volume>>,
+    /// Our Jobs.
+    pub jobs: Vec<Arc<Job>>,
+    /// Our pods.
+    pub pods: Vec<Arc<Pod>>,
+    /// All nodes.
+    pub nodes: Vec<Arc<Node>>,
+    /// Hashes of the recipes that are kept.
+    pub recipes: HashSet<String>,
+    /// Hashes of revisions that nothing refers to.
+    pub unused: Vec<String>,
+    /// Look also into what every volume records. Takes time with thousands.
+    pub deep: bool,
+}
+
+impl Snapshot {
+    /// Of what is kept of the cluster.
+    pub fn of(index: &Index, identity: &Identity, now: i64, deep: bool) -> Self {
+        Snapshot {
+            identity: identity.clone(),
+            classes: index.classes(),
+            claims: index.claims().cloned().collect(),
+            volumes: index.volumes().cloned().collect(),
+            jobs: index.jobs().cloned().collect(),
+            pods: index.pods().cloned().collect(),
+            nodes: index.nodes().cloned().collect(),
+            recipes: index.recipe_hashes().map(str::to_owned).collect(),
+            unused: index.unused_revisions(now),
+            deep,
+        }
+    }
+}
+
+/// A snapshot with the relations that the checks ask for.
+struct World<'a> {
+    s: &'a Snapshot,
+    now: i64,
+    /// By every id that a run for them may bear.
+    claims: HashMap<String, &'a Claim>,
+    volumes: HashMap<&'a str, &'a Volume>,
+    jobs: HashSet<&'a ObjectName>,
+    jobs_by_id: HashMap<&'a str, Vec<&'a Job>>,
+    /// When the last container of a Job's pods ended.
+    ended: HashMap<(&'a str, &'a str), i64>,
+    /// By id: a volume of that id or name that nobody has adopted.
+    unadopted: HashSet<&'a str>,
+}
+
+impl<'a> World<'a> {
+    fn new(s: &'a Snapshot, now: i64) -> Self {
+        let mut jobs_by_id: HashMap<&str, Vec<&Job>> = HashMap::new();
+        for job in &s.jobs {
+            jobs_by_id.entry(job.marks.id.as_str()).or_default().push(job);
+        }
+        let mut ended: HashMap<(&str, &str), i64> = HashMap::new();
+        for pod in &s.pods {
+            let at = pod.terminated.as_ref().map_or(pod.created, |end| end.at);
+            let last = ended.entry((pod.name.namespace.as_str(), pod.job.as_str())).or_default();
+            *last = (*last).max(at);
+        }
+        let unadopted = s.volumes.iter().filter(|volume| !volume.is_adopted());
+        let ids = |volume: &'a Arc<Volume>| {
+            [volume.claim_uuid.as_deref(), volume.name.strip_prefix(names::PV_PREFIX)].into_iter().flatten()
+        };
+        World {
+            s,
+            now,
+            claims: s.claims.iter().flat_map(|claim| claim.ids().map(move |id| (id, claim.as_ref()))).collect(),
+            volumes: s.volumes.iter().map(|volume| (volume.name.as_str(), volume.as_ref())).collect(),
+            jobs: s.jobs.iter().map(|job| &job.name).collect(),
+            jobs_by_id,
+            ended,
+            unadopted: unadopted.flat_map(ids).collect(),
+        }
+    }
+}
+
+/// What is left over in the cluster, or does not get on. `now` is in seconds since 1970.
+pub fn find(snapshot: &Snapshot, now: i64) -> Vec<Finding> {
+    let world = World::new(snapshot, now);
+    let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
+    let mut findings: Vec<Finding> = revisions.collect();
+    findings.extend(snapshot.jobs.iter().filter_map(|job| runs::job(&world, job)));
+    findings.extend(snapshot.pods.iter().filter_map(|pod| runs::pod(&world, pod)));
+    findings.extend(snapshot.volumes.iter().filter_map(|volume| volumes::volume(&world, volume)));
+    findings.extend(snapshot.claims.iter().filter_map(|claim| claims::claim(&world, claim)));
+    sort(&mut findings);
+    findings
+}
+
+/// The gravest first, and always in the same order.
+pub fn sort(findings: &mut [Finding]) {
+    findings.sort_by(|a, b| {
+        (Reverse(a.severity), a.kind, &a.object, &a.detail).cmp(&(Reverse(b.severity), b.kind, &b.object, &b.detail))
+    });
+}
+
+/// What lets go of an object that cannot be deleted.
+fn let_go(what: &str, namespace: &str, name: &str) -> String {
+    let namespace = if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") };
+    format!(
+        "clean up by hand, then: kubectl {namespace}annotate {what} {name} {}={}",
+        names::ABANDON,
+        names::ABANDON_YES
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Jobs, pods and revisions that nobody needs.
+
+use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG};
+use crate::object::ObjectName;
+use crate::run::view::{Job, Pod};
+
+/// How long Kubernetes keeps a finished Job of ours, in seconds.
+const KEPT: i64 = 3600;
+/// A list run is for no volume; whoever asked for it removes it.
+const LIST: &str = "list";
+
+fn object(kind: &'static str, name: &ObjectName, uid: &str) -> Object {
+    Object { kind, name: name.clone(), uid: uid.to_owned() }
+}
+
+/// A Job, if nobody needs it.
+pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
+    let age = w.now - job.created;
+    // Without an id and an operation it bears our label, but no run of ours wrote it.
+    let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || job.marks.operation == LIST);
+    if job.deleting || age < YOUNG || !ours {
+        return None;
+    }
+    let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
+    let finding = |kind, detail: String| Finding::new(kind, object("Job", &job.name, &job.uid), detail, remedy.clone());
+    let id = job.marks.id.as_str();
+    let claim = w.claims.get(id).copied();
+    let owner = match &job.volume {
+        Some(volume) => w.volumes.contains_key(volume.as_str()),
+        None => claim.is_some() || job.marks.operation == LIST,
+    };
+    if !owner {
+        // It may be all that tells how a volume was made.
+        if w.unadopted.contains(id) {
+            return None;
+        }
+        let detail = match &job.volume {
+            Some(volume) => format!("its volume {volume} does not exist"),
+            None => format!("no claim has the id {id}"),
+        };
+        let removal = Removal::Job { claim: id.to_owned(), volume: job.volume.clone() };
+        return Some(finding(Kind::JobWithoutOwner, detail).since(job.created).removed_by(removal));
+    }
+    if !job.over {
+        return None;
+    }
+    let pods = w.ended.get(&(job.name.namespace.as_str(), job.name.name.as_str())).copied();
+    let at = pods.into_iter().chain(job.failed.as_ref().map(|failed| failed.at)).max().unwrap_or(0).max(job.created);
+    let over = w.now - at;
+    if over > KEPT + SLOW {
+        let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
+        return Some(finding(Kind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
+    }
+    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.is_held() && !claim.deleting);
+    if job.volume.is_none() && settled && over > SLOW {
+        let removal = Removal::Job { claim: id.to_owned(), volume: None };
+        return Some(finding(Kind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
+    }
+    None
+}
+
+/// A pod, if its Job is gone.
+pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
+    let job = ObjectName::new(&pod.name.namespace, &pod.job);
+    let ours = !pod.marks.operation.is_empty() && !pod.marks.id.is_empty();
+    if pod.deleting || w.now - pod.created < YOUNG || !ours || w.jobs.contains(&job) {
+        return None;
+    }
+    let id = &pod.marks.id;
+    let claim = w.claims.get(id.as_str());
+    let whose = match claim {
+        Some(claim) => format!("claim {}", claim.name),
+        None => format!("a claim that is gone ({id})"),
+    };
+    let state = if pod.is_over() { "has ended" } else { "may still be at work; whatever is next for it waits" };
+    let mut finding = Finding::new(
+        Kind::PodWithoutJob,
+        object("Pod", &pod.name, &pod.uid),
+        format!("a {} run for {whose}, which {state}", pod.marks.operation),
+        format!("kubectl -n {} delete pod {}", pod.name.namespace, pod.name.name),
+    )
+    .since(pod.created);
+    if pod.is_over() && claim.is_none() {
+        finding = finding.removed_by(Removal::Pod { claim: id.clone() });
+    }
+    Some(finding)
+}
+
+/// A revision that nothing refers to.
+pub(super) fn revision(w: &World<'_>, hash: &str) -> Finding {
+    let name = ObjectName::new(&w.s.identity.namespace, crate::cluster::writes::revision_name(hash));
+    let remedy = format!("kubectl -n {} delete controllerrevision {}", name.namespace, name.name);
+    let object = object("ControllerRevision", &name, "");
+    Finding::new(Kind::RevisionUnused, object, "no class, claim or Job uses it", remedy)
+        .removed_by(Removal::Revision { hash: hash.to_owned() })
+}

@@ -1,0 +1,651 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::listing::{Entry, State};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::backend::{Listing, compare, views};
+use super::*;
+use crate::config::Recipe;
+use crate::config::classes::{ClassObject, Config, Revision, classes};
+use crate::config::record::Record;
+use crate::volume::{Provenance, mark};
+
+const NOW: i64 = 2_000_000;
+const UID: &str = "c0ffee00-0000-4000-8000-000000000001";
+const OTHER: &str = "c0ffee00-0000-4000-8000-000000000002";
+
+fn at(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).unwrap().to_string()
+}
+
+fn record(data: &[(&str, &str)]) -> Record {
+    let data = [("image", "x"), ("capabilities", "list")].iter().chain(data);
+    Record {
+        config: ObjectName::new("admin", "c"),
+        class: "c".into(),
+        service_token: false,
+        data: data.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+    }
+}
+
+fn recipe() -> Recipe {
+    record(&[]).recipe().unwrap()
+}
+
+/// A cluster with a class, in which everything is old.
+#[derive(Debug)]
+struct Cluster(Snapshot);
+
+impl Cluster {
+    fn new() -> Self {
+        Cluster::with(&[])
+    }
+
+    fn with(data: &[(&str, &str)]) -> Self {
+        let identity = Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: "default".into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "own".into(),
+        };
+        let mut data = record(data).data;
+        data.insert("plugin-name".into(), names::DEFAULT_PLUGIN.into());
+        let config = Config { name: ObjectName::new("admin", "c"), class: Some("c".into()), data, ..Config::default() };
+        let foreign = ClassObject {
+            name: "foreign".into(),
+            provisioner: "somebody.else".into(),
+            parameters: BTreeMap::new(),
+            reclaim_policy: "Delete".into(),
+            mount_options: vec![],
+            allow_expansion: false,
+            binding: crate::config::classes::BindingMode::Immediate,
+        };
+        let revisions: BTreeMap<String, Revision> = BTreeMap::new();
+        let table = classes(&identity, [&config], [&foreign], &revisions);
+        assert!(matches!(table.lookup("c"), crate::config::classes::Lookup::Ours(class) if class.recipe.is_ok()));
+        Cluster(Snapshot {
+            identity,
+            classes: Arc::new(table),
+            claims: vec![],
+            volumes: vec![],
+            jobs: vec![],
+            pods: vec![],
+            nodes: vec![],
+            recipes: [recipe().record.hash()].into(),
+            unused: vec![],
+            deep: true,
+        })
+    }
+
+    fn claim(mut self, more: Value) -> Self {
+        let mut claim = json!({
+            "metadata": { "name": "data", "namespace": "team", "uid": UID, "creationTimestamp": at(NOW - 5000) },
+            "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        });
+        merge(&mut claim, more);
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+        self.0.claims.push(Arc::new(Claim::from(&claim)));
+        self
+    }
+
+    /// Bound to the volume of its id.
+    fn bound(self) -> Self {
+        self.claim(json!({
+            "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } },
+            "spec": { "volumeName": names::pv_name(UID) }, "status": { "phase": "Bound" },
+        }))
+    }
+
+    fn volume(mut self, change: impl FnOnce(&mut Volume)) -> Self {
+        let provenance = json!(Provenance { record: recipe().record, node: String::new() }).to_string();
+        let volume = json!({
+            "metadata": {
+                "name": names::pv_name(UID), "uid": format!("v{}", self.0.volumes.len()), "creationTimestamp": at(NOW - 5000),
+                "labels": { names::LABEL_INSTANCE: "default" },
+                "finalizers": [names::VOLUME_FINALIZER],
+                "annotations": {
+                    names::CLAIM_UUID: UID, names::VOLUME_ID: UID, names::PROVENANCE: provenance,
+                    names::PROVISIONED_BY: names::DEFAULT_PROVISIONER,
+                },
+            },
+            "spec": {
+                "storageClassName": "c", "persistentVolumeReclaimPolicy": "Delete", "capacity": { "storage": "1Gi" },
+                "claimRef": { "namespace": "team", "name": "data", "uid": UID },
+            },
+            "status": { "phase": "Bound", "reason": mark(&provenance) },
+        });
+        let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(volume).unwrap();
+        let mut volume = Volume::from(&volume);
+        change(&mut volume);
+        self.0.volumes.push(Arc::new(volume));
+        self
+    }
+
+    fn job(mut self, operation: &str, change: impl FnOnce(&mut Job)) -> Self {
+        let marks =
+            crate::run::view::Marks { operation: operation.into(), id: UID.into(), attempt: 1, class: "c".into() };
+        let mut job = Job {
+            name: ObjectName::new("admin", format!("{operation}-{UID}-1")),
+            uid: "j".into(),
+            marks,
+            created: NOW - 5000,
+            ..Job::default()
+        };
+        change(&mut job);
+        self.0.jobs.push(Arc::new(job));
+        self
+    }
+
+    fn pod(mut self, change: impl FnOnce(&mut Pod)) -> Self {
+        let marks =
+            crate::run::view::Marks { operation: "provision".into(), id: UID.into(), attempt: 1, class: "c".into() };
+        let job = format!("provision-{UID}-1");
+        let mut pod = Pod {
+            name: ObjectName::new("admin", format!("{job}-x")),
+            uid: "p".into(),
+            marks,
+            job,
+            phase: "Succeeded".into(),
+            created: NOW - 5000,
+            ..Pod::default()
+        };
+        change(&mut pod);
+        self.0.pods.push(Arc::new(pod));
+        self
+    }
+
+    fn node(mut self, name: &str) -> Self {
+        let labels = [(names::HOSTNAME.to_owned(), name.to_owned())].into();
+        self.0.nodes.push(Arc::new(Node { name: name.into(), labels, reachable: true }));
+        self
+    }
+
+    fn found(&self) -> Vec<Finding> {
+        find(&self.0, NOW)
+    }
+
+    /// Exactly this is found; it says this, and is removed or not.
+    #[track_caller]
+    fn finds(&self, kind: Kind, says: &str, removable: bool) {
+        let found = self.found();
+        let [finding] = found.as_slice() else { panic!("{found:#?}") };
+        assert_eq!((finding.kind, finding.removal.is_some()), (kind, removable), "{finding:#?}");
+        assert!(finding.detail.contains(says) && !finding.remedy.is_empty(), "{finding:#?}");
+    }
+
+    #[track_caller]
+    fn clean(&self) {
+        assert_eq!(self.found(), []);
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value))
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn stamped(config: &str) -> Value {
+    let annotations = json!({
+        names::CLAIM_UUID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::CONFIG: config,
+    });
+    json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER], "annotations": annotations } })
+}
+
+fn failure(operation: &str) -> String {
+    json!({ "operation": operation, "attempt": 3, "at": NOW - 1, "kind": "retry", "reason": "ExitCode", "message": "the array is on fire" }).to_string()
+}
+
+fn gone(volume: &mut Volume) {
+    volume.phase = "Released".into();
+}
+
+#[test]
+fn a_healthy_cluster_has_no_findings() {
+    Cluster::new().clean();
+    Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).clean();
+    Cluster::new()
+        .claim(stamped(&recipe().version()))
+        .job("provision", |_| ())
+        .pod(|pod| pod.phase = "Running".into())
+        .clean();
+    // What was released is being deleted.
+    Cluster::new()
+        .volume(gone)
+        .job("delete", |job| {
+            (job.volume, job.created) = (Some(names::pv_name(UID)), NOW - 300);
+        })
+        .clean();
+    // Of another orchestrator, at work.
+    Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
+    Cluster::new().claim(stamped("elsewhere/c@1")).clean();
+}
+
+#[test]
+fn what_is_young_is_under_way() {
+    Cluster::new().job("provision", |job| job.created = NOW - 10).clean();
+    Cluster::new().pod(|pod| pod.created = NOW - 10).clean();
+    Cluster::new().volume(|v| (v.created, v.mark) = (NOW - 10, None)).clean();
+    Cluster::new()
+        .claim(json!({ "metadata": { "creationTimestamp": at(NOW - 10) }, "spec": { "accessModes": [] } }))
+        .clean();
+}
+
+#[test]
+fn jobs_that_nobody_needs() {
+    Cluster::new().job("provision", |_| ()).finds(Kind::JobWithoutOwner, UID, true);
+    Cluster::new().bound().volume(|_| ()).job("delete", |job| job.volume = Some("pvc-gone".into())).finds(
+        Kind::JobWithoutOwner,
+        "pvc-gone",
+        true,
+    );
+    let over = |job: &mut Job| (job.over, job.complete) = (true, true);
+    Cluster::new().bound().volume(|_| ()).job("provision", over).finds(Kind::JobFinished, "after an hour", true);
+    let recent = |job: &mut Job| {
+        over(job);
+        job.created = NOW - SLOW - 1;
+    };
+    Cluster::new().bound().volume(|_| ()).job("provision", recent).finds(Kind::JobFinished, "is bound", true);
+    // A failed run of a claim that waits is kept for whoever reads its log.
+    Cluster::new().claim(stamped(&recipe().version())).job("provision", recent).clean();
+    // It began long ago and ended just now.
+    let ended = crate::run::view::Terminated {
+        container: "provisioner".into(),
+        code: 0,
+        reason: String::new(),
+        message: String::new(),
+        at: NOW - 5,
+    };
+    Cluster::new().bound().volume(|_| ()).job("provision", over).pod(|pod| pod.terminated = Some(ended)).clean();
+    Cluster::new().job("provision", |job| job.deleting = true).clean();
+    // The only witness of how a volume was made stays.
+    let unadopted = |v: &mut Volume| {
+        gone(v);
+        v.mark = None;
+    };
+    Cluster::new().volume(unadopted).job("provision", |job| job.config = recipe().version()).clean();
+    // Our label alone makes nothing ours.
+    Cluster::new().job("", |_| ()).clean();
+    Cluster::new().job("provision", |job| job.marks.id.clear()).clean();
+    Cluster::new().job("list", |job| job.marks.id.clear()).clean();
+}
+
+#[test]
+fn pods_without_their_job() {
+    Cluster::new().pod(|_| ()).finds(Kind::PodWithoutJob, "a claim that is gone", true);
+    Cluster::new().pod(|pod| pod.phase = "Running".into()).finds(Kind::PodWithoutJob, "may still be at work", false);
+    Cluster::new().bound().volume(|_| ()).pod(|_| ()).finds(Kind::PodWithoutJob, "claim team/data", false);
+    Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).pod(|_| ()).clean();
+    Cluster::new().pod(|pod| pod.deleting = true).clean();
+}
+
+#[test]
+fn volumes_that_nothing_will_delete() {
+    let retained = |v: &mut Volume| {
+        gone(v);
+        v.reclaim_policy = "Retain".into();
+    };
+    Cluster::new().volume(retained).finds(Kind::VolumeRetained, "policy is Retain", false);
+    let elsewhere =
+        json!({ "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } }, "spec": { "volumeName": "b" } });
+    Cluster::new().claim(elsewhere.clone()).volume(retained).finds(Kind::VolumeElsewhere, "is bound to b", false);
+    Cluster::new().claim(elsewhere).volume(gone).clean();
+    Cluster::new().volume(|v| v.claim_ref = None).finds(Kind::VolumeRetained, "took its claim off", false);
+    Cluster::new().volume(|v| (v.phase, v.mark) = ("Released".into(), None)).finds(
+        Kind::VolumeNotAdopted,
+        "never adopted",
+        false,
+    );
+    Cluster::new().bound().volume(|v| v.mark = None).finds(Kind::VolumeNotAdopted, "bears no record", false);
+    let anonymous = |v: &mut Volume| (v.mark, v.claim_ref, v.claim_uuid) = (None, None, None);
+    Cluster::new().volume(anonymous).finds(Kind::VolumeNotAdopted, "names no claim", false);
+    let unreadable = |v: &mut Volume| {
+        (v.provenance, v.mark) = (Some("x".into()), Some(mark("x")));
+    };
+    Cluster::new().bound().volume(unreadable).finds(Kind::VolumeUnreadable, "cannot be read", false);
+    Cluster::new()
+        .volume(|v| {
+            unreadable(v);
+            gone(v)
+        })
+        .finds(Kind::VolumeUnreadable, "cannot be read", false);
+    let shallow = |mut cluster: Cluster| {
+        cluster.0.deep = false;
+        cluster
+    };
+    shallow(Cluster::new().bound().volume(unreadable)).clean();
+    Cluster::new()
+        .volume(|v| {
+            gone(v);
+            v.name = "pvc-x".into()
+        })
+        .finds(Kind::VolumeMisnamed, "the volume of that id", false);
+    Cluster::new()
+        .volume(|v| {
+            gone(v);
+            v.abandoned = true
+        })
+        .clean();
+    Cluster::new().bound().volume(|v| (v.mark, v.quarantine) = (None, Some("too small".into()))).finds(
+        Kind::VolumeQuarantined,
+        "too small",
+        false,
+    );
+}
+
+#[test]
+fn deletions_that_do_not_get_on() {
+    let failed = |v: &mut Volume| {
+        gone(v);
+        v.last_failure = crate::claim::LastFailure::read(&failure("delete"));
+    };
+    Cluster::new().volume(failed).finds(Kind::VolumeHeld, "run 3 failed: the array is on fire", false);
+    let job = |job: &mut Job| job.volume = Some(names::pv_name(UID));
+    Cluster::new().volume(gone).job("delete", job).finds(Kind::VolumeHeld, "does not end", false);
+    let foreign = |v: &mut Volume| (v.instance, v.deleting) = (Some("other".into()), true);
+    Cluster::new().volume(foreign).finds(Kind::VolumeForeign, "the instance other", false);
+}
+
+#[test]
+fn a_volume_on_a_node_that_is_gone() {
+    let on = |host: &str| {
+        let text = format!(
+            "nodeSelectorTerms: [{{matchExpressions: [{{key: {}, operator: In, values: [{host}]}}]}}]",
+            names::HOSTNAME
+        );
+        let selector: k8s_openapi::api::core::v1::NodeSelector = crate::config::values::yaml(&text).unwrap();
+        move |v: &mut Volume| v.affinity = Some(Box::new(selector))
+    };
+    Cluster::new().node("a").bound().volume(on("a")).clean();
+    Cluster::new().node("a").bound().volume(on("b")).finds(Kind::NodeGone, "on node b", false);
+    Cluster::new()
+        .node("a")
+        .volume(|v| {
+            gone(v);
+            on("b")(v)
+        })
+        .finds(Kind::NodeGone, "node b", false);
+}
+
+#[test]
+fn claims_that_do_not_get_on() {
+    let with = |mut base: Value, more: Value| {
+        merge(&mut base, more);
+        base
+    };
+    let ours = || stamped(&recipe().version());
+    let unkept = || stamped("admin/c@0123456789abcdef");
+    let class = |name: &str| json!({ "spec": { "storageClassName": name } });
+    let deleting = json!({ "metadata": { "deletionTimestamp": at(NOW - 9), "deletionGracePeriodSeconds": 0 } });
+    let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
+    Cluster::new().claim(with(ours(), class("foreign"))).finds(Kind::ClaimHeld, "another provisioner", false);
+    Cluster::new().claim(with(unkept(), class("lost"))).finds(Kind::ClaimHeld, "does not exist", false);
+    Cluster::new().claim(with(with(unkept(), class("lost")), deleting.clone())).finds(
+        Kind::ClaimHeld,
+        "does not exist",
+        false,
+    );
+    // It is taken back by what is kept.
+    Cluster::new().claim(with(with(ours(), class("lost")), deleting.clone())).clean();
+    Cluster::new().claim(with(with(ours(), deleting), failed("delete"))).finds(Kind::ClaimUndeleted, "on fire", false);
+    Cluster::new().claim(with(ours(), failed("provision"))).finds(
+        Kind::ClaimStuck,
+        "attempt 3 failed: the array",
+        false,
+    );
+    Cluster::new().claim(json!({ "spec": { "selector": {} } })).finds(Kind::ClaimStuck, "labels", false);
+    Cluster::new().claim(json!({ "spec": { "volumeName": "x" }, "status": { "phase": "Lost" } })).finds(
+        Kind::ClaimLost,
+        "volume x",
+        false,
+    );
+    let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
+    Cluster::new().claim(with(ours(), slow)).finds(Kind::ClaimStuck, "does not end", false);
+    // Claims of another orchestrator, and of nobody.
+    Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
+    Cluster::new().claim(class("foreign")).clean();
+}
+
+#[test]
+fn revisions_that_nothing_refers_to() {
+    let mut cluster = Cluster::new();
+    cluster.0.unused = vec!["0123".into()];
+    cluster.finds(Kind::RevisionUnused, "no class", true);
+}
+
+#[test]
+fn every_kind_is_listed_once_and_speaks() {
+    let names: HashSet<_> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(names.len(), Kind::ALL.len());
+    for kind in Kind::ALL {
+        assert_eq!(json!(kind), json!(kind.as_str()));
+        assert!(!kind.meaning().is_empty());
+    }
+}
+
+fn listing(node: Option<&str>, entries: &[(State, &str)], cluster: &Cluster) -> Listing {
+    let entry =
+        |(state, id): &(State, &str)| Entry { state: *state, id: (*id).into(), bytes: None, place: format!("/{id}") };
+    Listing {
+        key: views(&cluster.0)[0].key.clone(),
+        class: "c".into(),
+        node: node.map(str::to_owned),
+        entries: Ok(entries.iter().map(entry).collect()),
+    }
+}
+
+fn kinds(findings: &[Finding]) -> Vec<Kind> {
+    findings.iter().map(|finding| finding.kind).collect()
+}
+
+/// A cluster with a bound volume of a class on the network.
+fn networked() -> Cluster {
+    Cluster::with(&[("placement", "any")]).bound().volume(|v| made_by(v, &[("placement", "any")], ""))
+}
+
+fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
+    let provenance = json!(Provenance { record: record(data), node: node.into() }).to_string();
+    (volume.mark, volume.provenance) = (Some(mark(&provenance)), Some(provenance));
+}
+
+#[test]
+fn storage_that_nobody_knows() {
+    let cluster = networked();
+    let compare = |entries: &[(State, &str)]| compare(&cluster.0, &cluster.0, &[listing(None, entries, &cluster)]);
+    assert_eq!(kinds(&compare(&[(State::Volume, UID)])), []);
+    let found = compare(&[(State::Volume, UID), (State::Volume, OTHER), (State::Rubbish, "a"), (State::Kept, "b")]);
+    assert_eq!(kinds(&found), [Kind::BackendUnknown, Kind::BackendRubbish]);
+    assert!(found.iter().all(|finding| finding.removal.is_none()), "never removed");
+    // Known to a claim, a run or a volume of anybody, before or after.
+    let foreign = networked().volume(|v| (v.name, v.instance) = (names::pv_name(OTHER), Some("other".into())));
+    let run = networked().job("provision", |job| job.marks.id = OTHER.into());
+    for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
+        let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER)], &cluster);
+        assert_eq!(super::backend::compare(&before.0, &after.0, &[listing]), []);
+    }
+}
+
+#[test]
+fn storage_that_is_missing() {
+    let cluster = networked();
+    let whole = |cluster: &Cluster, entries: &[(State, &str)]| {
+        kinds(&compare(&cluster.0, &cluster.0, &[listing(None, entries, cluster)]))
+    };
+    assert_eq!(whole(&cluster, &[]), [Kind::BackendMissing]);
+    assert_eq!(whole(&cluster, &[(State::Rubbish, UID)]), [Kind::BackendMissing], "rubbish is no volume");
+    assert_eq!(whole(&cluster, &[(State::Kept, UID)]), []);
+    // A list that is not whole says nothing but that.
+    let broken = Listing { entries: Err("cut".into()), ..listing(None, &[], &cluster) };
+    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[broken])), [Kind::BackendNotListed]);
+    // Nor does one of another place, or for a volume that came or goes meanwhile.
+    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[listing(Some("a"), &[], &cluster)])), []);
+    let empty = Cluster::with(&[("placement", "any")]).bound();
+    assert_eq!(kinds(&compare(&empty.0, &cluster.0, &[listing(None, &[], &cluster)])), []);
+    assert_eq!(kinds(&compare(&cluster.0, &empty.0, &[listing(None, &[], &cluster)])), []);
+    let released = Cluster::with(&[("placement", "any")]).volume(gone);
+    assert_eq!(kinds(&compare(&released.0, &released.0, &[listing(None, &[], &released)])), []);
+}
+
+#[test]
+fn volumes_of_a_node_are_looked_for_there() {
+    let cluster = Cluster::new().node("a").node("b").bound().volume(|v| made_by(v, &[], "a"));
+    let views = views(&cluster.0);
+    assert_eq!(views.len(), 1);
+    assert_eq!(views[0].nodes, [Some("a".to_owned()), Some("b".to_owned())]);
+    let on = |node: &str, entries: &[(State, &str)]| {
+        kinds(&compare(&cluster.0, &cluster.0, &[listing(Some(node), entries, &cluster)]))
+    };
+    assert_eq!(on("a", &[(State::Volume, UID)]), []);
+    assert_eq!(on("a", &[]), [Kind::BackendMissing]);
+    assert_eq!(on("b", &[]), []);
+}
+
+#[test]
+fn versions_of_a_config_share_a_list_only_if_they_lead_to_the_same_place() {
+    // Made by an older image with another timeout.
+    let same = Cluster::with(&[("placement", "any")])
+        .bound()
+        .volume(|v| made_by(v, &[("placement", "any"), ("image", "old"), ("timeout", "9s")], ""));
+    assert_eq!(views(&same.0).len(), 1);
+    assert_eq!(kinds(&compare(&same.0, &same.0, &[listing(None, &[], &same)])), [Kind::BackendMissing]);
+    // Made when the config led elsewhere: what is missing here may be there.
+    let moved = Cluster::with(&[("placement", "any")])
+        .bound()
+        .volume(|v| made_by(v, &[("placement", "any"), ("server", "old")], ""));
+    let both = views(&moved.0);
+    assert_eq!(both.len(), 2);
+    let current = both.iter().find(|view| !view.recipe.parameters.contains_key("server")).unwrap();
+    let list = Listing { key: current.key.clone(), ..listing(None, &[], &moved) };
+    assert_eq!(kinds(&compare(&moved.0, &moved.0, &[list])), []);
+    // Of a class that cannot list, nothing is asked.
+    assert_eq!(views(&Cluster::with(&[("capabilities", "")]).0).len(), 0);
+}
+
+#[test]
+fn a_node_selector_bounds_where_is_listed() {
+    let mut cluster = Cluster::with(&[("node-selector", "storage=yes")]).node("a").node("b");
+    let labelled = Node { labels: [("storage".to_owned(), "yes".to_owned())].into(), ..(*cluster.0.nodes[1]).clone() };
+    cluster.0.nodes[1] = Arc::new(labelled);
+    assert_eq!(views(&cluster.0)[0].nodes, [Some("b".to_owned())]);
+}
+
+#[test]
+fn what_is_seen_once_is_no_finding_yet() {
+    let secs = Duration::from_secs;
+    let findings = || Cluster::new().job("provision", |_| ()).found();
+    let mut sightings = Sightings::default();
+    let mut look = |findings, at| {
+        let seen = sightings.look(findings, secs(at), secs(60));
+        seen.first().map(|sighting| (sighting.settled, sighting.new))
+    };
+    assert_eq!(look(findings(), 0), Some((false, false)));
+    assert_eq!(look(findings(), 29), Some((false, false)));
+    assert_eq!(look(findings(), 31), Some((true, true)));
+    assert_eq!(look(findings(), 600), Some((true, false)));
+    assert_eq!(look(vec![], 700), None);
+    assert_eq!(look(findings(), 800), Some((false, false)), "it went and came back");
+    let mut hasty = Sightings::default();
+    assert!(!hasty.look(findings(), secs(0), secs(0))[0].settled, "never at the first look");
+    assert!(hasty.look(findings(), secs(0), secs(0))[0].settled);
+}
+
+/// Anything that a cluster may hold.
+fn any() -> impl Strategy<Value = Cluster> {
+    let claim = prop_oneof![
+        Just(None),
+        Just(Some(json!({}))),
+        Just(Some(stamped(&recipe().version()))),
+        Just(Some(
+            json!({ "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } }, "spec": { "volumeName": names::pv_name(UID) }, "status": { "phase": "Bound" } })
+        )),
+    ];
+    let volume = (0u8..2, any::<[bool; 6]>());
+    let job = (0u8..2, prop_oneof![Just("provision"), Just("delete")], any::<[bool; 3]>(), 0i64..10_000);
+    let pod = (0u8..2, any::<[bool; 3]>(), 0i64..10_000);
+    fn any<T: Arbitrary>() -> impl Strategy<Value = T> {
+        proptest::prelude::any::<T>()
+    }
+    (claim, volume, job, pod).prop_map(|(claim, (volumes, v), (jobs, operation, j, job_age), (pods, p, pod_age))| {
+        let mut cluster = Cluster::new();
+        if let Some(claim) = claim {
+            cluster = cluster.claim(claim);
+        }
+        for _ in 0..volumes {
+            cluster = cluster.volume(|volume| {
+                if v[0] {
+                    gone(volume);
+                }
+                if v[1] {
+                    volume.mark = None;
+                }
+                if v[2] {
+                    volume.reclaim_policy = "Retain".into();
+                }
+                if v[3] {
+                    volume.instance = Some("other".into());
+                }
+                volume.deleting = v[4];
+                volume.created = if v[5] { NOW } else { volume.created };
+            });
+        }
+        for _ in 0..jobs {
+            cluster = cluster.job(operation, |job| {
+                (job.over, job.deleting, job.created) = (j[0], j[1], NOW - job_age);
+                job.volume = j[2].then(|| names::pv_name(UID));
+            });
+        }
+        for _ in 0..pods {
+            cluster = cluster.pod(|pod| {
+                pod.phase = if p[0] { "Succeeded" } else { "Running" }.into();
+                (pod.deleting, pod.created) = (p[1], NOW - pod_age);
+                if p[2] {
+                    pod.job.clear();
+                }
+            });
+        }
+        cluster
+    })
+}
+
+proptest! {
+    /// What may be removed is ours, old, over or without an owner; volumes and claims never are.
+    #[test]
+    fn only_what_nobody_needs_is_removed(cluster in any()) {
+        for finding in cluster.found() {
+            prop_assert!(!finding.remedy.is_empty() && !finding.detail.is_empty());
+            let Some(removal) = &finding.removal else { continue };
+            let claim = cluster.0.claims.first();
+            match removal {
+                Removal::Job { claim: id, volume } => {
+                    let job = &cluster.0.jobs[0];
+                    prop_assert_eq!(&job.marks.id, id);
+                    let owned = match volume {
+                        Some(_) => !cluster.0.volumes.is_empty(),
+                        None => claim.is_some_and(|claim| !claim.is_bound() || claim.is_held()),
+                    };
+                    prop_assert!(!job.deleting && !owned && NOW - job.created >= YOUNG);
+                }
+                Removal::OldJob => prop_assert!(cluster.0.jobs[0].over && NOW - cluster.0.jobs[0].created > 3600),
+                Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
+                Removal::Revision { .. } => prop_assert!(false, "there is none"),
+            }
+        }
+    }
+
+    /// What is found does not depend on the order in which things are known.
+    #[test]
+    fn order_is_nothing(cluster in any()) {
+        let mut turned = cluster.0.clone();
+        turned.claims.reverse();
+        turned.volumes.reverse();
+        turned.jobs.reverse();
+        turned.pods.reverse();
+        prop_assert_eq!(find(&turned, NOW), cluster.found());
+    }
+}

@@ -1,0 +1,92 @@
+//! The Job that lists what a backend has: for no volume, and started by whoever asks.
+
+use contract::names;
+use contract::request::{ClaimRef, Operation, Request};
+use k8s_openapi::api::batch::v1::Job;
+
+use super::job::{Place, job};
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+use crate::object::hash;
+
+/// How long a finished Job stays if whoever started it does not remove it, in seconds.
+const KEPT: i32 = 600;
+
+/// The Job of a list run on a node, or anywhere. `ts`, RFC 3339, says when it was asked for.
+pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {
+    let request = Request {
+        operation: Operation::List,
+        claim_uuid: String::new(),
+        provision_ts: ts.to_owned(),
+        attempt: 1,
+        pv_name: String::new(),
+        claim: ClaimRef::default(),
+        storage_class: recipe.class.clone(),
+        size_bytes: 0,
+        old_size_bytes: None,
+        access_modes: Vec::new(),
+        volume_mode: String::new(),
+        mount_options: recipe.mount_options.clone(),
+        reclaim_policy: recipe.reclaim_policy.clone(),
+        fs_type: recipe.fs_type.clone(),
+        username: String::new(),
+        user_groups: Vec::new(),
+        service_account: recipe.service_account.clone().unwrap_or_default(),
+        kube_api: kube_api.to_owned(),
+        node_name: node.unwrap_or_default().to_owned(),
+        topology: Default::default(),
+        provisioner: identity.provisioner.clone(),
+        instance: identity.instance.clone(),
+        volume_source: String::new(),
+        claim_metadata: Default::default(),
+        parameters: recipe.parameters.clone(),
+        pod_namespace: recipe.config.namespace.clone(),
+    };
+    let place = Place { namespace: recipe.config.namespace.clone(), node: node.map(str::to_owned), ..Place::default() };
+    let mut job = job(recipe, &request, &place);
+    let which = format!("{}\0{}\0{ts}", recipe.version(), node.unwrap_or_default());
+    job.metadata.name = Some(format!("{}-{}", Operation::List, hash(which.as_bytes())));
+    let spec = job.spec.get_or_insert_default();
+    spec.ttl_seconds_after_finished = Some(KEPT);
+    // It has no claim whose name it could bear.
+    for metadata in spec.template.metadata.iter_mut().chain([&mut job.metadata]) {
+        metadata.annotations.get_or_insert_default().remove(names::JOB_CLAIM);
+    }
+    job
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::record::Record;
+    use crate::object::ObjectName;
+
+    #[test]
+    fn it_names_no_volume_and_runs_where_it_is_asked_to() {
+        let data = [("image", "x"), ("zone", "west"), ("capabilities", "list")];
+        let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let record = Record { config: ObjectName::new("admin", "c"), class: "c".into(), service_token: false, data };
+        let identity = Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: "default".into(),
+            config_namespaces: vec![],
+            namespace: "own".into(),
+        };
+        let recipe = record.recipe().unwrap();
+        let made = |node, ts| list(&recipe, node, &identity, "https://api", ts);
+        let job = made(Some("a"), "1");
+        let spec = job.spec.clone().unwrap().template.spec.unwrap();
+        let env = spec.containers[0].env.clone().unwrap();
+        let value = |name: &str| env.iter().find(|v| v.name == name).and_then(|v| v.value.clone());
+        assert_eq!((value("OPERATION").as_deref(), value("ZONE").as_deref()), (Some("list"), Some("west")));
+        assert_eq!((value("CLAIM_UUID").as_deref(), value("NODE_NAME").as_deref()), (Some(""), Some("a")));
+        assert!(spec.affinity.is_some() && made(None, "1").spec.unwrap().template.spec.unwrap().affinity.is_none());
+        assert_eq!(job.metadata.namespace.as_deref(), Some("admin"));
+        let read = crate::run::view::Job::from(&job);
+        assert_eq!((read.claim, read.marks.operation.as_str(), read.marks.id.as_str()), (None, "list", ""));
+        let name = |job: Job| job.metadata.name.unwrap();
+        assert_ne!(name(made(Some("a"), "1")), name(made(Some("b"), "1")));
+        assert_ne!(name(made(Some("a"), "1")), name(made(Some("a"), "2")), "each time anew");
+    }
+}
