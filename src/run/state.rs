@@ -54,13 +54,19 @@ pub enum RunState {
 
 /// The state of a run.
 pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> RunState {
-    let settled = pods.iter().all(|pod| pod.is_over()) && job.is_none_or(|job| job.over || !pods.is_empty());
     let Some(job) = job else {
         return match pods.iter().any(|pod| !pod.is_over()) {
             true => RunState::Running,
             false => RunState::Absent,
         };
     };
+    // A Job that somebody deleted was created again under its name. What its pods did is not what this one's
+    // do, but as long as one of them runs, the run goes on.
+    let (pods, before): (Vec<&Pod>, Vec<&Pod>) = pods.iter().partition(|pod| pod.job_uid == job.uid);
+    if before.iter().any(|pod| !pod.is_over()) {
+        return RunState::Running;
+    }
+    let settled = pods.iter().all(|pod| pod.is_over()) && (job.over || !pods.is_empty());
     let pod = pods.iter().max_by_key(|pod| (pod.terminated.is_some(), pod.created));
     let end = pod.and_then(|pod| pod.terminated.as_ref());
     if job.complete || end.is_some_and(|end| end.container == super::job::CONTAINER && end.code == 0) {

@@ -7,7 +7,7 @@ fn job() -> Job {
 }
 
 fn pod(phase: &str) -> Pod {
-    Pod { uid: "pod".into(), phase: phase.into(), created: 101, ..Pod::default() }
+    Pod { uid: "pod".into(), job_uid: "job".into(), phase: phase.into(), created: 101, ..Pod::default() }
 }
 
 fn ended(code: i32, message: &str) -> Terminated {
@@ -28,6 +28,18 @@ fn nothing_there() {
     assert_eq!(state(None, &[], &[]), RunState::Absent);
     assert_eq!(state(None, &[&pod("Running")], &[]), RunState::Running);
     assert_eq!(state(Some(&job()), &[], &[]), RunState::Running);
+}
+
+#[test]
+fn what_pods_of_a_job_before_did_is_not_what_this_one_s_do() {
+    let stopped = Pod { job_uid: "before".into(), terminated: Some(ended(137, "")), ..pod("Failed") };
+    assert_eq!(state(Some(&job()), &[&stopped], &[]), RunState::Running, "its own pod is not seen yet");
+    let alive = Pod { job_uid: "before".into(), ..pod("Running") };
+    let done = Pod { terminated: Some(ended(0, "")), ..pod("Succeeded") };
+    assert_eq!(state(Some(&job()), &[&alive, &done], &[]), RunState::Running, "two are never alive unnoticed");
+    assert_eq!(state(Some(&job()), &[&stopped, &done], &[]), RunState::Succeeded);
+    let over = Job { over: true, failed: Some(Ended { reason: "R".into(), message: "m".into(), at: 1 }), ..job() };
+    assert!(matches!(state(Some(&over), &[&alive], &[]), RunState::Running));
 }
 
 #[test]

@@ -133,6 +133,8 @@ pub struct Pod {
     pub marks: Marks,
     /// The name of its Job.
     pub job: String,
+    /// The UID of that Job, which sets it apart from others that had its name before; empty without an owner.
+    pub job_uid: String,
     /// Where it runs.
     pub node: Option<String>,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
@@ -189,6 +191,7 @@ impl From<&core::Pod> for Pod {
             name: ObjectName::of(&pod.metadata),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             marks: marks(&pod.metadata),
+            job_uid: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
             job: owner.map(|owner| &owner.name).or(label).cloned().unwrap_or_default(),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             phase: status.and_then(|s| s.phase.clone()).unwrap_or_default(),
