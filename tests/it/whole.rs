@@ -288,3 +288,48 @@ fn status(ring: &Ring) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
+
+#[tokio::test]
+async fn the_doctor_lists_the_node_and_finds_what_nobody_knows() {
+    let ring = users("doctor").await;
+    let on_node = directory("doctor");
+    local_class(&ring, "doctor", &[]).await;
+    for claim in ["healthy", "lost"] {
+        ring.claim(claim, "doctor").await;
+    }
+    ring.bound("healthy").await;
+    let (healthy, lost) = (uid(&ring.get_claim("healthy").await), uid(&ring.bound("lost").await));
+    // Somebody's directory, half of a deletion, something else, and a volume whose data is gone.
+    let unknown = "c0ffee00-0000-4000-8000-00000000d0c7";
+    let half = "c0ffee00-0000-4000-8000-00000000d0c8";
+    for name in [unknown, &format!(".deleting-{half}"), "lost+found"] {
+        fs::create_dir_all(format!("{on_node}/{name}")).unwrap();
+    }
+    fs::remove_dir(format!("{on_node}/{lost}")).unwrap();
+
+    let began = Instant::now();
+    let (code, said) = crate::orphans::doctor(&ring, OWN, &["--backend", "--fix"]);
+    println!("the doctor took {:?}", began.elapsed());
+    let found = crate::orphans::found(&said);
+    let has = |kind: &str, name: &str| found.contains(&(kind.to_owned(), name.to_owned()));
+    assert!(has("backend-unknown", unknown) && has("backend-rubbish", half), "{said}");
+    assert!(has("backend-missing", &names::pv_name(&lost)), "{said}");
+    let named = |name: &str| found.iter().any(|(_, found)| found.contains(name));
+    assert!(!named(&healthy) && !named("lost+found"), "{said}");
+    assert_eq!(code, 3, "data is lost");
+    let listings = said["listings"].as_array().unwrap();
+    let own = listings.iter().find(|listing| listing["class"] == "doctor").expect("the class was listed");
+    assert_eq!(own["entries"].as_array().unwrap().len(), 3, "{own}");
+    // Nothing on the backend is ever deleted, and no Job is left.
+    let there = volumes_in(&on_node);
+    assert!(there.contains(unknown) && there.contains(&format!(".deleting-{half}")), "{there:?}");
+    until("no list Job is left", || async {
+        let jobs = ring.jobs(OWN, "list", "").await;
+        if jobs.is_empty() { Ok(()) } else { seen(jobs.len()) }
+    })
+    .await;
+    for name in [unknown, &format!(".deleting-{half}"), "lost+found"] {
+        fs::remove_dir(format!("{on_node}/{name}")).unwrap();
+    }
+    clean(&ring).await;
+}
