@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use contract::names;
 use contract::request::{Operation, Request};
 use contract::volume::{Made, persistent_volume};
 use futures::TryStreamExt;
@@ -72,10 +73,13 @@ pub struct Backend {
     /// The volumes that exist, by their ids.
     pub volumes: HashSet<String>,
     running: HashMap<String, usize>,
+    tries: HashMap<String, usize>,
     /// How often each fate met a run.
     pub fates: BTreeMap<(&'static str, Fate), usize>,
     /// Ids on which two runs worked at one time.
     pub overlaps: Vec<String>,
+    /// What happened to each pod, by the id that it works on.
+    pub story: HashMap<String, Vec<String>>,
 }
 
 /// The node.
@@ -134,6 +138,13 @@ impl SimulatedNode {
         nodes.patch_status(NAME, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
     }
 
+    /// Notes what happened to a pod.
+    fn note(&self, pod: &Pod, what: &str) {
+        let id = pod.labels().get(names::LABEL_CLAIM_UUID).cloned().unwrap_or_default();
+        let line = format!("{} {} {what}", jiff::Timestamp::now(), pod.name_any());
+        self.backend().story.entry(id).or_default().push(line);
+    }
+
     fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -146,6 +157,7 @@ impl SimulatedNode {
                 Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => pod,
                 Ok(Some(watcher::Event::Delete(pod))) => {
                     // Without this node's consent: whoever did it takes the process for gone.
+                    self.note(&pod, "is gone");
                     if let Some(container) = containers.remove(&pod.uid().unwrap_or_default()) {
                         container.abort();
                     }
@@ -164,6 +176,7 @@ impl SimulatedNode {
                 containers.remove(&uid);
             } else if pod.metadata.deletion_timestamp.is_some() {
                 let container = containers.remove(&uid);
+                self.note(&pod, "is to stop");
                 let node = self.clone();
                 tokio::spawn(async move { node.stop(&pod, container).await });
             } else if let Entry::Vacant(place) = containers.entry(uid) {
@@ -179,6 +192,7 @@ impl SimulatedNode {
             container.abort();
             let _ = container.await;
         }
+        self.note(pod, "was stopped");
         self.ended(pod, Some(137), "killed").await;
         let name = pod.name_any();
         patiently(|| async {
@@ -207,8 +221,12 @@ impl SimulatedNode {
             Operation::Delete => ("delete", DELETE),
             _ => ("provision", PROVISION),
         };
-        let mut dice = Dice::of(self.seed, u64::from(request.attempt), &format!("{operation} {}", request.claim.name));
+        // An attempt whose Job was removed begins again under its number, and may have another fate then.
+        let again = self.tries(format!("{operation} {} {}", request.claim_uuid, request.attempt));
+        let what = format!("{operation} {} {again}", request.claim.name);
+        let mut dice = Dice::of(self.seed, u64::from(request.attempt), &what);
         let fate = dice.choose(fates);
+        self.note(pod, &format!("begins, {fate:?}"));
         let running = self.begins(&request.claim_uuid, operation, fate);
         tokio::time::sleep(dice.time(Duration::from_millis(200))).await;
         let says = match (fate, operation) {
@@ -242,8 +260,17 @@ impl SimulatedNode {
             }
         };
         // A kubelet reports an end after it.
+        self.note(pod, &format!("ends, {says:?}"));
         drop(running);
         self.ended(pod, says.0, says.1).await;
+    }
+
+    /// How often an attempt began before.
+    fn tries(&self, attempt: String) -> usize {
+        let mut backend = self.backend();
+        let tries = backend.tries.entry(attempt).or_default();
+        *tries += 1;
+        *tries - 1
     }
 
     fn begins(&self, id: &str, operation: &'static str, fate: Fate) -> Running {
