@@ -2,8 +2,8 @@
 # Everything that can be said about the sources without running them. All checks run, also after one has failed; the
 # last lines say which failed and which could not be run.
 #
-# Installs what is missing by its Debian package (shellcheck), builds helm once from its Go module into
-# ${FLEX_CACHE:-~/.cache/flex-provisioner}, and takes kubectl from the cluster of the tests.
+# Installs what is missing by its Debian package (shellcheck), has helm from helm.sh beside this script, and takes kubectl
+# from the cluster of the tests.
 #
 #   FLEX_LINT_DENY=1   install cargo-deny if it is missing, whatever it takes (minutes)
 #   CI=…               install cargo-deny if it is missing and 10 minutes are enough
@@ -11,8 +11,6 @@ set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
-readonly helm_version=v3.22.0
-readonly cache=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisioner}
 readonly chart=deploy/helm/flex-provisioner
 work=$(mktemp -d)
 readonly work
@@ -99,17 +97,6 @@ kubernetes() {
     built=$(tests/cluster/setup.sh --control-plane | tail -n 1) && [[ -x $built/kubernetes ]] && echo "$built/kubernetes"
 }
 
-helm_binary() {
-    local directory=$cache/helm-$helm_version
-    if [[ ! -x $directory/helm ]]; then
-        say "lint: building helm $helm_version into $directory"
-        mkdir -p "$directory"
-        GOBIN=$directory CGO_ENABLED=0 GOFLAGS=-buildvcs=false \
-            go install -trimpath "helm.sh/helm/v3/cmd/helm@$helm_version" >&2 || return
-    fi
-    echo "$directory/helm"
-}
-
 # Both ways of installation, each brought by kustomize into one order and spelling. Kustomize does not know that admission
 # policies are of no namespace and gives them one, which the API server drops.
 normal() { # DIRECTORY-WITH-KUSTOMIZATION
@@ -183,7 +170,7 @@ check "the README's use cases" use_cases
 if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
-    if helm=$(helm_binary); then
+    if helm=$(scripts/helm.sh); then
         readonly helm
         check "helm lint" chart_lint
         check "the chart renders what kustomize renders" chart_is_kustomize

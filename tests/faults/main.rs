@@ -21,3 +21,4 @@ mod site;
 
 mod cuts;
 mod leader;
+mod rights;

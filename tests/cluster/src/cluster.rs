@@ -5,6 +5,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use nix::sys::signal::Signal;
 use tokio::task::spawn_blocking;
@@ -111,6 +113,17 @@ impl Cluster {
     /// The API server's audit log: a JSON object a line, at level Metadata.
     pub fn audit_log(&self) -> PathBuf {
         self.facts.logs().join("audit.log")
+    }
+
+    /// Writes an object into etcd past the API server: for what the API server lets nobody write, such as the time at
+    /// which an object was created. `key` is that of etcd, such as `/registry/configmaps/default/name`.
+    pub async fn write_to_etcd(&self, key: &str, object: &serde_json::Value) -> Result<()> {
+        let encode = |text: &str| STANDARD.encode(text);
+        let body = serde_json::json!({ "key": encode(key), "value": encode(&object.to_string()) });
+        let request = http::Request::post("/v3/kv/put").body(body.to_string().into_bytes())?;
+        let etcd = Client::try_from(kube::Config::new(self.facts.etcd_url().parse()?))?;
+        let _: serde_json::Value = etcd.request(request).await.with_context(|| format!("write {key} to etcd"))?;
+        Ok(())
     }
 
     /// The name of the node; an error if the cluster has none.

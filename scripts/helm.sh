@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Prints where helm is. Builds it once from its Go module into ${FLEX_CACHE:-~/.cache/flex-provisioner}.
+set -euo pipefail
+
+PATH=$PATH:/usr/local/go/bin
+readonly version=v3.22.0
+readonly directory=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisioner}/helm-$version
+
+if [[ ! -x $directory/helm ]]; then
+    echo "helm.sh: building helm $version into $directory" >&2
+    mkdir -p "$directory"
+    GOBIN=$directory CGO_ENABLED=0 GOFLAGS=-buildvcs=false \
+        go install -trimpath "helm.sh/helm/v3/cmd/helm@$version" >&2
+fi
+echo "$directory/helm"

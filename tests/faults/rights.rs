@@ -1,0 +1,313 @@
+//! What the orchestrator may do is what it does: the rules of `deploy/` against the requests in the
+//! API server's audit log.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use contract::names::{self, reason};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::node::{FAILS, Node};
+use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, uid};
+use crate::wait::{seen, until};
+
+/// A config namespace that is not there any more, and with it the Role in it.
+const GONE: &str = "gone";
+/// What the admission policies ask for and no request needs.
+const MARKS: &str = "flex-provisioner.io";
+/// The role of images.
+const OF_IMAGES: &str = "flex-provisioner-image";
+
+/// One thing that one role allows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    role: String,
+    /// Where it holds; none for everywhere.
+    namespaces: Option<Vec<String>>,
+    group: String,
+    resource: String,
+    verb: String,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {} (group {:?})", self.role, self.verb, self.resource, self.group)
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Request {
+    namespace: String,
+    group: String,
+    resource: String,
+    verb: String,
+}
+
+impl Right {
+    fn permits(&self, request: &Request) -> bool {
+        let here = self.namespaces.as_ref().is_none_or(|all| all.contains(&request.namespace));
+        here && (&self.group, &self.resource, &self.verb) == (&request.group, &request.resource, &request.verb)
+    }
+}
+
+fn documents(yaml: &str) -> Vec<Value> {
+    let texts = yaml.split("\n---").map(|text| text.trim_start_matches("---"));
+    texts.map(|text| serde_saphyr::from_str::<Value>(text).expect("it is YAML")).filter(|one| !one.is_null()).collect()
+}
+
+/// The rights of the orchestrator. A Role of which no namespace is written holds in `namespaces`.
+fn rights(documents: &[Value], namespaces: impl Fn(&str) -> Vec<String>) -> BTreeSet<Right> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let mut rights = BTreeSet::new();
+    for document in documents {
+        let (kind, role) = (text(&document["kind"]), text(&document["metadata"]["name"]));
+        if !matches!(kind.as_str(), "Role" | "ClusterRole") || role == OF_IMAGES {
+            continue;
+        }
+        let here = match document["metadata"]["namespace"].as_str() {
+            _ if kind == "ClusterRole" => Vec::new(),
+            Some(namespace) => vec![namespace.to_owned()],
+            None => namespaces(&role),
+        };
+        for rule in document["rules"].as_array().expect("a role has rules") {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    for verb in texts(&rule["verbs"]) {
+                        let namespaces = (kind == "Role").then(|| here.clone());
+                        let (role, group, resource) = (role.clone(), group.clone(), resource.clone());
+                        rights.insert(Right { role, namespaces, group, resource, verb });
+                    }
+                }
+            }
+        }
+    }
+    assert!(!rights.is_empty());
+    rights
+}
+
+fn path(relative: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
+
+fn shipped() -> Vec<Value> {
+    documents(&std::fs::read_to_string(path("deploy/kustomize/rbac.yaml")).unwrap())
+}
+
+/// The requests of the orchestrator by the audit log, and those that it was refused by its rights.
+fn audited(log: &Path) -> (BTreeSet<Request>, BTreeSet<Request>) {
+    let account = format!("system:serviceaccount:{OWN}:flex-provisioner");
+    let (mut all, mut refused) = (BTreeSet::new(), BTreeSet::new());
+    for line in std::fs::read_to_string(log).expect("there is an audit log").lines() {
+        let entry: Value = serde_json::from_str(line).expect("a JSON object a line");
+        if entry["impersonatedUser"]["username"] != json!(account) {
+            continue;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let object = &entry["objectRef"];
+        let resource = match object["subresource"].as_str() {
+            Some(subresource) => format!("{}/{subresource}", text(&object["resource"])),
+            None => text(&object["resource"]),
+        };
+        let request = Request {
+            namespace: text(&object["namespace"]),
+            group: text(&object["apiGroup"]),
+            resource,
+            verb: text(&entry["verb"]),
+        };
+        if entry["annotations"]["authorization.k8s.io/decision"] == json!("forbid") {
+            refused.insert(request.clone());
+        }
+        all.insert(request);
+    }
+    (all, refused)
+}
+
+#[tokio::test]
+async fn the_shipped_rights_are_those_that_are_used() {
+    let mut ring = Ring::without_orchestrator(&["--config-namespace", OWN, "--config-namespace", GONE]).await;
+    ring.with_shipped_rights();
+    let _node = Node::start(ring.client.clone()).await;
+    ring.run().await;
+    everything(&mut ring).await;
+    ring.stop().await;
+
+    let (requests, refused) = audited(&ring.cluster().audit_log());
+    // Both Roles of the file are needed in its own namespace, the one for configs in each of theirs.
+    let rights = rights(&shipped(), |role| match role {
+        "flex-provisioner-configs" => vec![OWN.into(), ADMIN.into()],
+        _ => vec![OWN.into()],
+    });
+    let missing: Vec<_> = requests
+        .iter()
+        .filter(|request| request.namespace != GONE && !rights.iter().any(|right| right.permits(request)))
+        .collect();
+    assert!(missing.is_empty(), "asked for, and not in deploy/kustomize/rbac.yaml: {missing:#?}");
+    let refused: Vec<_> = refused.iter().filter(|request| request.namespace != GONE).collect();
+    assert!(refused.is_empty(), "refused: {refused:#?}");
+
+    let (marks, rights): (Vec<_>, Vec<_>) = rights.iter().partition(|right| right.group == MARKS);
+    let unused: Vec<_> = rights.iter().filter(|right| !requests.iter().any(|request| right.permits(request))).collect();
+    let unused: Vec<_> = unused.iter().map(ToString::to_string).collect();
+    assert!(unused.is_empty(), "in deploy/kustomize/rbac.yaml, and never used: {unused:#?}");
+    let policies = std::fs::read_to_string(path("deploy/kustomize/policies.yaml")).unwrap();
+    for mark in &marks {
+        let asked = policies.lines().any(|line| {
+            line.contains(&format!("group('{MARKS}').resource('{}')", mark.resource))
+                && line.contains(&format!("check('{}')", mark.verb))
+        });
+        assert!(asked, "no admission policy asks for {mark}");
+    }
+    println!(
+        "{} rights, {} kinds of requests: none missing, none unused; {} for the admission policies",
+        rights.len(),
+        requests.len(),
+        marks.len()
+    );
+}
+
+#[test]
+fn the_chart_grants_the_same_rights() {
+    let helm = Command::new(path("scripts/helm.sh")).output().expect("scripts/helm.sh runs");
+    assert!(helm.status.success(), "{}", String::from_utf8_lossy(&helm.stderr));
+    let helm = String::from_utf8(helm.stdout).unwrap().trim().to_owned();
+    let rendered = |more: &[&str]| {
+        let chart = ["template", "flex-provisioner", "deploy/helm/flex-provisioner", "--namespace", OWN];
+        let rbac = ["--kube-version", "1.36.0", "--show-only", "templates/rbac.yaml"];
+        let output = Command::new(&helm).current_dir(path("")).args(chart).args(rbac).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        documents(&String::from_utf8(output.stdout).unwrap())
+    };
+    let each = |rights: BTreeSet<Right>| -> BTreeSet<Right> {
+        let apart = |right: Right| match right.namespaces.clone() {
+            None => vec![right],
+            Some(all) => all.into_iter().map(|one| Right { namespaces: Some(vec![one]), ..right.clone() }).collect(),
+        };
+        rights.into_iter().flat_map(apart).collect()
+    };
+    let everywhere = |configs: Vec<String>| {
+        each(rights(&shipped(), move |role| match role {
+            "flex-provisioner-configs" => configs.clone(),
+            _ => vec![OWN.into()],
+        }))
+    };
+    let none = |_: &str| panic!("the chart writes every namespace");
+    assert_eq!(each(rights(&rendered(&[]), none)), everywhere(vec![OWN.into()]));
+
+    // In its own namespace it needs no ConfigMaps, if no configs are there.
+    let mut apart = everywhere(vec![OWN.into(), ADMIN.into()]);
+    apart.retain(|right| right.resource != "configmaps" || right.namespaces != Some(vec![OWN.into()]));
+    let set = format!("configNamespaces={{{ADMIN}}}");
+    assert_eq!(each(rights(&rendered(&["--set", &set]), none)), apart);
+}
+
+/// All that it does.
+async fn everything(ring: &mut Ring) {
+    // A life, with growth and end.
+    let growing = [("capabilities", "expand"), ("max-size", "10Gi")];
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    ring.config("c", "c", &growing).await;
+    ring.claim("a", "c").await;
+    let volume = ring.bound("a").await.spec.unwrap().volume_name.unwrap();
+    let more = json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } });
+    ring.claims().patch("a", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
+    let grown = |claim: &PersistentVolumeClaim| {
+        claim.status.as_ref().and_then(|status| status.capacity.as_ref()).is_some_and(|has| has["storage"].0 == "2Gi")
+    };
+    ring.claim_when("a", "has grown", grown).await;
+    ring.delete_claim("a").await;
+    ring.volume_gone(&volume).await;
+
+    a_node_that_is_gone(ring).await;
+    revisions_that_come_back_and_go(ring).await;
+
+    // Told by one process, and told again by the next.
+    ring.claim_with("big", "c", json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } })).await;
+    ring.event(USER, "big", reason::PROVISIONING_FAILED, "class c ends at").await;
+    ring.stop().await;
+
+    // Somebody else's Job has the name of ours.
+    ring.claim("b", "c").await;
+    let name = format!("provision-{}-1", uid(&ring.get_claim("b").await));
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/image" }] });
+    let job = json!({ "metadata": { "name": name }, "spec": { "suspend": true, "template": { "spec": pod } } });
+    let jobs = ring.api::<Job>(ADMIN);
+    jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
+    ring.run().await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, "is not ours").await;
+    let background = DeleteParams::background();
+    jobs.delete(&name, &background).await.unwrap();
+    ring.bound("b").await;
+    let told_again = until("the event is counted twice", || async {
+        let list = ListParams::default().fields("involvedObject.name=big");
+        let events =
+            ring.api::<k8s_openapi::api::core::v1::Event>(USER).list(&list).await.map_err(|e| e.to_string())?;
+        let counts: Vec<_> = events.iter().map(|event| event.count).collect();
+        if counts.iter().any(|count| count.unwrap_or(0) > 1) { Ok(()) } else { seen(counts) }
+    });
+    told_again.await;
+}
+
+/// What an attempt may have left on a node that is not there any more is forgotten, if the config says so.
+async fn a_node_that_is_gone(ring: &Ring) {
+    let nodes: Api<NodeObject> = Api::all(ring.client.clone());
+    let node = serde_json::from_value(json!({ "metadata": { "name": "ghost" } })).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    ring.class("n", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
+    ring.config("n", "n", &[("node-gone", "forget"), (FAILS, "9"), ("backoff", "60s")]).await;
+    let selected = json!({ "metadata": { "annotations": { names::SELECTED_NODE: "ghost" } } });
+    ring.claim_with("n", "n", selected).await;
+    ring.claim_when("n", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;
+    nodes.delete("ghost", &DeleteParams::default()).await.unwrap();
+    ring.delete_claim("n").await;
+    ring.claim_gone("n").await;
+}
+
+/// A config that takes back an edit uses its first version again; one that nobody needs is dropped
+/// when it is old.
+async fn revisions_that_come_back_and_go(ring: &Ring) {
+    let revisions = ring.api::<ControllerRevision>(OWN);
+    let of = |zone: &'static str| {
+        let revisions = revisions.clone();
+        async move {
+            let all = revisions.list(&ListParams::default()).await.unwrap().items;
+            all.into_iter().find(|revision| json!(revision.data).to_string().contains(&format!("\"{zone}\"")))
+        }
+    };
+    let kept = |zone: &'static str, after: i64| async move {
+        until(format!("the version of {zone} is the newest"), || async {
+            match of(zone).await {
+                Some(revision) if revision.revision > after => Ok(revision),
+                other => seen(other.map(|revision| revision.revision)),
+            }
+        })
+        .await
+    };
+    ring.config("z", "z", &[("zone", "north")]).await;
+    let first = kept("north", 0).await;
+    ring.config("z", "z", &[("zone", "south")]).await;
+    let second = kept("south", 0).await;
+    ring.config("z", "z", &[("zone", "north")]).await;
+    kept("north", first.revision.max(second.revision)).await;
+
+    let name = second.name_any();
+    let mut old = serde_json::to_value(&second).unwrap();
+    old["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    old["metadata"].as_object_mut().unwrap().retain(|key, _| key != "resourceVersion" && key != "managedFields");
+    ring.cluster().write_to_etcd(&format!("/registry/controllerrevisions/{OWN}/{name}"), &old).await.unwrap();
+    until("the old version is dropped", || async {
+        match revisions.get_opt(&name).await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(revision) => seen(revision.metadata.creation_timestamp),
+        }
+    })
+    .await;
+}
