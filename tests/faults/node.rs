@@ -210,6 +210,14 @@ impl Shared {
     async fn run(self: Arc<Self>, pod: Pod, mut killed: watch::Receiver<bool>) {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let env = |name: &str| {
+            let env = pod.spec.as_ref()?.containers[0].env.as_ref()?;
+            env.iter().find(|variable| variable.name == name)?.value.clone()
+        };
+        // A pod that no orchestrator made says nothing, and ends by itself.
+        let Ok(mut request) = Request::from_env(env) else { return };
+        let own = [FAILS, HOLDS_AT].map(|name| (name, env(&contract::parameter::env_name(name))));
+        request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         let binding: Binding =
             serde_json::from_value(json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": NAME } }))
                 .unwrap();
@@ -227,13 +235,6 @@ impl Shared {
         let running = json!({ "running": { "startedAt": now() } });
         status(json!({ "phase": "Running", "startTime": now(), "containerStatuses": [container(running, true)] }))
             .await;
-        let env = |name: &str| {
-            let env = pod.spec.as_ref()?.containers[0].env.as_ref()?;
-            env.iter().find(|variable| variable.name == name)?.value.clone()
-        };
-        let mut request = Request::from_env(env).expect("a pod has all properties");
-        let own = [FAILS, HOLDS_AT].map(|name| (name, env(&contract::parameter::env_name(name))));
-        request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         let exit = tokio::select! {
             exit = self.image(&request, &namespace, &name) => exit,
             _ = killed.wait_for(|killed| *killed) => Exit { code: 137, words: String::new() },

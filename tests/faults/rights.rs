@@ -9,7 +9,7 @@ use std::process::Command;
 use contract::names::{self, reason};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -133,7 +133,8 @@ fn audited(log: &Path) -> (BTreeSet<Request>, BTreeSet<Request>) {
 
 #[tokio::test]
 async fn the_shipped_rights_are_those_that_are_used() {
-    let mut ring = Ring::without_orchestrator(&["--config-namespace", OWN, "--config-namespace", GONE]).await;
+    let flags = ["--config-namespace", OWN, "--config-namespace", GONE, "--sweep-interval", "1s"];
+    let mut ring = Ring::without_orchestrator(&flags).await;
     ring.with_shipped_rights();
     let _node = Node::start(ring.client.clone()).await;
     ring.run().await;
@@ -228,6 +229,7 @@ async fn everything(ring: &mut Ring) {
 
     a_node_that_is_gone(ring).await;
     revisions_that_come_back_and_go(ring).await;
+    a_pod_that_is_left_over(ring).await;
 
     // Told by one process, and told again by the next.
     ring.claim_with("big", "c", json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } })).await;
@@ -299,10 +301,7 @@ async fn revisions_that_come_back_and_go(ring: &Ring) {
     kept("north", first.revision.max(second.revision)).await;
 
     let name = second.name_any();
-    let mut old = serde_json::to_value(&second).unwrap();
-    old["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
-    old["metadata"].as_object_mut().unwrap().retain(|key, _| key != "resourceVersion" && key != "managedFields");
-    ring.cluster().write_to_etcd(&format!("/registry/controllerrevisions/{OWN}/{name}"), &old).await.unwrap();
+    age(ring, &format!("/registry/controllerrevisions/{OWN}/{name}"), &second).await;
     until("the old version is dropped", || async {
         match revisions.get_opt(&name).await.map_err(|error| error.to_string())? {
             None => Ok(()),
@@ -310,4 +309,36 @@ async fn revisions_that_come_back_and_go(ring: &Ring) {
         }
     })
     .await;
+}
+
+/// The pod of a run whose Job was deleted without it, and whose claim is gone too.
+async fn a_pod_that_is_left_over(ring: &Ring) {
+    let labels = json!({
+        names::LABEL_INSTANCE: names::DEFAULT_INSTANCE, names::LABEL_OPERATION: "provision", names::LABEL_ATTEMPT: "1",
+        names::LABEL_CLAIM_UUID: "00000000-0000-4000-8000-000000000000", "job-name": "provision-gone-1",
+    });
+    let pod = json!({
+        "metadata": { "name": "left", "labels": labels },
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "provisioner", "image": "example/image" }] },
+    });
+    let pods = ring.api::<Pod>(ADMIN);
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let ended = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    let pod = pods.patch_status("left", &PatchParams::default(), &ended).await.unwrap();
+    age(ring, &format!("/registry/pods/{ADMIN}/left"), &pod).await;
+    until("the pod is removed", || async {
+        match pods.get_opt("left").await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(pod) => seen((pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp, pod.status)),
+        }
+    })
+    .await;
+}
+
+/// An object becomes years old, which no request can bring about.
+async fn age<K: serde::Serialize>(ring: &Ring, key: &str, object: &K) {
+    let mut old = serde_json::to_value(object).unwrap();
+    old["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    old["metadata"].as_object_mut().unwrap().retain(|key, _| key != "resourceVersion" && key != "managedFields");
+    ring.cluster().write_to_etcd(key, &old).await.unwrap();
 }

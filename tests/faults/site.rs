@@ -26,7 +26,7 @@ use crate::orchestrator::{phase, uid};
 /// No scenario takes longer than this to come to its end, even on a busy machine.
 const GUARD: Duration = Duration::from_secs(60);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(40);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The kinds of trouble that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,14 +89,18 @@ impl World {
 
     /// A site. It is usable when [`Site::is_ready`] has returned.
     pub async fn site(&self, name: String, binding: &'static str) -> Site<'_> {
+        let site = Site { world: self, name, binding };
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.expect("the namespace is created");
-        Site { world: self, name, binding }
+        for name in [site.name.clone(), site.admin()] {
+            let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+            namespaces.create(&PostParams::default(), &namespace).await.expect("the namespace is created");
+        }
+        site
     }
 }
 
-/// A site; namespace, class, instance and config bear its name.
+/// A site; class, instance and config bear its name, and the namespace of users, in which its orchestrator lives too.
+/// Configs, and so Jobs, are in another.
 pub struct Site<'w> {
     pub world: &'w World,
     pub name: String,
@@ -107,6 +111,18 @@ impl Site<'_> {
     /// Its provisioner name.
     fn provisioner(&self) -> String {
         format!("{}.example", self.name)
+    }
+
+    /// Where configs and Jobs are.
+    fn admin(&self) -> String {
+        format!("{}-admin", self.name)
+    }
+
+    fn in_admin<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.world.client.clone(), &self.admin())
     }
 
     fn api<K>(&self) -> Api<K>
@@ -126,7 +142,7 @@ impl Site<'_> {
 
     /// Pods are refused until the namespace has its default account.
     pub async fn is_ready(&self) -> Result<(), Finding> {
-        let accounts = self.api::<ServiceAccount>();
+        let accounts = self.in_admin::<ServiceAccount>();
         self.until("the default account", || async {
             accounts.get("default").await.map(drop).map_err(|error| error.to_string())
         })
@@ -140,6 +156,7 @@ impl Site<'_> {
         Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
             .args(["run", "--replica", replica, "--admin-address", "127.0.0.1:0"])
             .args(["--namespace", &self.name, "--instance", &self.name, "--provisioner-name", &self.provisioner()])
+            .args(["--config-namespace", &self.admin()])
             .args(["--binding", self.binding, "--log", "flex_provisioner=debug,info"])
             .env("KUBECONFIG", kubeconfig)
             .stderr(Stdio::from(log))
@@ -186,11 +203,14 @@ impl Site<'_> {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": self.name, "labels": labels }, "data": all,
         });
         let apply = PatchParams::apply("admin").force();
-        self.api::<ConfigMap>().patch(&self.name, &apply, &Patch::Apply(body)).await.expect("the config is written");
+        self.in_admin::<ConfigMap>()
+            .patch(&self.name, &apply, &Patch::Apply(body))
+            .await
+            .expect("the config is written");
     }
 
     pub async fn delete_config(&self) {
-        self.api::<ConfigMap>().delete(&self.name, &DeleteParams::default()).await.expect("the config is deleted");
+        self.in_admin::<ConfigMap>().delete(&self.name, &DeleteParams::default()).await.expect("the config is deleted");
     }
 
     /// Creates the StorageClass.
@@ -255,14 +275,14 @@ impl Site<'_> {
 
     /// Waits until an image of this site has come to a stage.
     pub async fn reached(&self, stage: Stage) -> Result<(), Finding> {
-        let has = || self.world.node.has_reached(&self.name, stage);
+        let has = || self.world.node.has_reached(&self.admin(), stage);
         self.until("an image runs", || async { has().then_some(()).ok_or_else(|| format!("not {}", stage.as_str())) })
             .await
     }
 
     /// Images of this site are not held any more.
     pub fn node_lets_go(&self) {
-        self.world.node.let_go(&self.name);
+        self.world.node.let_go(&self.admin());
     }
 
     /// Waits until so many versions of the config are kept.
@@ -355,11 +375,11 @@ impl Site<'_> {
             find(Trouble::Leaked, format!("volume {lost} has no storage"));
         }
         // The Jobs of failed runs are kept for their logs, for a time that Kubernetes looks after.
-        let jobs = self.api::<Job>().list(&all).await.expect("Jobs are listed").items;
+        let jobs = self.in_admin::<Job>().list(&all).await.expect("Jobs are listed").items;
         let (kept, left): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
         left.iter().for_each(|job| find(Trouble::Leaked, format!("Job {} is left", job.name_any())));
         let kept: BTreeSet<String> = kept.iter().map(|job| job.name_any()).collect();
-        for pod in self.api::<Pod>().list(&all).await.expect("pods are listed").items {
+        for pod in self.in_admin::<Pod>().list(&all).await.expect("pods are listed").items {
             if pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)) {
                 find(Trouble::Leaked, format!("pod {} is left", pod.name_any()));
             }
