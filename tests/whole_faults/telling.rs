@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -332,8 +332,17 @@ async fn every_kind_of_failure_stands_on_the_claim_soon_after_kubernetes_knows_i
     assert!(late.is_empty(), "told late: {late:?}");
 
     no_obstacles(&ring).await;
-    for Kind { name, .. } in &kinds {
-        drop_claim(&ring, name).await;
+    for Kind { name, known, .. } in &kinds {
+        // Storage was made: its image can take it back, and nothing is to be abandoned.
+        if matches!(known, Known::Volume) {
+            let claim = ring.get_claim(name).await;
+            ring.delete_claim(name).await;
+            ring.claim_gone(name).await;
+            ring.volume_gone(&names::pv_name(&uid(&claim))).await;
+            ring.api::<ConfigMap>(OWN).delete(name, &DeleteParams::default()).await.unwrap();
+        } else {
+            drop_claim(&ring, name).await;
+        }
     }
     let mine = kinds.iter().map(|kind| kind.name).collect::<Vec<_>>();
     until("no volume is left", || async {
