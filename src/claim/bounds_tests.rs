@@ -75,3 +75,17 @@ fn traces_are_removed_also_of_a_claim_that_became_too_long() {
     let long = asked(&"x".repeat(limits::CLAIM));
     assert_eq!((long.username.as_str(), long.claim_metadata.len(), long.claim_uuid.as_str()), ("", 0, "u"));
 }
+
+#[test]
+fn a_claim_is_of_the_instance_that_stamped_it() {
+    let stamped = [(names::CLAIM_UUID, "u"), (names::ATTEMPT, "1")];
+    let with = |instance: &'static str| {
+        let more = [(names::LABEL_INSTANCE, instance)];
+        claim(&stamped.into_iter().chain(more).collect::<Vec<_>>())
+    };
+    assert!(with("second").is_of_another("first") && !with("first").is_of_another("first"));
+    assert!(!claim(&stamped).is_of_another("first"), "a stamp without an instance is anybody's");
+    assert!(!claim(&[(names::LABEL_INSTANCE, "second")]).is_of_another("first"), "nobody has begun anything for it");
+    let copied = [(names::CLAIM_UUID, "another"), (names::ATTEMPT, "1"), (names::LABEL_INSTANCE, "second")];
+    assert!(!claim(&copied).is_of_another("first"), "the stamp came along with a copy");
+}

@@ -128,6 +128,8 @@ pub struct Claim {
     pub finalizers: Vec<String>,
     /// The stamp on it, ours or not.
     pub stamp: Option<Stamp>,
+    /// The orchestrator instance that wrote the stamp.
+    pub instance: Option<String>,
     /// Nodes where an attempt may have left something.
     pub nodes: Vec<String>,
     /// What the last failed run said.
@@ -172,6 +174,12 @@ impl Claim {
     /// The stamp, if it was written for this very claim.
     pub fn own_stamp(&self) -> Option<&Stamp> {
         self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MOST_ATTEMPTS).contains(&stamp.attempt))
+    }
+
+    /// Another orchestrator stamped it, so that it is the other's alone: the finalizer is the same, the Jobs and
+    /// recipes that go with it are not known here.
+    pub fn is_of_another(&self, instance: &str) -> bool {
+        self.own_stamp().is_some() && self.instance.as_deref().is_some_and(|other| other != instance)
     }
 
     /// What its runs get as `CLAIM_UUID`.
@@ -253,6 +261,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 config: annotation(names::CONFIG).unwrap_or_default(),
                 taken: taken(metadata.annotations.as_ref()),
             }),
+            instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes: nodes(annotation(names::NODES).as_deref()),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),

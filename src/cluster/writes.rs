@@ -226,6 +226,7 @@ impl Writes {
         }
         let foreign = claim.own_stamp().is_none() && claim.stamp.is_some();
         let mut annotations = json!({
+            names::LABEL_INSTANCE: self.identity.instance,
             names::CLAIM_UUID: stamp.uuid,
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),

@@ -16,7 +16,7 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     let lookup = w.s.classes.lookup(class);
     let ours = matches!(lookup, Lookup::Ours(_)) || (claim.own_stamp().is_some() && is_of_our_config(w, claim));
     let foreign = claim.storage_provisioner.as_ref().is_some_and(|name| *name != w.s.identity.provisioner);
-    if !ours || foreign {
+    if !ours || foreign || claim.is_of_another(&w.s.identity.instance) {
         return None;
     }
     if claim.phase == "Lost" {
@@ -48,7 +48,7 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     finding(Kind::ClaimStuck, why, look()).map(|found| found.since(since))
 }
 
-/// The stamp names a config of a namespace that we read. Claims bear no instance: by this they are told from
+/// The stamp names a config of a namespace that we read: where a stamp lacks its instance, this tells the claim from
 /// those of another orchestrator, which bear the same finalizer.
 fn is_of_our_config(w: &World<'_>, claim: &Claim) -> bool {
     let config = claim.stamp.as_ref().and_then(|stamp| stamp.config.split_once('/'));

@@ -1,18 +1,19 @@
 //! Killed before and after every write: a first run of each scenario records what the orchestrator
 //! writes; then it is cut off at each of these writes, killed, and a fresh one takes over.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Api;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::orchestrator::phase;
 use crate::proxy::{Fault, Point, Proxy, Write};
 use crate::scenarios::Scenario;
-use crate::site::{Finding, Site, Trouble, World};
+use crate::site::{Finding, PROVISIONERS, Site, Trouble, World, provisioner};
 
 /// Cut points at one time.
 const AT_ONCE: usize = 4;
@@ -192,6 +193,29 @@ async fn whole(world: &World) -> Vec<Finding> {
         "at the end: {storage} volumes on the backend, {volumes} PersistentVolumes, {bound} of {} claims Bound",
         claims.len()
     );
+    let mut findings = meddling(world, &claims).await;
     let same = storage == volumes && volumes == bound && bound == claims.len();
-    (!same).then(|| Finding { trouble: Trouble::Leaked, what: "the counts differ".into() }).into_iter().collect()
+    if !same {
+        findings.push(Finding { trouble: Trouble::Leaked, what: "the counts differ".into() });
+    }
+    findings.iter().for_each(|finding| println!("at the end: {finding}"));
+    findings
+}
+
+/// Each site has an orchestrator of its own: none has anything to say about the claims of another.
+async fn meddling(world: &World, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
+    let events: Api<Event> = Api::all(world.client.clone());
+    let about = ListParams::default().fields("involvedObject.kind=PersistentVolumeClaim");
+    let events = events.list(&about).await.expect("events are listed").items;
+    let meddles = |event: &Event| {
+        let site = event.involved_object.namespace.clone()?;
+        let by = event.source.as_ref()?.component.clone()?;
+        let says = event.message.clone().unwrap_or_default();
+        (by.ends_with(PROVISIONERS) && by != provisioner(&site))
+            .then(|| format!("{by} about a claim of {site}: {says}"))
+    };
+    let found: Vec<_> = events.iter().filter_map(meddles).collect();
+    let sites: BTreeSet<_> = claims.iter().map(|claim| claim.namespace()).collect();
+    println!("{} sites with claims, {} events of one about the claims of another", sites.len(), found.len());
+    found.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect()
 }

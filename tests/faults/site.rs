@@ -107,12 +107,15 @@ pub struct Site<'w> {
     binding: &'static str,
 }
 
-impl Site<'_> {
-    /// Its provisioner name.
-    fn provisioner(&self) -> String {
-        format!("{}.example", self.name)
-    }
+/// How the provisioner names of all sites end.
+pub const PROVISIONERS: &str = ".example";
 
+/// The provisioner name of a site.
+pub fn provisioner(site: &str) -> String {
+    format!("{site}{PROVISIONERS}")
+}
+
+impl Site<'_> {
     /// Where configs and Jobs are.
     fn admin(&self) -> String {
         format!("{}-admin", self.name)
@@ -155,7 +158,7 @@ impl Site<'_> {
         let log = File::create(self.log(start)).unwrap();
         Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
             .args(["run", "--replica", replica, "--admin-address", "127.0.0.1:0"])
-            .args(["--namespace", &self.name, "--instance", &self.name, "--provisioner-name", &self.provisioner()])
+            .args(["--namespace", &self.name, "--instance", &self.name, "--provisioner-name", &provisioner(&self.name)])
             .args(["--config-namespace", &self.admin()])
             .args(["--binding", self.binding, "--log", "flex_provisioner=debug,info"])
             .env("KUBECONFIG", kubeconfig)
@@ -217,7 +220,7 @@ impl Site<'_> {
     pub async fn class(&self, parameters: &[(&str, &str)]) {
         let parameters: BTreeMap<_, _> = parameters.iter().copied().collect();
         let class = json!({
-            "metadata": { "name": self.name }, "provisioner": self.provisioner(), "parameters": parameters,
+            "metadata": { "name": self.name }, "provisioner": provisioner(&self.name), "parameters": parameters,
             "allowVolumeExpansion": true,
         });
         let class = serde_json::from_value(class).unwrap();

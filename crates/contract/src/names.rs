@@ -16,7 +16,7 @@ pub const LABEL_TYPE_CONFIG: &str = "provisioner-config";
 /// On a ConfigMap: the class that it serves.
 pub const LABEL_STORAGE_CLASS: &str = "storage-class";
 
-/// On Jobs, pods and volumes: the orchestrator instance that owns them.
+/// On Jobs, pods and volumes, and as an annotation on claims: the orchestrator instance that owns them.
 pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
 /// On Jobs and pods: the storage class.
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
