@@ -3,10 +3,13 @@
 
 use std::collections::HashSet;
 
+use std::collections::BTreeMap;
+
 use contract::names;
+use contract::request::Operation;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -269,6 +272,52 @@ impl Writes {
         let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
         let annotations = json!({ names::FAILURE: null, names::NODES: null });
         self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
+    }
+
+    /// The UIDs of all Jobs and pods of the provision runs of a volume id in a namespace, by the API.
+    pub async fn provision_runs(&self, namespace: &str, id: &str) -> Result<Vec<String>> {
+        let mut found = self.marked::<Job>(namespace, id).await?;
+        found.extend(self.marked::<Pod>(namespace, id).await?);
+        Ok(found)
+    }
+
+    async fn marked<K>(&self, namespace: &str, id: &str) -> Result<Vec<String>>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let operation = Operation::Provision.as_str();
+        let marks = [
+            (names::LABEL_INSTANCE, self.identity.instance.as_str()),
+            (names::LABEL_CLAIM_UUID, id),
+            (names::LABEL_OPERATION, operation),
+        ];
+        let selector = marks.map(|(key, value)| format!("{key}={value}")).join(",");
+        let api: Api<PartialObjectMeta<K>> = Api::namespaced(self.client.clone(), namespace);
+        let is = |labels: &BTreeMap<String, String>| {
+            marks.iter().all(|(key, value)| labels.get(*key).is_some_and(|label| label == value))
+        };
+        match api.list(&ListParams::default().labels(&selector)).await {
+            Ok(all) => Ok(all
+                .items
+                .into_iter()
+                .filter(|object| object.metadata.labels.as_ref().is_some_and(is))
+                .filter_map(|object| object.metadata.uid)
+                .collect()),
+            // With the namespace our rights in it go: then nothing runs there.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? => {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(WriteError::of(format!("runs in {namespace}"))(error)),
+        }
+    }
+
+    async fn is_gone(&self, namespace: &str) -> Result<bool> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let found = api.get_opt(namespace).await.map_err(WriteError::of(format!("namespace {namespace}")))?;
+        Ok(found.is_none())
     }
 
     /// Whether a node exists, by the API.

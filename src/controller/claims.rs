@@ -312,6 +312,10 @@ async fn act(
         }
         Step::Reschedule { failure } => Ok(with(writes.reschedule(claim, failure.as_ref()).await?)),
         Step::ConfirmNoVolume => {
+            // First what could still make one: a watch may lag, and a delete run must not meet it.
+            if is_run_unseen(context, claim, s).await? {
+                return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
+            }
             learnt.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
             learnt.no_volume = learnt.volume.is_none();
             Ok(Next::Again)
@@ -399,6 +403,20 @@ async fn fail(
     let Step::RecordFailure { failure, nodes } = decision.step else { return Ok(Next::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
     Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &nodes).await?)))
+}
+
+/// Whether the API has a Job or pod of a provision run that the watches have not shown yet.
+async fn is_run_unseen(context: &Context, claim: &Claim, s: &Snapshot) -> Result<bool, WriteError> {
+    let namespaces = &context.identity.config_namespaces;
+    let recipe = s.stamped.as_ref().map(|recipe| recipe.config.namespace.clone());
+    let seen = |uid: &String| s.jobs.iter().any(|job| job.uid == *uid) || s.pods.iter().any(|pod| pod.uid == *uid);
+    for namespace in namespaces.iter().filter(|namespace| recipe.as_ref().is_none_or(|of| of == *namespace)) {
+        let runs = context.writes.provision_runs(namespace, &claim.id()).await?;
+        if !runs.iter().all(seen) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The labels of a node that say where it is.

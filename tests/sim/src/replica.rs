@@ -67,6 +67,8 @@ impl Replica {
         let writes = Writes::new(client, identity.clone(), binding);
         let kube_api = "https://api".to_owned();
         let context = Context::new(identity.clone(), shared, writes, events, metrics, kube_api, clock.clone());
+        // What the sweep would remove must not be left in the first place.
+        context.sweep.every(None);
         let mut queue = Line::default();
         queue.pause(true);
         Replica {

@@ -175,6 +175,7 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
         Some("persistentvolumeclaims") => Kind::Claim,
         Some("persistentvolumes") => Kind::Volume,
         Some("jobs") => Kind::Job,
+        Some("pods") => Kind::Pod,
         Some("controllerrevisions") => Kind::Revision,
         Some("configmaps") => Kind::Config,
         Some("events") => Kind::Event,
