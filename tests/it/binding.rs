@@ -102,11 +102,6 @@ async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
         ("block", json!({ "spec": { "volumeMode": "Block" } }), "its volume mode is Block"),
         ("source", json!({ "spec": { "nfs": null, "hostPath": { "path": "/" } } }), "hostPath"),
         ("path", local, "does not allow local at `/etc`"),
-        (
-            "owner",
-            json!({ "spec": { "claimRef": { "name": "somebody", "uid": "c0ffee00-0000-4000-8000-000000000000" } } }),
-            "its claimRef names another claim",
-        ),
     ];
     for (case, change, says) in cases {
         ring.claim(case, "c").await;
@@ -130,7 +125,7 @@ async fn a_volume_that_does_not_fit_is_told_and_never_bound() {
 }
 
 #[tokio::test]
-async fn a_volume_of_an_unknown_claim_is_told_and_left() {
+async fn a_volume_of_an_unknown_claim_goes_as_its_class_deletes() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
@@ -142,7 +137,9 @@ async fn a_volume_of_an_unknown_claim_is_told_and_left() {
         "spec": { "claimRef": { "name": "nobody", "uid": unknown } },
     });
     ring.create_volume(&changed(&nfs_volume(&job), change)).await;
-    ring.event("default", &names::pv_name(unknown), reason::VOLUME_FAILED_DELETE, "how it was made is not known").await;
+    let delete = ring.job(ADMIN, "delete", unknown, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(&names::pv_name(unknown)).await;
     assert_eq!(phase(&ring.get_claim("a").await), "Pending");
     assert_eq!(annotation(&ring.get_claim("a").await, names::ATTEMPT).as_deref(), Some("1"));
 }

@@ -86,7 +86,7 @@ mod tests {
         Request::from_env(|variable| {
             Some(match variable {
                 "OPERATION" => "provision".into(),
-                "SIZE_BYTES" | "ATTEMPT" => "1".into(),
+                "SIZE_BYTES" | "OLD_SIZE_BYTES" | "ATTEMPT" => "1".into(),
                 "CLAIM_METADATA" => metadata.clone(),
                 "PVC_NAME" => name.into(),
                 "PVC_NAMESPACE" => "team".into(),
