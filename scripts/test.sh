@@ -14,4 +14,4 @@ stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' cargo test --workspace --no-run
 budget=600 stage 'tests' cargo test --workspace --no-fail-fast
-faults_stages
+short_faults_stages
