@@ -68,10 +68,13 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
 }
 
 /// What can happen to a write. Nothing is decided on the answer to an event or a Lease's renewal, so that one which is
-/// lost to a process that lives says no more than one that is lost with it.
-fn faults(write: &Write) -> &'static [Fault] {
+/// lost to a process that lives says no more than one that is lost with it. For all other kinds of writes the scenarios
+/// of a whole life are enough.
+fn faults(scenario: Scenario, binding: &str, write: &Write) -> &'static [Fault] {
+    let lives = scenario.is_of_a_life() && binding == "direct";
     match write.kind.resource.as_str() {
         "events" | "leases" => &[Fault::CutBefore, Fault::CutAfter],
+        _ if !lives => &[Fault::CutBefore, Fault::CutAfter],
         _ => &[Fault::CutBefore, Fault::CutAfter, Fault::AnswerLost],
     }
 }
@@ -119,10 +122,9 @@ async fn killed_before_and_after_every_write_nothing_is_left() {
                 told(&recorded.findings),
                 site.log_end("first")
             );
-            let points = recorded
-                .writes
-                .iter()
-                .flat_map(|write| faults(write).iter().map(|&fault| Point { fault, write: write.clone() }));
+            let points = recorded.writes.iter().flat_map(|write| {
+                faults(scenario, binding, write).iter().map(|&fault| Point { fault, write: write.clone() })
+            });
             let points: Vec<_> = points.filter(|point| format!("{name} {point}").contains(&only)).collect();
             let runs = stream::iter(points.into_iter().enumerate()).map(|(number, point)| {
                 let (world, name) = (&world, &name);

@@ -71,6 +71,11 @@ impl Scenario {
         }
     }
 
+    /// Together these write all that is written for a claim that nobody disturbs.
+    pub fn is_of_a_life(self) -> bool {
+        matches!(self, Scenario::Provision | Scenario::Retry | Scenario::Delete | Scenario::Expand)
+    }
+
     /// What is there before writes are counted.
     pub async fn prepare(self, site: &Site<'_>) -> Result<(), Finding> {
         match self {
