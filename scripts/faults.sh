@@ -35,12 +35,12 @@ small_soak() {
 
 # What every run of the tests has of it.
 short_faults_stages() {
-    budget=420 stage 'killed at every write' cut_points
     budget=240 stage 'bad input' bad_input
 }
 
 faults_stages() {
     short_faults_stages
+    budget=720 stage 'killed at every write' cut_points
     budget=480 stage 'killed amid real pods' real_pods
     budget=240 stage 'a small soak' small_soak
 }
