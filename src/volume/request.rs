@@ -24,14 +24,18 @@ pub fn request(
         provision_ts: run.1,
         attempt: run.0,
         pv_name: volume.name.clone(),
-        claim: ClaimRef { namespace: reference.name.namespace, name: reference.name.name, uid: reference.uid },
-        storage_class: volume.class.clone(),
+        claim: ClaimRef {
+            namespace: tellable(reference.name.namespace),
+            name: tellable(reference.name.name),
+            uid: tellable(reference.uid),
+        },
+        storage_class: tellable(volume.class.clone()),
         size_bytes: volume.size.clone().unwrap_or_default(),
         old_size_bytes: None,
-        access_modes: volume.access_modes.clone(),
-        volume_mode: volume.volume_mode.clone(),
+        access_modes: volume.access_modes.iter().cloned().map(tellable).collect(),
+        volume_mode: tellable(volume.volume_mode.clone()),
         mount_options: recipe.mount_options.clone(),
-        reclaim_policy: volume.reclaim_policy.clone(),
+        reclaim_policy: tellable(volume.reclaim_policy.clone()),
         fs_type: recipe.fs_type.clone(),
         username: String::new(),
         user_groups: Vec::new(),
@@ -51,4 +55,9 @@ pub fn request(
 /// The same as the request of an expand run, to a size in bytes.
 pub fn expand(request: Request, size: u64) -> Request {
     Request { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
+}
+
+/// What somebody wrote on a volume, or nothing where no variable of a process can hold it: a deletion goes on without.
+fn tellable(text: String) -> String {
+    if text.contains('\0') { String::new() } else { text }
 }
