@@ -16,10 +16,11 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Both parts, bounded and printable: much of them is written by others.
+    /// Both parts, bounded and printable: much of them is written by others. A message is never empty.
     pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.into(), message.into());
-        Self { reason: printable(&reason, limits::REASON), message: printable(&message, limits::MESSAGE) }
+        let message = if message.trim().is_empty() { "no message was given" } else { &message };
+        Self { reason: printable(&reason, limits::REASON), message: printable(message, limits::MESSAGE) }
     }
 }
 
