@@ -21,6 +21,7 @@ mod lifecycle;
 mod nodes;
 mod orphans;
 mod stamps;
+mod swaps;
 mod theft;
 
 mod whole;

@@ -145,6 +145,7 @@ impl Ring {
             .args(["--log", "flex_provisioner=debug,info"])
             .args(&self.flags)
             .env("KUBECONFIG", &self.kubeconfig)
+            .stdout(Stdio::null())
             .stderr(Stdio::from(log))
             .kill_on_drop(true)
             .spawn()

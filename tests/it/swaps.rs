@@ -1,0 +1,264 @@
+//! The config changes while claims are in flight: each attempt ends with the version that it began with,
+//! and the next one begins with what is good then.
+
+use contract::names::{self, reason};
+use futures::future::{FutureExt, join_all};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::kubelet::nfs_volume;
+use crate::orchestrator::{ADMIN, Ring, uid};
+use crate::wait::{seen, until};
+
+/// What happens to the config of a class that is named after the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Edited,
+    Corrupted,
+    Deleted,
+    /// Its label names another class now.
+    Relabelled,
+    /// Another config takes over the class, and this one takes over that of the other.
+    Exchanged,
+    /// The StorageClass is replaced by one with other parameters.
+    ClassReplaced,
+}
+
+/// What the image of an attempt gets.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    image: String,
+    zone: String,
+}
+
+fn version(image: &str, zone: &str) -> Version {
+    Version { image: image.into(), zone: zone.into() }
+}
+
+fn version_of(job: &Job) -> Version {
+    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    let zone = container.env.iter().flatten().find(|variable| variable.name == "ZONE");
+    version(container.image.as_deref().unwrap(), zone.and_then(|zone| zone.value.as_deref()).unwrap_or_default())
+}
+
+impl Change {
+    const ALL: [Change; 6] = [
+        Change::Edited,
+        Change::Corrupted,
+        Change::Deleted,
+        Change::Relabelled,
+        Change::Exchanged,
+        Change::ClassReplaced,
+    ];
+
+    /// The class, and the config that serves it.
+    fn class(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    /// A claim of this class.
+    fn claim(self, what: &str) -> String {
+        format!("{}-{what}", self.class())
+    }
+
+    async fn prepare(self, ring: &Ring) {
+        let class = self.class();
+        let parameters = match self {
+            Change::ClassReplaced => json!({ "provisioner-config": "admin/shared", "zone": "west" }),
+            _ => json!({}),
+        };
+        ring.class(&class, names::DEFAULT_PROVISIONER, json!({ "parameters": parameters })).await;
+        match self {
+            Change::ClassReplaced => drop(ring.config("shared", "nobody-s", &[("image", "old/image"), PACE]).await),
+            _ => drop(ring.config(&class, &class, &[("image", "old/image"), ("zone", "west"), PACE]).await),
+        }
+        if self == Change::Exchanged {
+            ring.class("other", names::DEFAULT_PROVISIONER, json!({})).await;
+            ring.config("other", "other", &[("image", "other/image"), ("zone", "north"), PACE]).await;
+        }
+    }
+
+    async fn happen(self, ring: &Ring) {
+        let class = self.class();
+        let old = [("image", "old/image"), ("zone", "west"), PACE];
+        match self {
+            Change::Edited => {
+                drop(ring.config(&class, &class, &[("image", "new/image"), ("zone", "east"), PACE]).await)
+            }
+            Change::Corrupted => {
+                ring.config(&class, &class, &[("image", "new/image"), ("zone", "east"), ("timeout", "never"), PACE])
+                    .await;
+            }
+            Change::Deleted => {
+                ring.api::<ConfigMap>(ADMIN).delete(&class, &DeleteParams::default()).await.unwrap();
+            }
+            Change::Relabelled => drop(ring.config(&class, "elsewhere", &old).await),
+            Change::Exchanged => {
+                ring.config(&class, "other", &old).await;
+                ring.config("other", &class, &[("image", "other/image"), ("zone", "north"), PACE]).await;
+            }
+            Change::ClassReplaced => {
+                let classes = Api::<StorageClass>::all(ring.client.clone());
+                classes.delete(&class, &DeleteParams::default()).await.unwrap();
+                let parameters = json!({ "provisioner-config": "admin/shared", "zone": "east" });
+                ring.class(&class, names::DEFAULT_PROVISIONER, json!({ "parameters": parameters })).await;
+            }
+        }
+    }
+
+    /// What an attempt gets that begins after it; nothing where none can begin.
+    fn next(self) -> Option<Version> {
+        match self {
+            Change::Edited => Some(version("new/image", "east")),
+            Change::Corrupted => Some(version("old/image", "west")),
+            Change::Deleted | Change::Relabelled => None,
+            Change::Exchanged => Some(version("other/image", "north")),
+            Change::ClassReplaced => Some(version("old/image", "east")),
+        }
+    }
+}
+
+/// Nobody waits long for the next attempt.
+const PACE: (&str, &str) = ("backoff", "1s");
+
+impl Ring {
+    /// The orchestrator has seen a change: a claim that is born after it is served by the new version, or waits.
+    async fn noticed(&self, change: Change) {
+        let (claim, class) = (change.claim("later"), change.class());
+        self.claim(&claim, &class).await;
+        let Some(next) = change.next() else {
+            let at_once = || async {
+                let events = self.messages(&claim).await;
+                if events.is_empty() { seen(events) } else { Ok(()) }
+            };
+            return until(format!("{claim} is told what it waits for"), at_once).await;
+        };
+        let id = uid(&self.get_claim(&claim).await);
+        let job = self.job(ADMIN, "provision", &id, 1).await;
+        assert_eq!(version_of(&job), next, "{change:?}: a claim that is born later");
+    }
+
+    /// What a claim was told by us.
+    async fn messages(&self, claim: &str) -> Vec<String> {
+        let list = kube::api::ListParams::default().fields(&format!("involvedObject.name={claim}"));
+        let events = self.api::<k8s_openapi::api::core::v1::Event>(&self.user).list(&list).await.unwrap();
+        let ours = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason::WAITING));
+        ours.filter_map(|event| event.message).collect()
+    }
+
+    /// The image of a running attempt makes its volume; the claim is Bound and is deleted as it was made.
+    async fn made_after(&self, change: Change, job: &Job) {
+        let claim = change.claim("made");
+        let volume = nfs_volume(job);
+        self.create_volume(&volume).await;
+        self.bound(&claim).await;
+        self.pod_ends(job, 0, "").await;
+        let id = uid(&self.get_claim(&claim).await);
+        self.delete_claim(&claim).await;
+        self.deleted_with_old(change, &id).await;
+        self.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+        self.claim_gone(&claim).await;
+    }
+
+    /// The claim of a running attempt is deleted, and then its pod fails.
+    async fn deleted_half_way(&self, change: Change, job: &Job) {
+        let claim = change.claim("half-way");
+        let id = uid(&self.get_claim(&claim).await);
+        self.delete_claim(&claim).await;
+        self.pod_ends(job, 1, "killed amid it").await;
+        self.deleted_with_old(change, &id).await;
+        self.claim_gone(&claim).await;
+    }
+
+    /// A delete run gets what the storage was made with, and succeeds.
+    async fn deleted_with_old(&self, change: Change, id: &str) {
+        let job = self.job(ADMIN, "delete", id, 1).await;
+        assert_eq!(version_of(&job), version("old/image", "west"), "{change:?}: the delete run of {id}");
+        self.pod_ends(&job, 0, "").await;
+    }
+
+    /// A running attempt fails: what comes next is of the version that is good by then.
+    async fn failed_after(&self, change: Change, job: &Job) {
+        let claim = change.claim("failed");
+        let id = uid(&self.get_claim(&claim).await);
+        self.pod_ends(job, 1, "no luck").await;
+        match change.next() {
+            Some(next) => {
+                let again = self.job(ADMIN, "provision", &id, 2).await;
+                assert_eq!(version_of(&again), next, "{change:?}: the second attempt");
+                self.create_volume(&nfs_volume(&again)).await;
+                self.bound(&claim).await;
+                self.pod_ends(&again, 0, "").await;
+            }
+            None => {
+                let waits = || async {
+                    let told = self.messages(&claim).await;
+                    if told.is_empty() { seen(told) } else { Ok(()) }
+                };
+                until(format!("{claim} is told what it waits for"), waits).await;
+                assert_eq!(self.jobs(ADMIN, "provision", &id).await.len(), 1, "{change:?}: nobody may make a second");
+                self.delete_claim(&claim).await;
+                self.deleted_with_old(change, &id).await;
+                self.claim_gone(&claim).await;
+            }
+        }
+    }
+
+    /// One change, with claims in all states in flight.
+    async fn undergoes(&self, change: Change) {
+        change.prepare(self).await;
+        let mut jobs = Vec::new();
+        for what in ["made", "half-way", "failed"] {
+            self.claim(&change.claim(what), &change.class()).await;
+            let id = uid(&self.stamped(&change.claim(what)).await);
+            let job = self.job(ADMIN, "provision", &id, 1).await;
+            assert_eq!(version_of(&job), version("old/image", "west"));
+            jobs.push(job);
+        }
+        change.happen(self).await;
+        self.noticed(change).await;
+        let [made, half_way, failed] = jobs.try_into().unwrap();
+        tokio::join!(
+            self.made_after(change, &made).boxed(),
+            self.deleted_half_way(change, &half_way).boxed(),
+            self.failed_after(change, &failed).boxed()
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_attempt_ends_with_the_version_that_it_began_with() {
+    let ring = Ring::start().await;
+    join_all(Change::ALL.map(|change| ring.undergoes(change).boxed())).await;
+}
+
+#[tokio::test]
+async fn also_when_the_orchestrator_dies_amid_the_change() {
+    let mut ring = Ring::start().await;
+    let changes = [Change::Edited, Change::Deleted, Change::Exchanged];
+    let mut jobs = Vec::new();
+    for change in changes {
+        change.prepare(&ring).await;
+        for what in ["made", "half-way"] {
+            ring.claim(&change.claim(what), &change.class()).await;
+            let id = uid(&ring.stamped(&change.claim(what)).await);
+            jobs.push(ring.job(ADMIN, "provision", &id, 1).await);
+        }
+    }
+    // It sees nothing of the change as such.
+    ring.kill().await;
+    for change in changes {
+        change.happen(&ring).await;
+    }
+    ring.run().await;
+    let mut jobs = jobs.iter();
+    for change in changes {
+        ring.noticed(change).await;
+        ring.made_after(change, jobs.next().unwrap()).await;
+        ring.deleted_half_way(change, jobs.next().unwrap()).await;
+    }
+}
