@@ -8,43 +8,17 @@ use contract::names;
 
 use super::{Finding, Kind, Object, Snapshot, sort};
 use crate::config::record::Record;
-use crate::config::{Placement, Recipe};
+use crate::config::{Placement, Recipe, check};
 use crate::object::{ObjectName, hash};
 use crate::volume::{Provenance, Volume};
 
 /// What an image can do that lists.
 pub const CAPABILITY: &str = "list";
 
-/// Keys of a config by which no image finds its storage: with them changed, the backend is the same.
-const INDIFFERENT: &[&str] = &[
-    "image",
-    "image-pull-policy",
-    "image-pull-secrets",
-    "service-account-name",
-    "node-selector",
-    "tolerations",
-    "priority-class",
-    "resources",
-    "run-as-user",
-    "node-gone",
-    "reclaim-policy",
-    "access-modes",
-    "volume-mode",
-    "mount-options",
-    "fs-type",
-    "timeout",
-    "retries",
-    "backoff",
-    "max-in-flight",
-    "min-size",
-    "max-size",
-    "volume-sources",
-    "claim-metadata",
-    "capabilities",
-    "batch-size",
-    "batch-window",
-    "pool",
-];
+/// The orchestrator's own keys that may lead an image to its storage; every parameter may too. With others changed, the
+/// backend is the same.
+const LEADING: &[&str] =
+    &["plugin-name", "command", "args", "service-token", "placement", "secret-env", "secret-volume", "pod-template"];
 
 /// A backend, as a class and its config lead to it.
 #[derive(Clone, Debug)]
@@ -72,7 +46,8 @@ pub struct Listing {
 
 /// What tells one backend from another.
 fn key(record: &Record) -> String {
-    let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| !INDIFFERENT.contains(&key.as_str())).collect();
+    let leads = |key: &str| LEADING.contains(&key) || !check::KEYS.contains(&key);
+    let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| leads(key)).collect();
     hash(serde_json::json!([record.config, record.class, data]).to_string().as_bytes())
 }
 

@@ -189,6 +189,47 @@ async fn volumes_outlive_their_config_and_class() {
 }
 
 #[tokio::test]
+async fn a_volume_grows_with_its_data_and_a_wish_too_large_is_taken_back() {
+    let ring = users("grows").await;
+    let on_node = directory("grows");
+    let before = volumes_in(&on_node);
+    local_class(&ring, "grows", &[("capabilities", "expand, list"), ("backoff", "1s")]).await;
+    ring.class("grows", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    ring.claim("c", "grows").await;
+    pod(&ring, "writer", "c", "echo kept > /data/file").await;
+    log_of(&ring, "writer").await;
+
+    let ask = async |size: &str| {
+        let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        ring.claims().patch("c", &Default::default(), &kube::api::Patch::Merge(wish)).await.unwrap();
+    };
+    let has = async |size: &str| {
+        let began = Instant::now();
+        let is = |claim: &PersistentVolumeClaim| {
+            let status = claim.status.clone().unwrap_or_default();
+            status.capacity.is_some_and(|capacity| capacity["storage"].0 == size)
+                && status.allocated_resource_statuses.unwrap_or_default().is_empty()
+        };
+        let claim = ring.claim_when("c", &format!("has {size}"), is).await;
+        println!("{size} after {:?}", began.elapsed());
+        let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
+        assert_eq!(volume.spec.unwrap().capacity.unwrap()["storage"].0, size);
+    };
+    ask("2Gi").await;
+    has("2Gi").await;
+    ask("4Ei").await;
+    ring.event(&ring.user, "c", reason::RESIZE_FAILED, "bytes free on node").await;
+    // More than the volume has, as Kubernetes wants it.
+    ask("3Gi").await;
+    has("3Gi").await;
+    pod(&ring, "reader", "c", "cat /data/file").await;
+    assert_eq!(log_of(&ring, "reader").await.trim(), "kept");
+    clean(&ring).await;
+    Api::<StorageClass>::all(ring.client.clone()).delete("grows", &DeleteParams::default()).await.unwrap();
+    assert_eq!(volumes_in(&on_node), before);
+}
+
+#[tokio::test]
 async fn killed_amid_a_burst_every_claim_is_bound_once() {
     let ring = users("burst").await;
     let on_node = directory("burst");
