@@ -29,7 +29,7 @@ pub fn misfits(
     if volume.class != class {
         refuse(format!("its class is `{}`, the claim's is `{class}`", volume.class));
     }
-    match (&volume.size, &claim.size) {
+    match (&volume.size, &asked_when_bound(claim)) {
         (Ok(volume), Ok(claim)) if volume < claim => refuse(format!(
             "its size is {}, the claim asks for {}",
             quantity::quantity(*volume).0,
@@ -75,6 +75,13 @@ pub fn misfits(
         ));
     }
     misfits.iter().map(|misfit| printable(misfit, limits::MISFIT)).collect()
+}
+
+/// The size that a volume must have. A user may ask for more as soon as a claim is bound: what it then wants beyond
+/// what it has is for an expansion, and says nothing against the volume.
+fn asked_when_bound(claim: &Claim) -> Result<u64, String> {
+    let asked = claim.size.clone()?;
+    Ok(claim.capacity.filter(|_| claim.is_bound()).map_or(asked, |had| asked.min(had)))
 }
 
 /// Whether the class may produce such a source.

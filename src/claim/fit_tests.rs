@@ -50,6 +50,17 @@ fn zone(value: &str) -> Box<NodeSelector> {
 }
 
 #[test]
+fn a_bound_claim_may_ask_for_more() {
+    let grown = Claim { size: Ok(2 << 30), capacity: Some(1 << 30), ..claim() };
+    let found = |claim: &Claim| misfits(&volume(), claim, &recipe(""), None);
+    let bound = Claim { volume_name: Some(volume().name), phase: "Bound".into(), ..grown.clone() };
+    assert_eq!(found(&bound), [""; 0], "it had what it asked for when it was bound");
+    assert!(found(&grown)[0].contains("asks for 2Gi"), "before it is bound, what it asks for now counts");
+    let unknown = Claim { capacity: None, ..bound };
+    assert!(found(&unknown)[0].contains("asks for 2Gi"), "what it had is not known");
+}
+
+#[test]
 fn a_right_volume_fits() {
     assert_eq!(said(&volume(), ""), [""; 0]);
     assert_eq!(said(&Volume { size: Ok(2 << 30), ..volume() }, ""), [""; 0], "larger is right");
