@@ -132,7 +132,9 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             wrong(Broken::Stuck, format!("claim {name} is bound, and has our finalizer"));
         }
         let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
-        if told && !store.all(Kind::Event).any(|(_, event)| about(event)) {
+        // What found a volume without us, be it one that was made for another, has nothing to be told.
+        let begun = annotation(claim, names::CLAIM_UUID) == uid(claim);
+        if told && begun && !store.all(Kind::Event).any(|(_, event)| about(event)) {
             wrong(Broken::Stuck, format!("nothing was told on claim {name}"));
         }
         let wish = &claim["spec"]["resources"]["requests"]["storage"];

@@ -1,5 +1,8 @@
 //! One history, from a seed.
 
+mod faults;
+mod requests;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -7,7 +10,9 @@ use contract::names;
 use flex_provisioner::config::classes::Identity;
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
+use serde_json::Value;
 
+use self::requests::Late;
 use crate::bugs::Bug;
 use crate::check::{self, Broken, Wrong};
 use crate::people::People;
@@ -15,12 +20,12 @@ use crate::profile::{PARTS, Profile};
 use crate::pv::PvController;
 use crate::replica::Replica;
 use crate::rng::Rng;
-use crate::store::{KINDS, Kind, Store, text, uid};
+use crate::store::{self, KINDS, Kind, Store, text, uid};
 use crate::time::SimTime;
 use crate::trace::{self, count, line};
-use crate::wire::{Answer, Request, Verb, Wire};
+use crate::wire::Wire;
 use crate::world::{Place, World};
-use crate::{INSTANCE, PROVISIONER, SYSTEM, api};
+use crate::{INSTANCE, PROVISIONER, SYSTEM};
 
 /// What can happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +68,8 @@ const CHAOS: usize = 1500;
 const REST: usize = 20_000;
 /// Time until all must have come to rest: the slowest pace is half an hour.
 const LONG: u64 = 24 * 3600 * 1000;
+/// For so long an admin who deletes what was refused does something else.
+const A_WHILE: u64 = 60 * 1000;
 
 struct History {
     rng: Rng,
@@ -78,7 +85,8 @@ struct History {
     identity: Identity,
     profile: Profile,
     bug: Option<Bug>,
-    late: Vec<(usize, Request)>,
+    late: Vec<Late>,
+    term: Option<usize>,
     waived: BTreeSet<Place>,
     volumes_seen: usize,
 }
@@ -141,6 +149,7 @@ impl History {
             profile,
             bug,
             late: Vec::new(),
+            term: None,
             waived: BTreeSet::new(),
             volumes_seen: 0,
         }
@@ -150,21 +159,23 @@ impl History {
         for _ in 0..self.profile.replicas {
             self.start();
         }
-        self.elect();
+        self.elect()?;
         let mut steps = 0;
         while steps < CHAOS && (self.profile.deeds > 0 || steps < 150) {
             self.step().await?;
             steps += 1;
         }
         line(|| "the faults are over".to_owned());
-        // What a process told last goes with it, and what was refused for long is not told any more.
-        let told = self.born == self.profile.replicas && !self.profile.is_lossy();
+        // What a process told last goes with it, what a pass had to tell with the pass, and what was refused for long
+        // is not told any more.
+        let whole = self.born == self.profile.replicas && self.replicas.iter().all(|replica| replica.broken_off == 0);
+        let told = whole && !self.profile.is_lossy();
         self.profile.calm();
         self.people.repair(&mut self.store);
         while self.replicas.len() < self.profile.replicas {
             self.start();
         }
-        self.elect();
+        self.elect()?;
         // A pause of the watches does not last.
         self.world.dirty.extend(self.store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
         self.rest().await?;
@@ -184,11 +195,14 @@ impl History {
     async fn rest(&mut self) -> Going {
         let (began, mut requests) = (self.time.millis(), 0);
         for _ in 0..REST {
-            if !self.step().await? {
+            let before = self.time.millis();
+            let went_on = self.step().await?;
+            // Admins look again and again at what was refused, also where the orchestrator goes on trying.
+            if !went_on || self.time.millis() > before + A_WHILE {
                 self.people.discard(&mut self.store);
-                if self.store.touched.is_empty() {
-                    return Ok(());
-                }
+            }
+            if !went_on && self.store.touched.is_empty() {
+                return Ok(());
             }
             if self.time.millis() > began + LONG {
                 break;
@@ -202,35 +216,15 @@ impl History {
         Err(wrong)
     }
 
-    fn start(&mut self) {
-        self.born += 1;
-        line(|| format!("orchestrator {} starts", self.born));
-        let clock = self.time.clock();
-        let mut replica =
-            Replica::new(self.born, &self.wire, &self.identity, clock, self.profile.binding, self.metrics.clone());
-        replica.list_all(&self.store);
-        self.replicas.push(replica);
-    }
-
-    /// One leads; all, where that is the history's fault.
-    fn elect(&mut self) {
-        if self.replicas.is_empty() {
-            return;
-        }
-        let leader = self.rng.below(self.replicas.len());
-        for (at, replica) in self.replicas.iter_mut().enumerate() {
-            replica.lead(at == leader || self.profile.all_lead);
-        }
-        line(|| format!("orchestrator {} leads", self.replicas[leader].number));
-    }
-
     /// One thing happens. Says whether there was anything.
     async fn step(&mut self) -> Result<bool, Vec<Wrong>> {
         self.world.notice(&mut self.store);
+        self.give_up();
         let part = self.next();
         let Some(part) = part else { return Ok(false) };
         self.time.pass(self.rng.below(20) as u64);
         trace::at(self.time.millis());
+        self.wire.waiting().now = self.time.millis();
         let changes: usize = KINDS.iter().map(|kind| self.store.log(*kind).len()).sum();
         match part {
             Part::Request => self.request()?,
@@ -252,7 +246,7 @@ impl History {
                 self.profile.deeds -= 1;
                 self.people.act(&mut self.store, &mut self.world, &mut self.rng, &self.profile);
             }
-            Part::Fault => self.fault(),
+            Part::Fault => self.fault()?,
             Part::Time => self.pass_time(),
         }
         while let Some((at, kind, name)) = self.world.timers.first().cloned() {
@@ -280,12 +274,17 @@ impl History {
         Ok(true)
     }
 
-    /// A volume that is gone and was to be kept leaves its storage on purpose.
+    /// A volume that is gone and was to be kept leaves its storage on purpose. So does one that was to be kept until a
+    /// moment ago: an admin who changes the policy and deletes the volume before it has our finalizer, or the other way
+    /// round, deletes no more than the volume. No finalizer can be added to what is being deleted.
     fn note_retained(&mut self) {
         let log = self.store.log(Kind::Volume);
-        for change in &log[self.volumes_seen..] {
-            let retained = text(&change.object, "/spec/persistentVolumeReclaimPolicy") != "Delete";
-            if change.gone && retained {
+        for (at, change) in log.iter().enumerate().skip(self.volumes_seen).filter(|(_, change)| change.gone) {
+            let deletes = |volume: &Value| text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete";
+            let guarded = |volume: &Value| deletes(volume) && store::has_finalizer(volume, names::VOLUME_FINALIZER);
+            let same = |volume: &Value| uid(volume) == uid(&change.object);
+            let mut states = log[..=at].iter().rev().map(|of| &of.object).filter(|volume| same(volume));
+            if states.find(|volume| guarded(volume) || !deletes(volume)).is_some_and(|volume| !deletes(volume)) {
                 self.waived.extend(self.world.made.get(uid(&change.object)).cloned());
             }
         }
@@ -335,95 +334,6 @@ impl History {
         self.rng.weighted(&weights).map(|at| ALL[at])
     }
 
-    fn request(&mut self) -> Going {
-        let open: Vec<u64> = self
-            .wire
-            .waiting()
-            .requests
-            .iter()
-            .filter(|(_, p)| p.answer.is_none())
-            .map(|(number, _)| *number)
-            .collect();
-        let choice = self.rng.below(open.len() + self.late.len());
-        let Some(number) = open.get(choice).copied() else {
-            let (from, request) = self.late.remove(choice - open.len());
-            line(|| format!("late, from {from}: {request}"));
-            count("requests that were late");
-            self.carry_out(from, request)?;
-            return Ok(());
-        };
-        let (from, request) = {
-            let waiting = self.wire.waiting();
-            let pending = &waiting.requests[&number];
-            (pending.from, pending.request.clone())
-        };
-        count("requests");
-        let profile = &self.profile;
-        let answer = if self.rng.permille(profile.refused) {
-            count("requests refused");
-            line(|| format!("{from} → {request} fails"));
-            match self.rng.below(3) {
-                0 => Answer::broken(),
-                1 => Answer::error(500, "InternalError", "etcdserver: leader changed"),
-                _ if request.kind == Kind::Job && request.verb == Verb::Create => {
-                    Answer::error(403, "Forbidden", "exceeded quota: jobs")
-                }
-                _ => Answer::error(429, "TooManyRequests", "too many requests"),
-            }
-        } else if self.rng.permille(profile.late) {
-            line(|| format!("{from} → {request} is given up on its way"));
-            self.late.push((from, request));
-            Answer::broken()
-        } else {
-            line(|| format!("{from} → {request}"));
-            let answer = self.carry_out(from, request)?;
-            match self.rng.permille(self.profile.lost_answer) {
-                true => {
-                    count("answers lost");
-                    line(|| "    and its answer is lost".to_owned());
-                    Answer::broken()
-                }
-                false => answer,
-            }
-        };
-        let mut waiting = self.wire.waiting();
-        if let Some(pending) = waiting.requests.get_mut(&number) {
-            pending.answer = Some(answer);
-        }
-        Ok(())
-    }
-
-    fn carry_out(&mut self, from: usize, mut request: Request) -> Result<Answer, Vec<Wrong>> {
-        if let Some(bug) = self.bug {
-            bug.distort(&mut self.store, &mut request);
-            let replica = self.replicas.iter().find(|replica| replica.number == from);
-            let seen = replica.map_or(0, |replica| replica.seen(request.kind));
-            if let Some(answer) = bug.answer(&self.store, &request, seen) {
-                return Ok(answer);
-            }
-        }
-        if let Some(wrong) = check::request(&self.store, &self.world, &request) {
-            return Err(vec![wrong]);
-        }
-        let answer = api::handle(&mut self.store, &request);
-        if answer.code >= 400 {
-            line(|| format!("    {}: {}", answer.code, answer.body["message"]));
-        }
-        Ok(answer)
-    }
-
-    fn answer(&mut self) {
-        let mut waiting = self.wire.waiting();
-        let given: Vec<u64> =
-            waiting.requests.iter().filter(|(_, p)| p.answer.is_some()).map(|(number, _)| *number).collect();
-        let number = *self.rng.pick(&given);
-        if let Some(pending) = waiting.requests.remove(&number)
-            && let (Some(back), Some(answer)) = (pending.back, pending.answer)
-        {
-            let _ = back.send(answer);
-        }
-    }
-
     fn watch(&mut self) {
         let mut behind = Vec::new();
         let mut weights = Vec::new();
@@ -456,63 +366,6 @@ impl History {
         let (kind, name) = self.pv.todo.iter().nth(choice - behind.len()).cloned().expect("it is among them");
         self.pv.todo.remove(&(kind, name.clone()));
         self.pv.sync(&mut self.store, kind, &name);
-    }
-
-    fn fault(&mut self) {
-        let profile = &mut self.profile;
-        let weights = [
-            if self.replicas.is_empty() { 0 } else { profile.crashes as u32 },
-            if self.replicas.len() < profile.replicas { 5 } else { 0 },
-            profile.handovers as u32,
-            profile.jumps as u32,
-        ];
-        match self.rng.weighted(&weights) {
-            Some(0) => {
-                profile.crashes -= 1;
-                count("crashes");
-                let at = self.rng.below(self.replicas.len());
-                let replica = self.replicas.remove(at);
-                line(|| format!("orchestrator {} dies", replica.number));
-                let led = replica.leads;
-                let dead = replica.number;
-                replica.kill();
-                // What it had sent may arrive, or not.
-                let mut waiting = self.wire.waiting();
-                let sent: Vec<u64> =
-                    waiting.requests.iter().filter(|(_, p)| p.from == dead).map(|(number, _)| *number).collect();
-                for number in sent {
-                    if let Some(pending) = waiting.requests.remove(&number)
-                        && pending.answer.is_none()
-                        && self.rng.permille(300)
-                    {
-                        self.late.push((dead, pending.request));
-                    }
-                }
-                drop(waiting);
-                if led {
-                    self.elect();
-                }
-            }
-            Some(1) => {
-                self.start();
-                if !self.replicas.iter().any(|replica| replica.leads) || self.profile.all_lead {
-                    self.elect();
-                }
-            }
-            Some(2) => {
-                profile.handovers -= 1;
-                count("handovers");
-                self.elect();
-            }
-            Some(3) => {
-                profile.jumps -= 1;
-                let by = *self.rng.pick(&[-1800, -30, 30, 1800]);
-                line(|| format!("the clock is set by {by} s"));
-                count("clock jumps");
-                self.time.jump(by);
-            }
-            _ => {}
-        }
     }
 
     /// The next moment at which something wakes by itself.

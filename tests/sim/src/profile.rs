@@ -15,8 +15,8 @@ pub struct Profile {
     pub calm: bool,
     /// How many orchestrators run.
     pub replicas: usize,
-    /// All of them lead, as paused processes can.
-    pub all_lead: bool,
+    /// Who does not lead any more does not know it, as paused processes do not: it goes on, behind its fence.
+    pub unaware: bool,
     /// How bindings are made.
     pub binding: Binding,
     /// How fast each part is, by [`crate::history::Part`].
@@ -81,7 +81,7 @@ impl Profile {
         Profile {
             calm: false,
             replicas: *rng.pick(&[1, 1, 1, 2]),
-            all_lead: rng.permille(300),
+            unaware: rng.permille(300),
             binding: *rng.pick(&[Binding::Direct, Binding::Direct, Binding::Controller]),
             speed,
             watches,
@@ -117,6 +117,6 @@ impl Profile {
         self.calm = true;
         (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
         (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.deeds) = (0, 0, 0, 0, 0, 0);
-        self.all_lead = false;
+        self.unaware = false;
     }
 }

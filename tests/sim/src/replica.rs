@@ -41,6 +41,8 @@ pub struct Replica {
     pub number: usize,
     /// It leads.
     pub leads: bool,
+    /// Passes that took too long.
+    pub broken_off: u64,
     context: Arc<Context>,
     clock: Clock,
     queue: Line<Key, Duration>,
@@ -74,6 +76,7 @@ impl Replica {
         Replica {
             number,
             leads: false,
+            broken_off: 0,
             context,
             clock,
             queue,
@@ -219,6 +222,7 @@ impl Replica {
             .collect();
         for number in late {
             count("passes broken off");
+            self.broken_off += 1;
             if let Some(running) = self.running.get(&number) {
                 running.task.abort();
             }

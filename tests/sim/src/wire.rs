@@ -96,6 +96,8 @@ pub struct Pending {
     pub from: usize,
     /// What is asked.
     pub request: Request,
+    /// When it was sent, in milliseconds.
+    pub since: u64,
     /// Where the answer is waited for; none if nobody does any more.
     pub back: Option<oneshot::Sender<Answer>>,
     /// The answer, once it has been through.
@@ -118,6 +120,8 @@ pub struct Wire(Arc<Mutex<Waiting>>);
 pub struct Waiting {
     /// By number.
     pub requests: BTreeMap<u64, Pending>,
+    /// The time, in milliseconds.
+    pub now: u64,
     count: u64,
 }
 
@@ -146,8 +150,8 @@ impl Wire {
         {
             let mut waiting = self.waiting();
             waiting.count += 1;
-            let number = waiting.count;
-            waiting.requests.insert(number, Pending { from, request, back: Some(back), answer: None });
+            let (number, since) = (waiting.count, waiting.now);
+            waiting.requests.insert(number, Pending { from, request, since, back: Some(back), answer: None });
         }
         match answer.await {
             Ok(Answer { code: 0, .. }) | Err(_) => Err("connection reset by peer".into()),

@@ -1,0 +1,175 @@
+//! Requests of the orchestrator on their way, and what the way does to them.
+
+use super::{Going, History};
+use crate::check::Wrong;
+use crate::store::Kind;
+use crate::trace::{count, line};
+use crate::wire::{Answer, Pending, Request, Verb};
+use crate::{api, check};
+
+/// An API server gives up what takes longer.
+const MINUTE: u64 = 60 * 1000;
+
+/// A request for whose answer nobody waits any more.
+pub(super) struct Late {
+    from: usize,
+    request: Request,
+    since: u64,
+}
+
+impl From<&Pending> for Late {
+    fn from(pending: &Pending) -> Self {
+        Late { from: pending.from, request: pending.request.clone(), since: pending.since }
+    }
+}
+
+impl History {
+    /// The process does not lead, so that its fence keeps the request: writes, but not events.
+    fn is_fenced(&self, from: usize, request: &Request) -> bool {
+        let writes = !matches!(request.verb, Verb::Get | Verb::List) && request.kind != Kind::Event;
+        writes && self.term != Some(from)
+    }
+
+    /// What is late is too late.
+    pub(super) fn give_up(&mut self) {
+        let now = self.time.millis();
+        self.late.retain(|late| late.since + MINUTE >= now);
+    }
+
+    /// A term begins. Who had the one before stopped writing 5 seconds earlier: what it had sent was carried out until
+    /// then, or never is. A process that begins anew may have the name of one that died, so that the term goes on, and
+    /// what that one had sent may still be on its way.
+    pub(super) fn hand_over(&mut self, to: usize) -> Going {
+        if self.term == Some(to) {
+            return Ok(());
+        }
+        let before = self.term.replace(to);
+        let reborn = to == self.born && before.is_some_and(|before| self.replicas.iter().all(|r| r.number != before));
+        if reborn {
+            return Ok(());
+        }
+        self.term = before;
+        let open: Vec<u64> = self
+            .wire
+            .waiting()
+            .requests
+            .iter()
+            .filter(|(_, p)| p.answer.is_none())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in open {
+            let late = Late::from(&self.wire.waiting().requests[&number]);
+            if Some(late.from) == before && self.rng.permille(500) {
+                line(|| format!("{} → {}", late.from, late.request));
+                let answer = self.carry_out(late.from, late.request)?;
+                if let Some(pending) = self.wire.waiting().requests.get_mut(&number) {
+                    pending.answer = Some(answer);
+                }
+            }
+        }
+        for late in std::mem::take(&mut self.late) {
+            if self.rng.permille(500) {
+                line(|| format!("late, from {}: {}", late.from, late.request));
+                self.carry_out(late.from, late.request)?;
+            }
+        }
+        self.term = Some(to);
+        Ok(())
+    }
+
+    /// A request reaches the API server, or does not.
+    pub(super) fn request(&mut self) -> Going {
+        let open: Vec<u64> = self
+            .wire
+            .waiting()
+            .requests
+            .iter()
+            .filter(|(_, p)| p.answer.is_none())
+            .map(|(number, _)| *number)
+            .collect();
+        let choice = self.rng.below(open.len() + self.late.len());
+        let Some(number) = open.get(choice).copied() else {
+            let Late { from, request, .. } = self.late.remove(choice - open.len());
+            line(|| format!("late, from {from}: {request}"));
+            count("requests that were late");
+            self.carry_out(from, request)?;
+            return Ok(());
+        };
+        let late = Late::from(&self.wire.waiting().requests[&number]);
+        let (from, request) = (late.from, late.request.clone());
+        count("requests");
+        let profile = &self.profile;
+        let answer = if self.is_fenced(from, &request) {
+            count("writes of processes that do not lead");
+            line(|| format!("{from} → {request} is not sent any more"));
+            Answer::broken()
+        } else if late.since + MINUTE < self.time.millis() {
+            count("requests that took too long");
+            line(|| format!("{from} → {request} takes too long"));
+            Answer::error(504, "Timeout", "the server was unable to return a response in the time allotted")
+        } else if self.rng.permille(profile.refused) {
+            count("requests refused");
+            line(|| format!("{from} → {request} fails"));
+            match self.rng.below(3) {
+                0 => Answer::broken(),
+                1 => Answer::error(500, "InternalError", "etcdserver: leader changed"),
+                _ if request.kind == Kind::Job && request.verb == Verb::Create => {
+                    Answer::error(403, "Forbidden", "exceeded quota: jobs")
+                }
+                _ => Answer::error(429, "TooManyRequests", "too many requests"),
+            }
+        } else if self.rng.permille(profile.late) {
+            line(|| format!("{from} → {request} is given up on its way"));
+            self.late.push(late);
+            Answer::broken()
+        } else {
+            line(|| format!("{from} → {request}"));
+            let answer = self.carry_out(from, request)?;
+            match self.rng.permille(self.profile.lost_answer) {
+                true => {
+                    count("answers lost");
+                    line(|| "    and its answer is lost".to_owned());
+                    Answer::broken()
+                }
+                false => answer,
+            }
+        };
+        let mut waiting = self.wire.waiting();
+        if let Some(pending) = waiting.requests.get_mut(&number) {
+            pending.answer = Some(answer);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, from: usize, mut request: Request) -> Result<Answer, Vec<Wrong>> {
+        if let Some(bug) = self.bug {
+            bug.distort(&mut self.store, &mut request);
+            let replica = self.replicas.iter().find(|replica| replica.number == from);
+            let seen = replica.map_or(0, |replica| replica.seen(request.kind));
+            if let Some(answer) = bug.answer(&self.store, &request, seen) {
+                return Ok(answer);
+            }
+        }
+        if let Some(wrong) = check::request(&self.store, &self.world, &request) {
+            return Err(vec![wrong]);
+        }
+        let answer = api::handle(&mut self.store, &request);
+        if answer.code >= 400 {
+            line(|| format!("    {}: {}", answer.code, answer.body["message"]));
+        }
+        Ok(answer)
+    }
+
+    /// An answer reaches the orchestrator.
+    pub(super) fn answer(&mut self) {
+        let mut waiting = self.wire.waiting();
+        let given: Vec<u64> =
+            waiting.requests.iter().filter(|(_, p)| p.answer.is_some()).map(|(number, _)| *number).collect();
+        let number = *self.rng.pick(&given);
+        if let Some(pending) = waiting.requests.remove(&number)
+            && let (Some(back), Some(answer)) = (pending.back, pending.answer)
+        {
+            let _ = back.send(answer);
+        }
+    }
+}
