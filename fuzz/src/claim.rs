@@ -174,6 +174,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             delete_run: state,
             delete_job: None,
             room: draw.below(8) != 7,
+            binding: flex_provisioner::claim::Binding::Direct,
         };
         let decision = decide(&observed, NOW);
         check_said(&decision);

@@ -160,6 +160,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             delete_run: RunState::Absent,
             delete_job: None,
             room: true,
+            binding: flex_provisioner::claim::Binding::Direct,
         },
         NOW,
     );

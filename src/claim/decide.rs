@@ -25,7 +25,7 @@
 //! | 18 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
-//! | 21 | stamped | a volume fits, adopted | [`Step::Bind`] |
+//! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
@@ -50,7 +50,7 @@ use contract::names::{self, reason};
 pub use self::attempt::failed_start;
 use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
-use super::{Claim, LastFailure};
+use super::{Binding, Claim, LastFailure};
 use crate::config::classes::Class;
 use crate::config::{Placement, Recipe};
 pub use crate::decision::Tell;
@@ -113,6 +113,8 @@ pub struct Observed<'a> {
     pub delete_job: Option<&'a Job>,
     /// The class has room for another run.
     pub room: bool,
+    /// Who binds.
+    pub binding: Binding,
 }
 
 /// What to do.
@@ -154,8 +156,13 @@ pub enum Step {
         /// As in [`Step::Adopt`].
         nodes: Vec<String>,
     },
-    /// Bind the claim to the volume, and take the finalizer off.
+    /// Complete the binding of the claim to the volume, and take the finalizer off.
     Bind {
+        /// The volume.
+        volume: String,
+    },
+    /// Write the volume's name on the claim, so that the PV controller binds the two.
+    Name {
         /// The volume.
         volume: String,
     },

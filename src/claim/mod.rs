@@ -51,6 +51,16 @@ pub fn taken(annotations: Option<&BTreeMap<String, String>>) -> u32 {
     number.unwrap_or(0).min(MOST_TAKEN)
 }
 
+/// Who writes the claim's half of a binding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Binding {
+    /// The orchestrator, as soon as the PV controller knows the volume, or the PV controller itself: who is faster.
+    #[default]
+    Direct,
+    /// The PV controller alone.
+    Controller,
+}
+
 /// What the orchestrator writes on a claim before anything else is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {

@@ -18,6 +18,7 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use crate::claim::Binding;
 use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
 use crate::config::classes::Identity;
@@ -94,16 +95,6 @@ impl WriteError {
 
 type Result<T> = std::result::Result<T, WriteError>;
 
-/// How a claim and its volume become bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Binding {
-    /// By the orchestrator itself, in one step.
-    #[default]
-    Direct,
-    /// By the PV controller, which the orchestrator tells the volume's name.
-    Controller,
-}
-
 /// The writer.
 #[derive(Clone)]
 pub struct Writes {
@@ -149,6 +140,11 @@ fn patch(uid: &str, resource_version: &str, metadata: Value, rest: Value) -> Val
 }
 
 impl Writes {
+    /// How claims become bound.
+    pub fn binding(&self) -> Binding {
+        self.binding
+    }
+
     /// A writer for one orchestrator.
     pub fn new(client: Client, identity: Identity, binding: Binding) -> Self {
         Writes { client, identity, binding }
@@ -344,8 +340,7 @@ impl Writes {
             "resourceVersion": null,
         });
         let made_ours = self.make_ours(volume, (&claim.uid, &claim.id()), provenance, nodes, Some(reference)).await?;
-        let phase = (self.binding == Binding::Direct).then_some("Bound");
-        self.mark(&made_ours, phase).await
+        self.mark(&made_ours).await
     }
 
     /// Makes a volume ours, with an id of the claim that it was made for, and leaves it to the claim that
@@ -359,7 +354,7 @@ impl Writes {
     ) -> Result<Volume> {
         let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
         let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, None).await?;
-        self.mark(&made_ours, None).await
+        self.mark(&made_ours).await
     }
 
     async fn make_ours(
@@ -396,36 +391,37 @@ impl Writes {
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
-    /// Writes into the status, where no image can, that the provenance is ours; and the phase along
-    /// with it.
-    async fn mark(&self, volume: &Volume, phase: Option<&str>) -> Result<Volume> {
-        let mut status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
-        if let Some(phase) = phase {
-            status["phase"] = json!(phase);
-        }
+    /// Writes into the status, where no image can, that the provenance is ours. Never the phase: what that says is how
+    /// the PV controller shows that it knows the volume.
+    async fn mark(&self, volume: &Volume) -> Result<Volume> {
+        let status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
         let marked = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
         marked.map(|volume| Volume::from(&volume)).map_err(WriteError::of(format!("volume {}", volume.name)))
     }
 
-    /// Binds a claim to an adopted volume, and takes the finalizer off in the same write.
+    /// Completes the claim's half of a binding, and takes the finalizer off in the same write. The PV controller must know
+    /// the volume as the claim's: it calls a claim Lost that is complete and whose volume it does not know.
     pub async fn bind(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
-        let direct = self.binding == Binding::Direct;
         let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
-        let mut annotations = json!({ names::FAILURE: null, names::NODES: null });
-        if direct {
-            annotations[names::BIND_COMPLETED] = json!("yes");
-            annotations[names::BOUND_BY_CONTROLLER] = json!("yes");
-        }
+        let annotations = json!({
+            names::FAILURE: null,
+            names::NODES: null,
+            names::BIND_COMPLETED: "yes",
+            names::BOUND_BY_CONTROLLER: "yes",
+        });
         let metadata = json!({ "annotations": annotations, "finalizers": rest });
         let bound = self.patch_claim(claim, metadata, json!({ "spec": { "volumeName": volume.name } })).await?;
-        if direct {
-            // If it is lost, the PV controller completes it: the binding itself is done.
-            if let Err(error) = self.claim_is_bound(&bound, volume).await {
-                tracing::debug!(%error, "the PV controller completes the status");
-            }
+        // If it is lost, the PV controller completes it: the binding itself is done.
+        if let Err(error) = self.claim_is_bound(&bound, volume).await {
+            tracing::debug!(%error, "the PV controller completes the status");
         }
         Ok(bound)
+    }
+
+    /// Tells the PV controller which volume it is to bind to a claim, for one that it would not choose by itself.
+    pub async fn name_volume(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
+        self.patch_claim(claim, json!({}), json!({ "spec": { "volumeName": volume.name } })).await
     }
 
     async fn claim_is_bound(&self, claim: &Claim, volume: &Volume) -> Result<()> {

@@ -203,6 +203,7 @@ fn observed<T>(
         delete_run,
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
+        binding: context.writes.binding(),
     })
 }
 
@@ -286,6 +287,10 @@ async fn act(
             let bound = writes.bind(claim, &volume).await?;
             context.metrics.provisioned(&volume.class, age(context, claim));
             Ok(with(bound))
+        }
+        Step::Name { volume: name } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            Ok(with(writes.name_volume(claim, &volume).await?))
         }
         Step::Quarantine { volume: name, why } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };

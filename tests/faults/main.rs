@@ -1,6 +1,7 @@
 //! Faults, on a real etcd and API server with the controller manager and a node that the tests play:
 //!
 //! - [`cuts`]: the orchestrator is killed before and after each of its writes.
+//! - [`lost`]: the PV controller learns of volumes late.
 //! - [`leader`]: replicas, and what the Lease is good for.
 //! - [`rights`]: what the orchestrator may do is what it does.
 
@@ -21,4 +22,5 @@ mod site;
 
 mod cuts;
 mod leader;
+mod lost;
 mod rights;

@@ -8,17 +8,20 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures::{StreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// No request of the orchestrator is larger.
 const LARGEST: usize = 4 << 20;
@@ -101,6 +104,8 @@ struct Record {
     held: Vec<Kind>,
     /// How many are held now.
     waiting: usize,
+    /// What watches of these resources say comes so much later.
+    late: BTreeMap<String, Duration>,
 }
 
 struct Wire {
@@ -181,6 +186,11 @@ impl Proxy {
         self.record(|record| record.held.push(Kind { method: method.into(), resource: resource.into() }));
     }
 
+    /// From now on, what watches of a resource say comes so much later, in its order.
+    pub fn delay(&self, resource: &str, by: Duration) {
+        self.record(|record| record.late.insert(resource.into(), by));
+    }
+
     /// How many answers are held.
     pub fn waiting(&self) -> usize {
         self.record(|record| record.waiting)
@@ -207,11 +217,13 @@ impl Proxy {
 
 async fn handle(State(wire): State<Arc<Wire>>, request: Request) -> Response {
     let kind = kind(request.method(), request.uri().path());
+    let watches =
+        request.method() == Method::GET && request.uri().query().is_some_and(|query| query.contains("watch="));
     match wire.fate(kind.clone(), request.method()) {
         Fate::Passes => {
             let answer = wire.forward(request).await;
             wire.held(&kind).await;
-            answer
+            if watches { late(wire, kind.resource, answer) } else { answer }
         }
         Fate::Refused => StatusCode::BAD_GATEWAY.into_response(),
         Fate::Held => {
@@ -228,6 +240,27 @@ async fn handle(State(wire): State<Arc<Wire>>, request: Request) -> Response {
             StatusCode::BAD_GATEWAY.into_response()
         }
     }
+}
+
+/// The answer to a watch, with each part of it as late as is wanted when it comes.
+fn late(wire: Arc<Wire>, resource: String, answer: Response) -> Response {
+    answer.map(|body| {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut parts = body.into_data_stream();
+            while let Some(part) = parts.next().await {
+                let by = wire.record().late.get(&resource).copied().unwrap_or_default();
+                if sender.send((Instant::now() + by, part)).is_err() {
+                    break;
+                }
+            }
+        });
+        Body::from_stream(stream::unfold(receiver, |mut receiver| async {
+            let (at, part) = receiver.recv().await?;
+            tokio::time::sleep_until(at).await;
+            Some((part, receiver))
+        }))
+    })
 }
 
 impl Wire {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds};
-use crate::claim::{LastFailure, MOST_TAKEN};
+use crate::claim::{Binding, LastFailure, MOST_TAKEN};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::limits;
@@ -131,13 +131,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
         if is_vanishing(right.volume) {
             return Some(vanishing(right.volume));
         }
-        return Some(adopted(o, right.volume).unwrap_or_else(|| {
-            Decision::from(Step::Bind { volume: right.volume.name.clone() }).saying(
-                false,
-                reason::PROVISIONING_SUCCEEDED,
-                format!("bound to volume {}", right.volume.name),
-            )
-        }));
+        return Some(adopted(o, right.volume).unwrap_or_else(|| bound(o, right.volume)));
     }
     // What is the other claim's by now is no wrong volume, but none.
     let theirs = ceded(o).map(|volume| &volume.name);
@@ -159,6 +153,22 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
             told,
         )
     })
+}
+
+/// Row 21. The PV controller calls a claim Lost whose binding is complete before it knows the volume as the claim's, and
+/// its caches may lag by any time. That it does know it shows by the volume's phase, which nobody else writes.
+fn bound(o: &Observed<'_>, volume: &Volume) -> Decision {
+    let name = || volume.name.clone();
+    match o.binding {
+        Binding::Direct if volume.phase == "Bound" => Decision::from(Step::Bind { volume: name() }).saying(
+            false,
+            reason::PROVISIONING_SUCCEEDED,
+            format!("bound to volume {}", volume.name),
+        ),
+        // It chooses none that is going, but binds what is asked for.
+        _ if volume.deleting && o.claim.volume_name.is_none() => Step::Name { volume: name() }.into(),
+        _ => Decision::nothing(),
+    }
 }
 
 /// Rows 20 to 34.

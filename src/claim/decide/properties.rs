@@ -81,13 +81,15 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
     let adopted = any::<bool>();
     let marks = (text(&["", UID, "x"]), text(&["none", "", UID, "x"]), text(&["", UID, "x"]), text(&["", "a", "old"]));
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (adopted, marks, flags, any::<bool>()).prop_map(move |(adopted, marks, flags, extra)| {
+    let phase = select(vec!["Pending", "Available", "Bound"]);
+    (adopted, marks, flags, any::<bool>(), phase).prop_map(move |(adopted, marks, flags, extra, phase)| {
         let (uuid, reference, id, quarantine) = marks;
         let (held, deleting, deletes, provisioned) = flags;
         let mut volume = if adopted { adopted_volume() } else { volume() };
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         volume.name = name.clone();
         volume.deleting = deleting;
+        volume.phase = phase.to_owned();
         volume.quarantine = some(quarantine);
         volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
         if !adopted {
@@ -149,7 +151,8 @@ prop_compose! {
 
 fn worlds() -> impl Strategy<Value = World> {
     let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
-    let flags = (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.8), prop::bool::weighted(0.8));
+    let ways = select(vec![Binding::Direct, Binding::Controller]);
+    let flags = (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.8), prop::bool::weighted(0.8), ways);
     let volumes = (
         prop::option::weighted(0.4, volumes(names::pv_name(UID))),
         prop::option::weighted(0.2, volumes("misnamed".into())),
@@ -168,6 +171,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 foreign: flags.1,
                 kept: flags.2,
                 room: flags.3,
+                binding: flags.4,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
                     has_object: class.2,
@@ -233,6 +237,13 @@ impl World {
         let claim = &self.claim;
         let delayed = self.class.binding == BindingMode::WaitForFirstConsumer;
         let used = claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
+        let chosen = |volume: &Volume| !volume.deleting || claim.volume_name.is_some();
+        let right = |(volume, misfits): &(Volume, Vec<String>)| {
+            misfits.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
+        };
+        if !self.is_leaving() && self.volumes.iter().any(right) {
+            return Some("the PV controller binds it");
+        }
         if !claim.is_held() {
             let owes_nothing = self.foreign || claim.is_bound() || claim.deleting || claim.volume_name.is_some();
             return match () {
@@ -324,6 +335,7 @@ impl World {
                 self.claim.volume_name = Some(volume);
                 self.claim.bind_completed = true;
             }
+            Step::Name { volume } => self.claim.volume_name = Some(volume),
             Step::Quarantine { volume: name, why } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.quarantine = Some(why);
@@ -421,6 +433,13 @@ fn check(world: &World, decision: &Decision) {
             assert!(misfits.is_empty() && volume.name == names::pv_name(UID));
             assert!(!claim.deleting && !claim.is_bound() && world.is_safe(volume));
             assert!(!volume.deleting || volume.is_held());
+            assert!(volume.phase == "Bound", "the PV controller may not know the volume, and call the claim Lost");
+            assert_eq!(world.binding, Binding::Direct);
+        }
+        Step::Name { volume } => {
+            let (volume, misfits) = world.volume(volume);
+            assert!(misfits.is_empty() && volume.is_held() && world.is_safe(volume));
+            assert!(!claim.deleting && claim.volume_name.is_none());
         }
         Step::Quarantine { volume, why } => {
             let (volume, misfits) = world.volume(volume);

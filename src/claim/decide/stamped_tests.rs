@@ -59,14 +59,32 @@ fn row_20_the_provenance_is_that_of_the_attempt() {
 #[test]
 fn row_21_an_adopted_volume_is_bound() {
     let mut world = with_volume(stamped(1), Volume { name: "wrong".into(), ..volume() }, &["name"]);
-    world = with_volume(world, adopted_volume(), &[]);
+    world = with_volume(world, known_volume(), &[]);
     world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Failure::Retry));
     world.run = failed_run(Failure::Retry, NOW);
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Bind { volume: names::pv_name(UID) }, "whatever the script exits with");
     assert_eq!(decision.tell.unwrap().reason, reason::PROVISIONING_SUCCEEDED);
-    let held = Volume { deleting: true, ..adopted_volume() };
+    let held = Volume { deleting: true, ..known_volume() };
     assert_eq!(with_volume(stamped(1), held, &[]).step(), Step::Bind { volume: names::pv_name(UID) });
+}
+
+#[test]
+fn row_21_a_volume_that_the_pv_controller_may_not_know_is_left_to_it() {
+    for phase in ["", "Pending", "Available"] {
+        let world = with_volume(stamped(1), Volume { phase: phase.into(), ..adopted_volume() }, &[]);
+        world.rests();
+    }
+    let alone = World { binding: Binding::Controller, ..with_volume(stamped(1), known_volume(), &[]) };
+    alone.rests();
+    // It would not choose one that is going, but is to bind it all the same.
+    for binding in [Binding::Direct, Binding::Controller] {
+        let going = Volume { deleting: true, ..adopted_volume() };
+        let mut world = World { binding, ..with_volume(stamped(1), going, &[]) };
+        assert_eq!(world.step(), Step::Name { volume: names::pv_name(UID) });
+        world.claim.volume_name = Some(names::pv_name(UID));
+        world.rests();
+    }
 }
 
 #[test]
@@ -339,7 +357,9 @@ fn row_17_an_attempt_ends_though_its_class_is_gone() {
     let made = gone(with_volume(stamped(1), volume(), &[]));
     assert!(matches!(made.step(), Step::Adopt { .. }));
     let adopted = gone(with_volume(stamped(1), adopted_volume(), &[]));
-    assert_eq!(adopted.step(), Step::Bind { volume: names::pv_name(UID) });
+    adopted.rests();
+    let known = gone(with_volume(stamped(1), known_volume(), &[]));
+    assert_eq!(known.step(), Step::Bind { volume: names::pv_name(UID) });
     let wrong = gone(with_volume(stamped(1), volume(), &["size"]));
     assert!(matches!(wrong.step(), Step::Quarantine { .. }));
     let done = gone(World { run: RunState::Succeeded, ..stamped(1) });

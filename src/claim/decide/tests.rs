@@ -45,6 +45,7 @@ struct World {
     delete_run: RunState,
     delete_job: Option<Job>,
     room: bool,
+    binding: Binding,
 }
 
 impl World {
@@ -75,6 +76,7 @@ impl World {
             delete_run: self.delete_run.clone(),
             delete_job: self.delete_job.as_ref(),
             room: self.room,
+            binding: self.binding,
         })
     }
 
@@ -134,6 +136,7 @@ fn new() -> World {
         delete_run: RunState::Absent,
         delete_job: None,
         room: true,
+        binding: Binding::Direct,
     }
 }
 
@@ -225,6 +228,11 @@ fn adopted_volume() -> Volume {
         claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),
         ..volume()
     }
+}
+
+/// The same, and the PV controller has shown that it knows it.
+fn known_volume() -> Volume {
+    Volume { phase: "Bound".into(), ..adopted_volume() }
 }
 
 /// Of the claim, but another claim has it.

@@ -93,6 +93,11 @@ impl Cluster {
         readiness::admin_client(&self.facts).await
     }
 
+    /// The kubeconfig of a component that is a client of the API server: a test may write another one, and restart it.
+    pub fn kubeconfig_of(&self, component: Component) -> PathBuf {
+        self.facts.kubeconfig_of(component)
+    }
+
     /// A client that acts as this user in these groups, by impersonation: the API server decides and audits as if the
     /// user had come by itself.
     pub async fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {

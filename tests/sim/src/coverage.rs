@@ -37,6 +37,7 @@ pub const STEPS: &[&str] = &[
     "volume Expand Forget",
     "volume Expand RemoveJob",
     "claim StandInLine",
+    "claim Name",
 ];
 
 /// The name of a step of a claim. A step that is new does not compile here, until it has its place in
@@ -62,6 +63,7 @@ pub fn of_claim(step: &claim::decide::Step) -> &'static str {
         Step::SettleNode { .. } => 15,
         Step::Release => 16,
         Step::StandInLine => 32,
+        Step::Name { .. } => 33,
     }]
 }
 

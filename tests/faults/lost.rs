@@ -1,0 +1,152 @@
+//! No claim is ever called Lost, however late the PV controller learns of its volume.
+//!
+//! It calls a claim Lost that says of itself that it is bound, and whose volume is not in the controller's cache. Between
+//! the controller manager and the API server stands a proxy that holds back what its watch of volumes says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Component};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+
+use crate::node::Node;
+use crate::orchestrator::{Ring, USER, phase};
+use crate::proxy::Proxy;
+use crate::wait::{seen, until, within};
+
+/// Claims of a burst.
+const BURST: usize = 50;
+/// How late the PV controller learns of a volume.
+const DELAYS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(700), Duration::from_secs(2)];
+
+/// What was seen, and when.
+#[derive(Default)]
+struct Story {
+    /// The phases of each claim, in their order.
+    phases: BTreeMap<String, Vec<String>>,
+    bound: BTreeMap<String, Instant>,
+    /// When the volume of a claim's UID was there.
+    made: BTreeMap<String, Instant>,
+}
+
+impl Story {
+    fn claim(&mut self, claim: &PersistentVolumeClaim) {
+        let (uid, phase) = (claim.uid().unwrap_or_default(), phase(claim));
+        let phases = self.phases.entry(claim.name_any()).or_default();
+        if phases.last() != Some(&phase) {
+            phases.push(phase.clone());
+        }
+        if phase == "Bound" {
+            self.bound.entry(uid).or_insert_with(Instant::now);
+        }
+    }
+
+    fn volume(&mut self, volume: &PersistentVolume) {
+        let name = volume.name_any();
+        let uid = name.strip_prefix(contract::names::PV_PREFIX).unwrap_or_default();
+        self.made.entry(uid.to_owned()).or_insert_with(Instant::now);
+    }
+
+    /// From the volume's creation to the claim's binding, of those bound since a moment; sorted.
+    fn latencies(&self, since: Instant) -> Vec<Duration> {
+        let bound = self.bound.iter().filter(|(_, at)| **at >= since);
+        let mut all: Vec<_> =
+            bound.filter_map(|(uid, at)| Some(at.saturating_duration_since(*self.made.get(uid)?))).collect();
+        all.sort();
+        all
+    }
+}
+
+fn follow<K>(api: kube::Api<K>, story: &Arc<Mutex<Story>>, tell: fn(&mut Story, &K))
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let story = story.clone();
+    tokio::spawn(async move {
+        let mut stream = pin!(watcher(api, watcher::Config::default()).default_backoff());
+        while let Some(event) = stream.next().await {
+            if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event {
+                tell(&mut story.lock().unwrap(), &object);
+            }
+        }
+    });
+}
+
+/// The controller manager sees the cluster through a proxy from now on.
+async fn through(cluster: &Cluster, proxy: &Proxy) {
+    proxy.kubeconfig(&cluster.kubeconfig_of(Component::ControllerManager), json!({}));
+    cluster.restart(Component::ControllerManager).await.unwrap();
+}
+
+async fn bursts(binding: &str) {
+    let mut ring = Ring::without_orchestrator(&["--binding", binding]).await;
+    let proxy = Proxy::start(ring.client.clone(), None).await;
+    through(ring.cluster(), &proxy).await;
+    let _node = Node::start(ring.client.clone()).await;
+    ring.run().await;
+    ring.class("c", contract::names::DEFAULT_PROVISIONER, json!({})).await;
+    ring.config("c", "c", &[("max-in-flight", "100")]).await;
+    let story = Arc::new(Mutex::new(Story::default()));
+    follow(ring.claims(), &story, Story::claim);
+    follow(ring.volumes(), &story, Story::volume);
+    for (number, delay) in DELAYS.into_iter().enumerate() {
+        proxy.delay("persistentvolumes", delay);
+        let began = Instant::now();
+        for claim in 0..BURST {
+            ring.claim(&format!("c-{number}-{claim}"), "c").await;
+        }
+        let bound = within(Duration::from_secs(180), format!("all are bound, {delay:?} late"), || async {
+            let latencies = story.lock().unwrap().latencies(began);
+            if latencies.len() == BURST { Ok(latencies) } else { seen(latencies.len()) }
+        });
+        let bound = bound.await;
+        let of = |part: f64| bound[(part * (BURST - 1) as f64) as usize];
+        println!(
+            "{binding}, the PV controller learns of volumes {delay:?} late: created → Bound p50 {:.0?}, p99 {:.0?}; burst of {BURST} in {:.1?}",
+            of(0.5),
+            of(0.99),
+            began.elapsed()
+        );
+        assert!(delay <= of(1.0) || delay < Duration::from_secs(1), "the delay is none: {bound:?}");
+    }
+    // What the controller has yet to see, it sees.
+    until("nothing is owed to any claim", || async {
+        let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let held = |claim: &&PersistentVolumeClaim| {
+            claim.finalizers().iter().any(|finalizer| finalizer == contract::names::CLAIM_FINALIZER)
+        };
+        match claims.iter().find(held) {
+            None => Ok(()),
+            Some(claim) => seen((claim.name_any(), claim.finalizers().to_vec())),
+        }
+    })
+    .await;
+    tokio::time::sleep(DELAYS[3] + Duration::from_secs(1)).await;
+    let phases = story.lock().unwrap().phases.clone();
+    let ways: BTreeSet<&[String]> = phases.values().map(Vec::as_slice).collect();
+    assert_eq!(phases.len(), BURST * DELAYS.len());
+    let expected = ["Pending", "Bound"].map(str::to_owned);
+    assert_eq!(ways, BTreeSet::from([expected.as_slice()]), "a claim has gone another way");
+    let events = ring.api::<Event>(USER).list(&ListParams::default()).await.unwrap();
+    let lost: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("ClaimLost")).collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+    println!("{binding}: {} claims, 0 Lost", BURST * DELAYS.len());
+}
+
+#[tokio::test]
+async fn no_claim_is_lost_when_the_orchestrator_binds() {
+    bursts("direct").await;
+}
+
+#[tokio::test]
+async fn no_claim_is_lost_when_the_pv_controller_binds() {
+    bursts("controller").await;
+}
