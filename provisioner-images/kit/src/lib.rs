@@ -2,11 +2,12 @@
 //!
 //! [`run`] reads the request from the environment, runs the image's work and turns its failure into
 //! an exit code and last words; [`cluster`] creates the PersistentVolume; [`affinity`] knows which
-//! node a volume stands on; [`listing`] prints what the backend has; [`flex_pv`] is what the helper makes
+//! node a volume stands on; [`listing`] prints what the backend has; [`copy`] copies a directory that is in use; [`flex_pv`] is what the helper makes
 //! of its arguments. Nothing here makes storage.
 
 pub mod affinity;
 pub mod cluster;
+pub mod copy;
 mod failure;
 pub mod flex_pv;
 pub mod last_words;

@@ -1,5 +1,7 @@
 //! The command line, as typed.
 
+use std::path::PathBuf;
+
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// Creates the PersistentVolume of a provisioner image, and says why one was not made.
@@ -24,6 +26,15 @@ pub enum Command {
     /// Reads lines `volume ID [BYTES|- [PLACE]]` from standard input, or `kept` for storage that outlives its
     /// volume, or `rubbish` for what a deletion left; the last line must be `end`.
     List,
+    /// Copy a directory with all that is in it, for a run that is to make a copy of a volume.
+    ///
+    /// The original may be in use: no link in it leads anywhere.
+    Copy {
+        /// The original.
+        from: PathBuf,
+        /// Where the copy is made; nothing may stand there.
+        to: PathBuf,
+    },
     /// Leave a message for the owner of the claim, and exit with the code that says what comes next.
     Fail {
         /// What the flex provisioner shall do about it.
