@@ -175,6 +175,8 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             delete_job: None,
             room: draw.below(8) != 7,
             binding: flex_provisioner::claim::Binding::Direct,
+            origin: None,
+            copying: &[],
         };
         let decision = decide(&observed, NOW);
         check_said(&decision);

@@ -160,6 +160,8 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             delete_run: RunState::Absent,
             delete_job: None,
             room: true,
+            origin: None,
+            copying: &[],
             binding: flex_provisioner::claim::Binding::Direct,
         },
         NOW,

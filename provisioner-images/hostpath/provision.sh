@@ -10,6 +10,7 @@ mode=${MODE:-0777}
 id=${CLAIM_UUID:-}
 volume=$base/$id
 rubbish=$base/.deleting-$id
+half=$base/.copying-$id
 
 fail() {
     exec flex-pv fail "$@"
@@ -46,11 +47,30 @@ room_for() {
         fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
 }
 
+# A copy of the volume CLONE_OF. It gets its name when it is whole: a run that dies leaves none that looks so.
+copy() {
+    is_id "$CLONE_OF" || fail never "CLONE_OF is \`$CLONE_OF\`, which is not the UUID of a volume: nothing is done"
+    from=$base/$CLONE_OF
+    case ${CLONE_OF_SOURCE:-} in
+        *"\"path\":\"$from\""*) ;;
+        *) fail never "the volume to copy is not at $from: it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
+    esac
+    [ -d "$from" ] && [ ! -L "$from" ] || fail retry "$from, which is to be copied, is not on node ${POD_NODE:-?}"
+    why=$(rm -rf "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    # Not by cp: the original may be in use, and a link that somebody puts there must not lead to other volumes.
+    flex-pv copy "$from" "$half" || exit
+    why=$(mv "$half" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+}
+
 provision() {
     [ "${VOLUME_MODE:-Filesystem}" = Filesystem ] ||
         fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices"
+    [ -d "$volume" ] || room_for "$SIZE_BYTES"
+    if [ -n "${CLONE_OF:-}" ]; then
+        [ -d "$volume" ] || copy
+        exec flex-pv create --local "$volume"
+    fi
     if [ ! -d "$volume" ]; then
-        room_for "$SIZE_BYTES"
         why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # After the mkdir and not by it: a run that died in between must not leave another mode behind.
@@ -63,7 +83,7 @@ delete() {
     if [ -e "$volume" ]; then
         why=$(mv "$volume" "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
-    why=$(rm -rf "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    why=$(rm -rf "$rubbish" "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
 }
 
 # A directory has no size of its own: as in provision, the size is a promise, made when there is room.
@@ -72,12 +92,13 @@ expand() {
     room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
 }
 
-# A line for each volume, and for what a delete that died left. Other names are none of ours.
+# A line for each volume, and for what a delete or a copy that died left. Other names are none of ours.
 list() {
     names=$(ls -1A "$base" 2>&1) || fail retry "on node ${POD_NODE:-?}: $names"
     printf '%s\n' "$names" | {
         while IFS= read -r name; do
             state=volume id=${name#.deleting-}
+            id=${id#.copying-}
             [ "$name" = "$id" ] || state=rubbish
             if is_id "$id" && [ -d "$base/$name" ] && [ ! -L "$base/$name" ]; then
                 echo "$state $id - $base/$name"

@@ -3,6 +3,7 @@
 use contract::quantity::quantity;
 
 use super::Claim;
+use super::origin::fillable;
 use super::request::tellable;
 use crate::config::Recipe;
 
@@ -49,12 +50,7 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
                 .into(),
         );
     }
-    if let Some(source) = &claim.data_source {
-        return Err(format!(
-            "the claim wants to be filled from {source}, which the image of class {} cannot do",
-            recipe.class
-        ));
-    }
+    fillable(claim, recipe)?;
     if let Some(attributes) = &claim.attributes_class {
         return Err(format!(
             "the claim asks for the VolumeAttributesClass {attributes}, which class {} cannot give",

@@ -22,7 +22,7 @@
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume that is not gone or never was its own | nothing; of what was begun, as rows 20 to 23 and 32 |
-//! | 18 | pending, not stamped | cannot be served, or not yet | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
+//! | 18 | pending, not stamped | cannot be served, or not yet: is to be a copy of what is not there | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
@@ -34,15 +34,20 @@
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::ConfirmNoVolume`] where it names its volume already, which was deleted before the PV controller bound it; [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
 //! | 29 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
-//! | 30 | stamped | no Job | [`Step::StartRun`], on a claim that was just read; where the selected node is gone, [`Step::Reschedule`] |
+//! | 30 | stamped | no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; where the selected node is gone, [`Step::Reschedule`] |
 //! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only the selected node keeps it |
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
 //! | 34 | stamped | the run goes on | wait; told where its node does not answer |
+//! | 35 | with nothing else to do | it is kept for copies that are made, or given up | [`Step::LetOriginalGo`] |
+//! | 36 | going, with nothing else to do | it is kept for copies | told |
+//!
+//! A copy of storage that one node has is made on that node, whatever node is selected: the scheduler follows the volume.
 //!
 //! Before a step rests on a node's being gone, [`Step::ConfirmNode`] asks the API.
 
 mod attempt;
+mod copying;
 mod leaving;
 
 use contract::names::{self, reason};
@@ -50,6 +55,7 @@ use contract::names::{self, reason};
 pub use self::attempt::failed_start;
 use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
+use super::origin::{Copying, Origin};
 use super::{Binding, Claim, LastFailure};
 use crate::config::classes::Class;
 use crate::config::{Placement, Recipe};
@@ -115,6 +121,10 @@ pub struct Observed<'a> {
     pub room: bool,
     /// Who binds.
     pub binding: Binding,
+    /// What it is to be a copy of, if it is to be one.
+    pub origin: Option<Origin<'a>>,
+    /// The claims for whose sake it is kept.
+    pub copying: &'a [Copying],
 }
 
 /// What to do.
@@ -135,6 +145,8 @@ pub enum Step {
     StandInLine,
     /// Read the claim anew and decide again.
     Refresh,
+    /// Put a finalizer on the claim that this one is to be a copy of.
+    KeepOriginal,
     /// Create the Job of the stamped attempt.
     StartRun,
     /// Make the volume ours and the claim's: claimRef, finalizer, provenance.
@@ -219,6 +231,11 @@ pub enum Step {
     },
     /// Take the finalizer off.
     Release,
+    /// Take off the finalizers that kept it for copies, when the API says that nothing is under way for them.
+    LetOriginalGo {
+        /// Their UIDs.
+        copies: Vec<String>,
+    },
 }
 
 /// A decision about a claim.
@@ -236,6 +253,11 @@ impl Decision {
 
 /// The next step for a claim. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
+    copying::copied(o, alone(o, now))
+}
+
+/// That, but for its copies.
+fn alone(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let wanted = names::pv_name(&claim.id());
     let elsewhere = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);

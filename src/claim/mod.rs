@@ -4,6 +4,7 @@
 pub mod accept;
 pub mod decide;
 pub mod fit;
+pub mod origin;
 pub mod pace;
 pub mod request;
 pub mod resize;
@@ -15,6 +16,7 @@ use contract::request::Operation;
 use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use self::origin::DataSource;
 use self::resize::Resize;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
@@ -168,8 +170,8 @@ pub struct Claim {
     pub volume_mode: String,
     /// It selects volumes by labels.
     pub has_selector: bool,
-    /// What it wants to be filled from, in words.
-    pub data_source: Option<String>,
+    /// What it wants to be filled from.
+    pub data_source: Option<DataSource>,
     /// The class of volume attributes that it asks for.
     pub attributes_class: Option<String>,
     /// Who created it, where the admission policy is installed.
@@ -216,6 +218,11 @@ impl Claim {
         self.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
     }
 
+    /// The claim that it is to be a copy of.
+    pub fn original(&self) -> Option<&ObjectName> {
+        self.data_source.as_ref().and_then(DataSource::claim)
+    }
+
     /// It is bound, or about to be: nothing is owed to it any more.
     pub fn is_bound(&self) -> bool {
         self.volume_name.is_some() && (self.bind_completed || self.phase == "Bound")
@@ -246,8 +253,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             None => Err("the claim asks for no size (spec.resources.requests.storage)".into()),
         };
         let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-        let source = spec.data_source_ref.as_ref().map(|s| (s.kind.clone(), s.name.clone()));
-        let source = source.or_else(|| spec.data_source.as_ref().map(|s| (s.kind.clone(), s.name.clone())));
+        let data_source = DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default());
         let mut kept = BTreeMap::new();
         if phase != "Bound" {
             kept.extend(metadata.labels.clone().unwrap_or_default());
@@ -290,7 +296,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             access_modes: distinct(spec.access_modes.unwrap_or_default()),
             volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
             has_selector: spec.selector.is_some(),
-            data_source: source.map(|(kind, name)| format!("{kind} {name}")),
+            data_source,
             attributes_class: spec.volume_attributes_class_name.filter(|name| !name.is_empty()),
             created_by: annotation(names::CREATED_BY).unwrap_or_default(),
             created_by_groups: list(annotation(names::CREATED_BY_GROUPS)),

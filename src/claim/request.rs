@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::names;
-use contract::request::{ClaimRef, Operation, Request};
+use contract::request::{ClaimRef, Operation, Original, Request};
 
 use super::Claim;
 use crate::config::Recipe;
@@ -21,6 +21,8 @@ pub struct Attempt {
     pub node: String,
     /// Topology labels of that node.
     pub topology: BTreeMap<String, String>,
+    /// The volume that it is to be a copy of.
+    pub clone_of: Option<Original>,
 }
 
 /// What the image is told in the words of the claim's user.
@@ -78,7 +80,7 @@ pub fn request(
     kube_api: &str,
     attempt: Attempt,
 ) -> Request {
-    let Attempt { number, ts, node, topology } = attempt;
+    let Attempt { number, ts, node, topology, clone_of } = attempt;
     let words = Words::of(claim, recipe);
     // What became too long after the claim was accepted does not keep its traces from being removed.
     let words = if words.check().is_ok() { words } else { Words::default() };
@@ -96,6 +98,7 @@ pub fn request(
         storage_class: recipe.class.clone(),
         size_bytes: claim.size.clone().unwrap_or_default(),
         old_size_bytes: None,
+        clone_of,
         access_modes: words.access_modes,
         volume_mode: claim.volume_mode.clone(),
         mount_options: recipe.mount_options.clone(),

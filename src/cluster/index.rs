@@ -77,6 +77,7 @@ pub struct Index {
     clock: Clock,
     claims: BTreeMap<ObjectName, Arc<Claim>>,
     claim_by_id: HashMap<String, ObjectName>,
+    copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
     volumes: BTreeMap<String, Arc<Volume>>,
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
     jobs: BTreeMap<ObjectName, Arc<Job>>,
@@ -103,6 +104,7 @@ impl Index {
             clock,
             claims: BTreeMap::new(),
             claim_by_id: HashMap::new(),
+            copies: HashMap::new(),
             volumes: BTreeMap::new(),
             volumes_by_claim: HashMap::new(),
             jobs: BTreeMap::new(),
@@ -375,8 +377,13 @@ impl Index {
                 let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
                 let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
                 let grows = self.wants_more(&claim);
+                let mut keys = self.copy_keys(&name);
+                if let Some(original) = claim.original() {
+                    self.copies.entry(original.clone()).or_default().insert(name.clone());
+                    keys.push(Key::Claim(original.clone()));
+                }
                 self.claims.insert(name.clone(), Arc::new(claim));
-                let mut keys = vec![Key::Claim(name)];
+                keys.push(Key::Claim(name));
                 if !quiet || grows {
                     keys.extend(volumes);
                 }
@@ -387,6 +394,11 @@ impl Index {
                 self.forget_claim(&claim);
                 self.leave_line(&name);
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
+                keys.extend(self.copy_keys(&name));
+                if let Some(original) = claim.original() {
+                    self.forget_copy(original, &name);
+                    keys.push(Key::Claim(original.clone()));
+                }
                 keys.push(Key::Claim(name));
                 keys
             }
@@ -411,6 +423,22 @@ impl Index {
         }
     }
 
+    /// Claims that are to be copies of a claim, and wait for it.
+    fn copy_keys(&self, original: &ObjectName) -> Vec<Key> {
+        let copies = self.copies.get(original).into_iter().flatten();
+        let waits = |copy: &&ObjectName| self.claims.get(*copy).is_some_and(|copy| !copy.is_bound());
+        copies.filter(waits).cloned().map(Key::Claim).collect()
+    }
+
+    fn forget_copy(&mut self, original: &ObjectName, copy: &ObjectName) {
+        if let Some(copies) = self.copies.get_mut(original) {
+            copies.remove(copy);
+            if copies.is_empty() {
+                self.copies.remove(original);
+            }
+        }
+    }
+
     fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {
         self.volumes_by_claim.get(claim_uid).into_iter().flatten().cloned().map(Key::Volume).collect()
     }
@@ -425,6 +453,8 @@ impl Index {
                     self.forget_volume(&before);
                 }
                 for uid in claims_of(&volume) {
+                    let claim = self.claim_by_id.get(&uid);
+                    keys.extend(claim.map(|claim| self.copy_keys(claim)).unwrap_or_default());
                     keys.extend(self.claim_keys(&uid));
                     self.volumes_by_claim.entry(uid).or_default().insert(name.clone());
                 }

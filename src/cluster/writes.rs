@@ -270,6 +270,20 @@ impl Writes {
         self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
     }
 
+    /// Keeps a claim while another is made as a copy of its volume.
+    pub async fn keep_original(&self, original: &Claim, copy: &str) -> Result<Claim> {
+        let mut finalizers = original.finalizers.clone();
+        finalizers.push(names::clone_finalizer(copy));
+        self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Keeps a claim no longer for the sake of these copies.
+    pub async fn let_original_go(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
+        let gone: Vec<_> = copies.iter().map(|copy| names::clone_finalizer(copy)).collect();
+        let rest: Vec<_> = original.finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).collect();
+        self.patch_claim(original, json!({ "finalizers": rest }), json!({})).await
+    }
+
     /// The UIDs of all Jobs and pods of the provision runs of a volume id in a namespace, by the API.
     pub async fn provision_runs(&self, namespace: &str, id: &str) -> Result<Vec<String>> {
         let mut found = self.marked::<Job>(namespace, id).await?;

@@ -7,8 +7,9 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Context, Pass, STEPS};
+use super::{Context, Pass, STEPS, copies};
 use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start};
+use crate::claim::origin::Copying;
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, fit, volume_id};
 use crate::cluster::events::About;
@@ -42,6 +43,8 @@ struct Snapshot {
     places: Places,
     kept: bool,
     room: bool,
+    original: Option<copies::Seen>,
+    copying: Vec<Copying>,
 }
 
 /// What was learnt in this pass beyond the index.
@@ -51,6 +54,7 @@ struct Learnt {
     no_volume: bool,
     volume: Option<Volume>,
     nodes: Vec<(String, NodeState)>,
+    original: Option<Claim>,
 }
 
 /// One pass over a claim: steps until there is nothing to do but wait.
@@ -116,7 +120,9 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
         .flat_map(|id| index.jobs_of(&id))
         .filter(|job| job.volume.is_none())
         .partition(|job| job.marks.operation == "delete");
-    let node = claim.selected_node.as_deref().and_then(|node| Some((node, index.node(node)?)));
+    // A copy may have to be where its original is, which is noted last.
+    let node = claim.original().and(claim.nodes.last()).or(claim.selected_node.as_ref());
+    let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
     let id = claim.id();
     let mut volumes = index.volumes_of(&claim.uid);
     if id != claim.uid {
@@ -151,7 +157,9 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
     alive_on.dedup();
     let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on));
     places.0.extend(learnt.nodes.iter().cloned());
-    Snapshot { classes, stamped, jobs, deletes, pods, volumes, alive_on, places, kept, room }
+    let original = copies::Seen::of(claim, &index, &context.identity, learnt.original.as_ref());
+    let copying = copies::copying(claim, &index);
+    Snapshot { classes, stamped, jobs, deletes, pods, volumes, alive_on, places, kept, room, original, copying }
 }
 
 fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {
@@ -204,6 +212,8 @@ fn observed<T>(
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
         binding: context.writes.binding(),
+        origin: s.original.as_ref().map(copies::Seen::origin),
+        copying: &s.copying,
     })
 }
 
@@ -271,6 +281,12 @@ async fn act(
                 _ => Ok(Next::Gone),
             }
         }
+        Step::KeepOriginal => {
+            let Some(original) = &s.original else { return Ok(Next::Wait) };
+            learnt.original = original.keep(context, claim).await?;
+            Ok(Next::Again)
+        }
+        Step::LetOriginalGo { copies } => Ok(with(copies::let_go(context, claim, &copies).await?)),
         Step::StartRun => start_run(context, claim, s, learnt).await,
         Step::Adopt { volume: name, provenance, nodes } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
@@ -369,9 +385,14 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 
 async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
     let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
-    let node = claim.selected_node.clone().unwrap_or_default();
+    let tied = s.original.as_ref().and_then(|original| original.origin().tie(recipe)).map(str::to_owned);
+    let node = tied.or(claim.selected_node.clone()).unwrap_or_default();
+    let clone_of = match &s.original {
+        Some(original) => Some(original.request(context, claim).await?),
+        None => None,
+    };
     let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
-    let attempt = Attempt { number: stamp.attempt, ts: stamp.ts.clone(), node: node.clone(), topology };
+    let attempt = Attempt { number: stamp.attempt, ts: stamp.ts.clone(), node: node.clone(), topology, clone_of };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
     let place = Place { namespace: recipe.config.namespace.clone(), node: pinned.then_some(node), ..Place::default() };

@@ -3,6 +3,7 @@
 
 pub mod claims;
 pub mod configs;
+mod copies;
 mod expansion;
 pub mod sweep;
 pub mod volumes;

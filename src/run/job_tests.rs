@@ -23,6 +23,7 @@ fn request(recipe: &Recipe) -> Request {
         storage_class: recipe.class.clone(),
         size_bytes: 1 << 30,
         old_size_bytes: None,
+        clone_of: None,
         access_modes: vec!["ReadWriteOnce".into()],
         volume_mode: "Filesystem".into(),
         mount_options: vec![],

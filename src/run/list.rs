@@ -24,6 +24,7 @@ pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: 
         storage_class: recipe.class.clone(),
         size_bytes: 0,
         old_size_bytes: None,
+        clone_of: None,
         access_modes: Vec::new(),
         volume_mode: String::new(),
         mount_options: recipe.mount_options.clone(),

@@ -32,6 +32,8 @@ pub const HOLDS_AT: &str = "holds-at";
 pub enum Stage {
     /// It runs, and has done nothing.
     Started,
+    /// It reads what it is to copy.
+    Copying,
     /// The storage is made, the PersistentVolume is not.
     Made,
 }
@@ -40,6 +42,7 @@ impl Stage {
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::Started => "started",
+            Stage::Copying => "copying",
             Stage::Made => "made",
         }
     }
@@ -52,6 +55,9 @@ pub struct Backend {
     running: Mutex<HashMap<String, String>>,
     /// The sizes of volumes that have grown, in bytes.
     grown: Mutex<HashMap<String, u64>>,
+    /// Of which volume a volume is a copy, and the process that reads that just now.
+    copies: Mutex<HashMap<String, String>>,
+    read: Mutex<Vec<String>>,
     broken: Mutex<Vec<String>>,
 }
 
@@ -64,6 +70,21 @@ struct Working<'a> {
 impl Drop for Working<'_> {
     fn drop(&mut self) {
         lock(&self.backend.running).remove(&self.id);
+    }
+}
+
+/// While it lives, a process reads a volume to copy it.
+struct Reading<'a> {
+    backend: &'a Backend,
+    id: String,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut read = lock(&self.backend.read);
+        if let Some(at) = read.iter().position(|id| *id == self.id) {
+            read.swap_remove(at);
+        }
     }
 }
 
@@ -96,7 +117,26 @@ impl Backend {
         std::fs::write(self.path(id), claim).expect("the backend's directory can be written");
     }
 
+    /// Begins to copy a volume, which must be there and stay.
+    fn copy(&self, of: &str, id: &str, claim: &str) -> Reading<'_> {
+        if !self.volumes().contains_key(of) {
+            self.broke(format!("claim {claim} is to be a copy of volume {of}, which is not there"));
+        }
+        lock(&self.copies).insert(id.to_owned(), of.to_owned());
+        lock(&self.read).push(of.to_owned());
+        Reading { backend: self, id: of.to_owned() }
+    }
+
+    /// Of which volume a volume is a copy.
+    pub fn copy_of(&self, id: &str) -> Option<String> {
+        lock(&self.copies).get(id).cloned()
+    }
+
     fn remove(&self, id: &str) {
+        if lock(&self.read).iter().any(|read| read == id) {
+            let claim = self.volumes().get(id).cloned().unwrap_or_default();
+            self.broke(format!("volume {id} of {claim} is deleted while it is copied"));
+        }
         let _ = std::fs::remove_file(self.path(id));
     }
 
@@ -150,6 +190,8 @@ impl Node {
                 dir: tempfile::tempdir().unwrap(),
                 running: Mutex::default(),
                 grown: Mutex::default(),
+                copies: Mutex::default(),
+                read: Mutex::default(),
                 broken: Mutex::default(),
             },
             reached: Mutex::default(),
@@ -261,6 +303,11 @@ impl Shared {
     async fn provision(&self, request: &Request, namespace: &str) -> Exit {
         self.pause(request, namespace, Stage::Started).await;
         let claim = format!("{}/{}", request.claim.namespace, request.claim.name);
+        let original = request.clone_of.as_ref();
+        let _reading = original.map(|original| self.backend.copy(&original.id, &request.claim_uuid, &claim));
+        if original.is_some() {
+            self.pause(request, namespace, Stage::Copying).await;
+        }
         self.backend.make(&request.claim_uuid, &claim);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         if request.attempt <= fails {

@@ -32,10 +32,14 @@ pub enum Scenario {
     ClassReplaced,
     /// A bound claim asks for more.
     Expand,
+    /// A claim is a copy of another, which is deleted while it is read.
+    Clone,
+    /// A claim and its half-made copy are deleted.
+    CloneDeleted,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 10] = [
+    pub const ALL: [Scenario; 12] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -46,6 +50,8 @@ impl Scenario {
         Scenario::ConfigEdited,
         Scenario::ClassReplaced,
         Scenario::Expand,
+        Scenario::Clone,
+        Scenario::CloneDeleted,
     ];
 
     pub fn name(self) -> &'static str {
@@ -60,6 +66,8 @@ impl Scenario {
             Scenario::ConfigEdited => "config-edited",
             Scenario::ClassReplaced => "class-replaced",
             Scenario::Expand => "expand",
+            Scenario::Clone => "clone",
+            Scenario::CloneDeleted => "clone-deleted",
         }
     }
 
@@ -101,6 +109,24 @@ impl Scenario {
                 site.claim("a").await;
                 site.bound("a").await?;
                 site.settled(&["a"]).await?;
+            }
+            Scenario::Clone => {
+                site.config(&[("capabilities", "clone")]).await;
+                site.claim("a").await;
+                site.bound("a").await?;
+                site.settled(&["a"]).await?;
+                site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
+                site.kept_recipes(2).await?;
+            }
+            Scenario::CloneDeleted => {
+                site.config(&[("capabilities", "clone")]).await;
+                site.claim("a").await;
+                site.bound("a").await?;
+                site.settled(&["a"]).await?;
+                site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
+                site.kept_recipes(2).await?;
+                site.copy("b", "a").await;
+                site.reached(Stage::Copying).await?;
             }
         }
         Ok(())
@@ -175,6 +201,22 @@ impl Scenario {
                 let size = site.world.node.backend().grown(&uid(&claim));
                 expect(size == Some(2 << 30), || format!("the claim says 2Gi, the backend {size:?}"))?;
                 Ok(&["a"])
+            }
+            Scenario::Clone => {
+                let original = uid(&site.bound("a").await?);
+                site.copy("b", "a").await;
+                site.reached(Stage::Copying).await?;
+                site.delete_claim("a").await;
+                site.node_lets_go();
+                let copy = uid(&site.bound("b").await?);
+                let of = site.world.node.backend().copy_of(&copy);
+                expect(of.as_ref() == Some(&original), || format!("{copy} is a copy of {of:?}, not of {original}"))?;
+                Ok(&["b"])
+            }
+            Scenario::CloneDeleted => {
+                site.delete_claim("a").await;
+                site.delete_claim("b").await;
+                Ok(&[])
             }
         }
     }

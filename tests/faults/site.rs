@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, Persist
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::node::{Node, Stage};
@@ -233,9 +233,21 @@ impl Site<'_> {
 
     /// Creates a claim of 1 GiB.
     pub async fn claim(&self, name: &str) {
+        self.claim_from(name, json!(null)).await;
+    }
+
+    /// Creates a claim that is to be a copy of another.
+    pub async fn copy(&self, name: &str, of: &str) {
+        self.claim_from(name, json!({ "kind": "PersistentVolumeClaim", "name": of })).await;
+    }
+
+    async fn claim_from(&self, name: &str, source: Value) {
         let claim = json!({
             "metadata": { "name": name },
-            "spec": { "storageClassName": self.name, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+            "spec": {
+                "storageClassName": self.name, "accessModes": ["ReadWriteOnce"], "dataSource": source,
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
         });
         let claim = serde_json::from_value(claim).unwrap();
         self.claims().create(&PostParams::default(), &claim).await.expect("the claim is created");
@@ -340,7 +352,10 @@ impl Site<'_> {
         for claim in &claims {
             let name = claim.name_any();
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
-            let held = claim.finalizers().iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER);
+            let ours = |finalizer: &String| {
+                finalizer == names::CLAIM_FINALIZER || finalizer.starts_with(names::CLONE_FINALIZER)
+            };
+            let held = claim.finalizers().iter().any(ours);
             let said = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
             if !wanted.contains(name.as_str()) {
                 find(Trouble::Stuck, format!("claim {name} is not gone: {}", said()));

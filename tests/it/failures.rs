@@ -188,7 +188,7 @@ async fn claims_that_no_image_can_serve_are_refused_on_the_claim() {
         (
             "clone",
             json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } }),
-            "PersistentVolumeClaim source",
+            "does not declare that its image can do that (`capabilities: clone`); no empty volume is made instead",
         ),
     ];
     for (name, more, says) in cases {

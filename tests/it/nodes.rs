@@ -29,7 +29,7 @@ impl Ring {
     }
 
     /// What the scheduler does for the first pod of a claim.
-    async fn select(&self, claim: &str, node: &str) {
+    pub async fn select(&self, claim: &str, node: &str) {
         let body = json!({ "metadata": { "annotations": { names::SELECTED_NODE: node } } });
         self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(body)).await.unwrap();
     }
@@ -39,7 +39,7 @@ impl Ring {
         self.claim_when(claim, "has no selected node", |claim| annotation(claim, names::SELECTED_NODE).is_none()).await;
     }
 
-    async fn delayed_class(&self, name: &str, keys: &[(&str, &str)]) {
+    pub async fn delayed_class(&self, name: &str, keys: &[(&str, &str)]) {
         let more = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
         self.class(name, names::DEFAULT_PROVISIONER, more).await;
         self.config(name, name, keys).await;
@@ -57,7 +57,7 @@ impl Ring {
 }
 
 /// The volume of an image that makes directories on its node.
-fn local_volume(job: &Job, node: &str) -> PersistentVolume {
+pub fn local_volume(job: &Job, node: &str) -> PersistentVolume {
     let request = Request { node_name: node.into(), ..request(job) };
     let path = format!("/data/{}", request.claim_uuid);
     let source = PersistentVolumeSpec {
@@ -71,7 +71,7 @@ fn local_volume(job: &Job, node: &str) -> PersistentVolume {
 }
 
 /// Where the pod of a Job must run.
-fn pinned_to(job: &Job) -> Option<String> {
+pub fn pinned_to(job: &Job) -> Option<String> {
     let affinity = json!(job.spec.as_ref()?.template.spec.as_ref()?.affinity);
     let terms = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0];
     let at = |kind: &str| terms[kind][0]["values"][0].as_str().map(str::to_owned);

@@ -52,6 +52,31 @@ async fn hostpath_and_its_examples_write_read_and_go() {
 }
 
 #[tokio::test]
+async fn a_copy_has_what_its_original_has() {
+    let ring = users("clone").await;
+    let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "original" } });
+    // With a StorageClass that waits for a pod, and in the pure form.
+    for class in ["hostpath", "scratch"] {
+        ring.claim("original", class).await;
+        pod(
+            &ring,
+            "writer",
+            "original",
+            "mkdir /data/deep; echo from the original > /data/deep/text; ln -s deep /data/link",
+        )
+        .await;
+        log_of(&ring, "writer").await;
+        ring.claim_with("copy", class, json!({ "spec": source })).await;
+        let script = "cat /data/link/text; echo mine > /data/deep/text";
+        pod(&ring, "reader", "copy", script).await;
+        assert_eq!(log_of(&ring, "reader").await.trim(), "from the original", "{class}");
+        pod(&ring, "again", "original", "cat /data/deep/text").await;
+        assert_eq!(log_of(&ring, "again").await.trim(), "from the original", "{class}: each is its own");
+        clean(&ring).await;
+    }
+}
+
+#[tokio::test]
 async fn nfs_directories_come_and_go_on_a_real_server() {
     let ring = users("examples-nfs").await;
     let server = tokio::task::spawn_blocking(|| ganesha::Ganesha::start(ganesha::Options::default())).await.unwrap();

@@ -78,6 +78,8 @@ pub const LABEL_REVISION: &str = "flex-provisioner.io/revision-of";
 pub const PROPERTY_PREFIX: &str = "flex-provisioner.io/p";
 /// Keeps a claim until nothing of it can be left behind.
 pub const CLAIM_FINALIZER: &str = "flex-provisioner.io/claim";
+/// Keeps a claim while another is made as a copy of its volume; the UID of the other follows.
+pub const CLONE_FINALIZER: &str = "flex-provisioner.io/clone-";
 /// Keeps a volume until its storage is gone.
 pub const VOLUME_FINALIZER: &str = "flex-provisioner.io/volume";
 
@@ -111,6 +113,11 @@ pub const DEFAULT_USER: i64 = 65532;
 /// Prefix of the names of volumes; the claim UUID follows.
 pub const PV_PREFIX: &str = "pvc-";
 
+/// The finalizer on a claim of whose volume the claim with a UID is made as a copy.
+pub fn clone_finalizer(uid: &str) -> String {
+    format!("{CLONE_FINALIZER}{uid}")
+}
+
 /// The name of the volume of a claim.
 pub fn pv_name(claim_uuid: &str) -> String {
     format!("{PV_PREFIX}{claim_uuid}")
@@ -131,6 +138,10 @@ pub mod reason {
     pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
     /// The claim waits for something that somebody else must do.
     pub const WAITING: &str = "WaitingForProvisioner";
+    /// The claim is to be filled by somebody else, who is waited for.
+    pub const LEFT_TO_POPULATOR: &str = "LeftToPopulator";
+    /// The claim is being deleted, and kept until its copies are made.
+    pub const BEING_CLONED: &str = "BeingCloned";
     /// The node had no room; the scheduler is asked for another.
     pub const RESCHEDULING: &str = "Rescheduling";
     /// Explains the PV controller's `storageclass … not found` on claims of a pure class.

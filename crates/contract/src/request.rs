@@ -66,6 +66,21 @@ pub struct ClaimRef {
     pub uid: String,
 }
 
+/// The volume that a provision run is to make a copy of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Original {
+    /// Its id, which its own runs got as `CLAIM_UUID`.
+    pub id: String,
+    /// The name of its PersistentVolume.
+    pub pv_name: String,
+    /// Its source as it stands in its PersistentVolume, as JSON.
+    pub source: String,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+    /// The node where it was made, if that matters.
+    pub node: String,
+}
+
 /// The properties of one run. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -87,6 +102,8 @@ pub struct Request {
     pub size_bytes: u64,
     /// In an expand run the size that the volume has, in bytes.
     pub old_size_bytes: Option<u64>,
+    /// In a provision run for a copy the volume to copy.
+    pub clone_of: Option<Original>,
     /// `ReadWriteOnce` and so on.
     pub access_modes: Vec<String>,
     /// `Filesystem` or `Block`.
@@ -154,6 +171,11 @@ pub const CONTRACT: &[&str] = &[
     "size",
     "size-bytes",
     "old-size-bytes",
+    "clone-of",
+    "clone-of-pv-name",
+    "clone-of-source",
+    "clone-of-size-bytes",
+    "clone-of-node",
     "access-modes",
     "volume-mode",
     "mount-options",
@@ -192,6 +214,7 @@ impl Request {
             storage_class,
             size_bytes,
             old_size_bytes,
+            clone_of,
             access_modes,
             volume_mode,
             mount_options,
@@ -213,6 +236,7 @@ impl Request {
         let pairs = |map: &BTreeMap<String, String>| {
             if map.is_empty() { String::new() } else { serde_json::json!(map).to_string() }
         };
+        let original = clone_of.clone().unwrap_or_default();
         let values = [
             operation.to_string(),
             claim_uuid.clone(),
@@ -226,6 +250,11 @@ impl Request {
             crate::quantity::quantity(*size_bytes).0,
             size_bytes.to_string(),
             old_size_bytes.map(|size| size.to_string()).unwrap_or_default(),
+            original.id,
+            original.pv_name,
+            original.source,
+            clone_of.as_ref().map(|original| original.size_bytes.to_string()).unwrap_or_default(),
+            original.node,
             access_modes.join(","),
             volume_mode.clone(),
             mount_options.join(","),
@@ -299,6 +328,16 @@ impl Request {
                 size if size.is_empty() => None,
                 size => Some(number("OLD_SIZE_BYTES", size)?),
             },
+            clone_of: match optional("CLONE_OF") {
+                id if id.is_empty() => None,
+                id => Some(Original {
+                    id,
+                    pv_name: optional("CLONE_OF_PV_NAME"),
+                    source: optional("CLONE_OF_SOURCE"),
+                    size_bytes: number("CLONE_OF_SIZE_BYTES", or(optional("CLONE_OF_SIZE_BYTES"), "0"))?,
+                    node: optional("CLONE_OF_NODE"),
+                }),
+            },
             access_modes: list("ACCESS_MODES"),
             volume_mode: or(optional("VOLUME_MODE"), "Filesystem"),
             mount_options: list("MOUNT_OPTIONS"),
@@ -359,6 +398,13 @@ pub(crate) mod tests {
             storage_class: "silver".into(),
             size_bytes: 3 << 30,
             old_size_bytes: Some(1 << 30),
+            clone_of: Some(Original {
+                id: "c0ffee00-0000-4000-8000-000000000002".into(),
+                pv_name: "pvc-c0ffee00-0000-4000-8000-000000000002".into(),
+                source: r#"{"nfs":{"path":"/a","server":"s"}}"#.into(),
+                size_bytes: 2 << 30,
+                node: "node-2".into(),
+            }),
             access_modes: vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()],
             volume_mode: "Filesystem".into(),
             mount_options: vec!["noatime".into()],

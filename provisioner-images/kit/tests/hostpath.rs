@@ -5,7 +5,7 @@
 mod api;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use api::{Api, Reply, path_text};
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+const ORIGINAL: &str = "c0ffee00-0000-4000-8000-00000000000f";
 
 /// A node's directory, and a PATH with nothing but busybox and flex-pv.
 struct Node {
@@ -110,11 +111,12 @@ fn a_directory_is_made_once_and_becomes_a_local_volume() {
 fn a_delete_removes_the_volume_and_nothing_else() {
     let node = Node::new();
     let (volume, rubbish) = (node.base().join(ID), node.base().join(format!(".deleting-{ID}")));
+    let half = node.base().join(format!(".copying-{ID}"));
     let outside = node.base().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("precious"), "x").unwrap();
-    // Also what an earlier delete left when it died.
-    for folder in [&volume, &rubbish] {
+    // Also what an earlier delete or copy left when it died.
+    for folder in [&volume, &rubbish, &half] {
         fs::create_dir_all(folder.join("deep/er")).unwrap();
         fs::write(folder.join("deep/er/a file"), "x").unwrap();
         symlink(&outside, folder.join("link")).unwrap();
@@ -142,6 +144,65 @@ fn a_volume_grows_where_there_is_room_for_more() {
 }
 
 #[test]
+fn a_copy_has_all_that_the_original_has_and_nothing_of_it_is_changed() {
+    let node = Node::new();
+    let api = Api::start(vec![Reply::Echo, Reply::Echo]);
+    let original = node.base().join(ORIGINAL);
+    fs::create_dir_all(original.join("deep/er")).unwrap();
+    fs::write(original.join("deep/er/a file"), "content").unwrap();
+    fs::write(original.join("run"), "#!/bin/sh").unwrap();
+    fs::set_permissions(original.join("run"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::set_permissions(&original, fs::Permissions::from_mode(0o2770)).unwrap();
+    chown(original.join("run"), Some(1234), Some(5678)).unwrap();
+    symlink("../outside", original.join("link")).unwrap();
+    // What a copy left when it died.
+    fs::create_dir_all(node.base().join(format!(".copying-{ID}/half"))).unwrap();
+
+    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(original.clone()));
+    let of = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
+    let ended = node.run("provision", &api.kubeconfig(), &of);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let copy = node.base().join(ID);
+    assert_eq!(api.posted()["spec"]["local"]["path"], path_text(copy.clone()));
+    assert_eq!(fs::read_to_string(copy.join("deep/er/a file")).unwrap(), "content");
+    let run = fs::metadata(copy.join("run")).unwrap();
+    assert_eq!((run.permissions().mode() & 0o7777, run.uid(), run.gid()), (0o750, 1234, 5678));
+    assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o7777, 0o2770);
+    assert_eq!(fs::read_link(copy.join("link")).unwrap(), Path::new("../outside"));
+    assert!(!copy.join("half").exists());
+    assert_eq!(node.names(), [ID, ORIGINAL]);
+
+    // Each is its own from then on, also if the run is repeated, with the original gone.
+    fs::write(copy.join("deep/er/a file"), "mine").unwrap();
+    assert_eq!(fs::read_to_string(original.join("deep/er/a file")).unwrap(), "content");
+    fs::remove_dir_all(&original).unwrap();
+    assert_eq!(node.run("provision", &api.kubeconfig(), &of).code, 0);
+    assert_eq!(fs::read_to_string(copy.join("deep/er/a file")).unwrap(), "mine");
+}
+
+#[test]
+fn what_can_not_be_copied_makes_no_volume() {
+    let node = Node::new();
+    let at = |path: &str| format!(r#"{{"local":{{"path":"{path}"}}}}"#);
+    let here = at(&path_text(node.base().join(ORIGINAL)));
+    let link = ORIGINAL.replace("000f", "000e");
+    symlink("/etc", node.base().join(&link)).unwrap();
+    let linked = at(&path_text(node.base().join(&link)));
+    for (of, source, code, says) in [
+        (ORIGINAL, here.as_str(), 75, "which is to be copied, is not on node node-1"),
+        (ORIGINAL, &at("/elsewhere/x"), 65, "made with another base-path"),
+        (ORIGINAL, "", 65, "made with another base-path"),
+        (&link, &linked, 75, "is not on node node-1"),
+        ("../etc", &at("/etc"), 65, "not the UUID of a volume"),
+    ] {
+        let ended = node.run("provision", "", &[("CLONE_OF", of), ("CLONE_OF_SOURCE", source)]);
+        assert_eq!(ended.code, code, "{of} {source}: {ended:?}");
+        assert!(ended.last_words.contains(says), "{of} {source}: {ended:?}");
+        assert_eq!(node.names(), [link.as_str()], "{of} {source}");
+    }
+}
+
+#[test]
 fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
     let node = Node::new();
     let list = |extra: &[(&str, &str)]| {
@@ -150,8 +211,16 @@ fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
     };
     let (code, text) = list(&[]);
     assert_eq!((code, contract::listing::read(&text)), (Some(0), Ok(vec![])), "{text}");
-    let other = ID.replace("0001", "0002");
-    for name in [ID, &format!(".deleting-{other}"), "lost+found", "backup of\nc0ffee", "-", ".deleting-x"] {
+    let (other, third) = (ID.replace("0001", "0002"), ID.replace("0001", "0003"));
+    for name in [
+        ID,
+        &format!(".deleting-{other}"),
+        &format!(".copying-{third}"),
+        "lost+found",
+        "backup of\nc0ffee",
+        "-",
+        ".deleting-x",
+    ] {
         fs::create_dir(node.base().join(name)).unwrap();
     }
     fs::write(node.base().join("c0ffee"), "a file").unwrap();
@@ -159,8 +228,9 @@ fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
     let (code, text) = list(&[]);
     let entries = contract::listing::read(&text).unwrap();
     let found: Vec<_> = entries.iter().map(|entry| (entry.state.as_str(), entry.id.as_str())).collect();
-    assert_eq!((code, found.as_slice()), (Some(0), [("rubbish", other.as_str()), ("volume", ID)].as_slice()), "{text}");
-    assert_eq!(entries[1].place, path_text(node.base().join(ID)));
+    let expected = [("rubbish", third.as_str()), ("rubbish", other.as_str()), ("volume", ID)];
+    assert_eq!((code, found.as_slice()), (Some(0), expected.as_slice()), "{text}");
+    assert_eq!(entries[2].place, path_text(node.base().join(ID)));
     // Without the node's directory in the pod there is no list, least of all an empty one.
     let (code, text) = list(&[("BASE_PATH", "/nonexistent")]);
     assert_eq!((code, contract::listing::read(&text).is_err()), (Some(78), true));

@@ -19,6 +19,13 @@ pub async fn provision(
     if request.volume_mode == "Block" {
         return Err(Failure::never("volumeMode Block is not possible: NFS has directories, not block devices"));
     }
+    if let Some(original) = &request.clone_of {
+        return Err(Failure::never(format!(
+            "a copy of volume {} is not possible: this image copies nothing, and makes no empty volume instead; take \
+             `clone` out of the `capabilities` of the provisioner config",
+            original.id
+        )));
+    }
     let path = place(server, parameters, request).await?;
     server.make_directory(&path, parameters.mode).await?;
     server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;

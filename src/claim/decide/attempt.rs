@@ -6,6 +6,7 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
+use super::copying::{keeps_original, left_to_others, node, tied, waits_for_original};
 use super::{
     Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, taken, unnoted, vanishing,
 };
@@ -74,6 +75,9 @@ fn unserved(o: &Observed<'_>) -> Decision {
 /// Rows 18 and 19.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
+    if let Some(others) = left_to_others(o) {
+        return others;
+    }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
         Err(why) => return Decision::wait(reason::WAITING, why.clone()),
@@ -83,6 +87,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     if let Err(why) = acceptable(claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
+    }
+    if let Some(wait) = waits_for_original(o) {
+        return wait;
     }
     if let Some(reselect) = selected_is_gone(o, class) {
         return reselect;
@@ -118,9 +125,9 @@ fn nodes_from(o: &Observed<'_>, recipe: &Recipe) -> Vec<String> {
         Some(_) => unnoted(o).unwrap_or_else(|| o.claim.nodes.clone()),
         None => Vec::new(),
     };
-    if let Some(node) = o.claim.selected_node.as_ref().filter(|_| recipe.placement == Placement::SelectedNode) {
+    if let Some(node) = node(o, recipe).filter(|_| recipe.placement == Placement::SelectedNode) {
         nodes.retain(|noted| noted != node);
-        nodes.push(node.clone());
+        nodes.push(node.to_owned());
     }
     nodes
 }
@@ -264,16 +271,27 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(Err(why)) = o.stamped_recipe.map(|recipe| acceptable(o.claim, recipe)) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
+    if let Some(wait) = waits_for_original(o) {
+        return wait;
+    }
     if let Some(reselect) = selected_is_gone(o, class) {
         return reselect;
     }
-    if is_unnoted(o) { anew(o, class, now) } else { Step::StartRun.into() }
+    match is_unnoted(o) {
+        true => anew(o, class, now),
+        false => keeps_original(o).unwrap_or_else(|| Step::StartRun.into()),
+    }
+}
+
+/// The scheduler can find another node for the claim.
+fn is_movable(o: &Observed<'_>, class: &Class) -> bool {
+    let tied = recipe(o).is_some_and(|recipe| tied(o, recipe).is_some());
+    class.binding == BindingMode::WaitForFirstConsumer && !tied
 }
 
 /// The node that the scheduler selected does not exist any more: it is asked for another.
 fn selected_is_gone(o: &Observed<'_>, class: &Class) -> Option<Decision> {
-    let delayed = class.binding == BindingMode::WaitForFirstConsumer;
-    let node = o.claim.selected_node.as_ref().filter(|_| delayed)?;
+    let node = o.claim.selected_node.as_ref().filter(|_| is_movable(o, class))?;
     match o.places.state(node) {
         NodeState::Ready | NodeState::Unreachable => None,
         NodeState::Missing => Some(Step::ConfirmNode { node: node.clone() }.into()),
@@ -294,10 +312,11 @@ fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// The selected node is not the one that the stamp was written for.
+/// The node of the attempt is not the one that the stamp was written for.
 fn is_unnoted(o: &Observed<'_>) -> bool {
-    let on_nodes = recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
-    on_nodes && o.claim.selected_node.as_ref().is_some_and(|node| !o.claim.nodes.contains(node))
+    let recipe = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode);
+    let node = recipe.and_then(|recipe| node(o, recipe));
+    node.is_some_and(|node| !o.claim.nodes.iter().any(|noted| noted == node))
 }
 
 /// Row 31.
@@ -320,7 +339,7 @@ fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -
 
 /// The run can be on the selected node only.
 fn is_pinned(o: &Observed<'_>, class: &Class) -> bool {
-    class.binding == BindingMode::WaitForFirstConsumer
+    is_movable(o, class)
         && o.claim.selected_node.is_some()
         && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
 }
@@ -353,9 +372,7 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
             "it will not work by trying again, so the next try is when the provisioner config or the class changes, or in {} min",
             SLOW.as_secs() / 60
         ),
-        (Failure::NoRoom, _) if class.binding == BindingMode::WaitForFirstConsumer => {
-            "the scheduler is asked for another node".to_owned()
-        }
+        (Failure::NoRoom, _) if is_movable(o, class) => "the scheduler is asked for another node".to_owned(),
         (_, Some(recipe)) => format!("next try in {} s", pause(recipe, attempt)),
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
@@ -375,7 +392,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
         Err(why) => return Decision::wait(reason::WAITING, why.clone()),
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
-    if delayed && failure.kind == Failure::NoRoom {
+    if is_movable(o, class) && failure.kind == Failure::NoRoom {
         // Whichever node the scheduler selects next, be it the same, gets an attempt.
         let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
         return match &claim.selected_node {
@@ -422,6 +439,9 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
 fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
     if let Err(why) = acceptable(o.claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
+    }
+    if let Some(wait) = waits_for_original(o) {
+        return wait;
     }
     let nodes = nodes_from(o, recipe);
     if nodes.len() > limits::NODES {

@@ -8,8 +8,10 @@ use proptest::sample::{select, subsequence};
 use super::*;
 
 fn recipes() -> impl Strategy<Value = Recipe> {
-    let keys: [&[(&str, &str)]; 7] = [
+    let keys: [&[(&str, &str)]; 9] = [
         &[],
+        &[("capabilities", "clone")],
+        &[("capabilities", "clone"), ("placement", "any")],
         &[("zone", "newer")],
         &[("placement", "any")],
         &[("max-size", "1Mi")],
@@ -118,6 +120,28 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
     })
 }
 
+/// What a claim is to be a copy of, in any state.
+fn originals() -> impl Strategy<Value = Original> {
+    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
+    (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, deleting), node)| {
+        let mut original = super::of_copies::original_on(node);
+        original.ours = ours;
+        let claim = original.claim.as_mut().expect("it is there");
+        claim.deleting = deleting;
+        claim.finalizers = kept.then(|| names::clone_finalizer(UID)).into_iter().collect();
+        original.claim = original.claim.filter(|_| there);
+        original
+    })
+}
+
+fn copying() -> impl Strategy<Value = Vec<Copying>> {
+    let copy = any::<bool>().prop_map(|under_way| Copying {
+        uid: format!("copy-{under_way}"),
+        under_way: under_way.then(|| ObjectName::new("team", "copy")),
+    });
+    prop_oneof![4 => Just(vec![]), 1 => prop::collection::vec(copy, 1..3)]
+}
+
 prop_compose! {
     fn claims()(
         flags in (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2)),
@@ -160,9 +184,11 @@ fn worlds() -> impl Strategy<Value = World> {
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
     let places = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
-    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places).prop_flat_map(
-        |(base, no_volume, pods_alive, delete_job, places)| {
-            let (claim, class, flags, stamped_recipe, jobs, seen_nodes, volumes) = base;
+    let copies = (prop::option::weighted(0.2, originals()), copying());
+    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places, copies).prop_flat_map(
+        |(base, no_volume, pods_alive, delete_job, places, (origin, copying))| {
+            let (mut claim, class, flags, stamped_recipe, jobs, seen_nodes, volumes) = base;
+            claim.data_source = origin.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
             let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
             let has_job = jobs.iter().any(|job| job.marks.attempt == attempt);
             let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
@@ -187,6 +213,8 @@ fn worlds() -> impl Strategy<Value = World> {
                 seen_nodes,
                 places: Places(places),
                 pods_alive,
+                origin,
+                copying,
                 ..new()
             };
             (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))
@@ -301,6 +329,11 @@ impl World {
                 self.run = RunState::Absent;
             }
             Step::Refresh => self.fresh = true,
+            Step::KeepOriginal => {
+                let claim = self.origin.as_mut().and_then(|original| original.claim.as_mut()).expect("it is there");
+                claim.finalizers.push(names::clone_finalizer(UID));
+            }
+            Step::LetOriginalGo { copies } => self.copying.retain(|copy| !copies.contains(&copy.uid)),
             Step::Adopt { volume: name, provenance, nodes } => {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.reclaim_policy = policy(&provenance);
@@ -398,13 +431,28 @@ fn check(world: &World, decision: &Decision) {
             assert!(!world.room && decision.wake_at.is_some_and(|at| at > NOW), "it waits without end");
         }
         Step::Refresh => assert!(!world.fresh),
+        Step::KeepOriginal => {
+            assert!(claim.is_held() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
+            let original = world.origin.as_ref().and_then(|original| original.claim.as_ref()).expect("it is there");
+            assert!(!original.deleting, "the API takes no finalizer any more");
+        }
+        Step::LetOriginalGo { copies } => {
+            let done = |uid: &String| world.copying.iter().any(|copy| copy.uid == *uid && copy.under_way.is_none());
+            assert!(!copies.is_empty() && copies.iter().all(done), "a copy is under way");
+        }
         Step::StartRun => {
             assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.is_held() && world.fresh);
             let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
             assert!(claim.own_stamp().is_some() && !world.is_alive());
+            let tied = world.observed(|o| o.origin.and_then(|origin| origin.tie(recipe)).map(str::to_owned));
             if world.class.binding == BindingMode::WaitForFirstConsumer && recipe.placement == Placement::SelectedNode {
-                let node = claim.selected_node.as_ref().expect("a node is selected");
+                let node = tied.as_ref().or(claim.selected_node.as_ref()).expect("a node is selected");
                 assert!(claim.nodes.contains(node), "where it may leave something is not noted");
+            }
+            assert!(tied.is_none_or(|node| claim.nodes.contains(&node)), "where it copies is not noted");
+            if let Some(original) = &world.origin {
+                let kept = original.claim.as_ref().is_some_and(|o| o.finalizers.contains(&names::clone_finalizer(UID)));
+                assert!(kept && original.ours, "what it copies may vanish under it");
             }
         }
         Step::Adopt { volume, provenance, nodes } => {

@@ -7,6 +7,7 @@ use contract::request::Operation;
 
 use super::*;
 use crate::claim::Stamp;
+use crate::claim::origin::DataSource;
 use crate::claim::pace::pause;
 use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
@@ -16,6 +17,8 @@ use crate::run::state::Cause;
 use crate::run::view::Marks;
 use crate::volume::Reference;
 
+#[path = "copying_tests.rs"]
+mod of_copies;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
 #[path = "properties.rs"]
@@ -46,6 +49,17 @@ struct World {
     delete_job: Option<Job>,
     room: bool,
     binding: Binding,
+    origin: Option<Original>,
+    copying: Vec<Copying>,
+}
+
+/// What a claim is to be a copy of.
+#[derive(Clone, Debug)]
+struct Original {
+    claim: Option<Claim>,
+    volume: Option<Volume>,
+    ours: bool,
+    node: &'static str,
 }
 
 impl World {
@@ -77,6 +91,13 @@ impl World {
             delete_job: self.delete_job.as_ref(),
             room: self.room,
             binding: self.binding,
+            origin: self.origin.as_ref().map(|original| Origin {
+                claim: original.claim.as_ref(),
+                volume: original.volume.as_ref(),
+                ours: original.ours,
+                node: original.node,
+            }),
+            copying: &self.copying,
         })
     }
 
@@ -137,6 +158,8 @@ fn new() -> World {
         delete_job: None,
         room: true,
         binding: Binding::Direct,
+        origin: None,
+        copying: vec![],
     }
 }
 
@@ -520,7 +543,11 @@ fn row_18_what_cannot_be_served_is_told() {
     with(&[("volume-mode", "Block")], |_| {}).waits("has no volume mode Filesystem; it has Block");
     with(&[], |claim| claim.size = Err("no size".into())).waits("no size");
     with(&[], |claim| claim.has_selector = true).waits("remove the selector");
-    with(&[], |claim| claim.data_source = Some("VolumeSnapshot s".into())).waits("filled from VolumeSnapshot s");
+    with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
+        .waits("filled from VolumeSnapshot s");
+    with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(
+        "to be a copy of claim team/a, but the provisioner config admin/silver of class silver does not declare",
+    );
     with(&[], |claim| claim.attributes_class = Some("gold".into())).waits("the VolumeAttributesClass gold");
 }
 

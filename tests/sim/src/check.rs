@@ -95,6 +95,33 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Wrong>
     None
 }
 
+/// A claim is to be a copy of the one of this name.
+fn is_copy_of(claim: &Value, original: &ObjectName) -> bool {
+    text(claim, "/spec/dataSource/name") == original.name
+}
+
+/// A claim is to be a copy of what cannot be copied: only users can change that.
+fn waits_for_original(store: &Store, name: &ObjectName, claim: &Value) -> bool {
+    let of = text(claim, "/spec/dataSource/name");
+    if of.is_empty() {
+        return false;
+    }
+    let original = store.get(Kind::Claim, &ObjectName::new(&name.namespace, of));
+    let fits = |original: &&std::rc::Rc<Value>| {
+        let volume = store.get(Kind::Volume, &ObjectName::new("", text(original, "/spec/volumeName")));
+        let size = &claim["spec"]["resources"]["requests"]["storage"];
+        let same = text(original, "/spec/storageClassName") == text(claim, "/spec/storageClassName");
+        let there = volume.is_some_and(|volume| !is_deleting(volume) && volume["spec"]["capacity"]["storage"] == *size);
+        is_bound(original) && same && there && (!is_deleting(original) || is_kept(original, claim))
+    };
+    original.filter(fits).is_none()
+}
+
+/// A claim is kept until a copy of it is made.
+fn is_kept(original: &Value, copy: &Value) -> bool {
+    has_finalizer(original, &names::clone_finalizer(uid(copy)))
+}
+
 /// At the end, when all has come to rest: what must be. `waived` is storage that was left on purpose.
 pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: bool) -> Vec<Wrong> {
     let mut all = Vec::new();
@@ -124,12 +151,21 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
     }
     for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_ours(name)) {
         let phase = text(claim, "/status/phase");
-        if is_deleting(claim) {
+        let copies = || store.all(Kind::Claim).filter(|(of, _)| of.namespace == name.namespace);
+        let kept = || copies().any(|(_, copy)| is_copy_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
+        if is_deleting(claim) && !kept() {
             wrong(Broken::Stuck, format!("claim {name} does not go"));
-        } else if !is_bound(claim) {
+        } else if !is_deleting(claim) && !is_bound(claim) && !waits_for_original(store, name, claim) {
             wrong(Broken::Stuck, format!("claim {name} is {phase}"));
-        } else if has_finalizer(claim, names::CLAIM_FINALIZER) {
+        } else if is_bound(claim) && has_finalizer(claim, names::CLAIM_FINALIZER) {
             wrong(Broken::Stuck, format!("claim {name} is bound, and has our finalizer"));
+        }
+        let finalizers = claim["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for copy in finalizers.filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER)) {
+            let there = copies().any(|(_, claim)| uid(claim) == copy && has_finalizer(claim, names::CLAIM_FINALIZER));
+            if !there {
+                wrong(Broken::Stuck, format!("claim {name} is kept for the copy {copy}, which needs it no more"));
+            }
         }
         let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
         // What found a volume without us, be it one that was made for another, has nothing to be told.

@@ -38,6 +38,8 @@ pub const STEPS: &[&str] = &[
     "volume Expand RemoveJob",
     "claim StandInLine",
     "claim Name",
+    "claim KeepOriginal",
+    "claim LetOriginalGo",
 ];
 
 /// The name of a step of a claim. A step that is new does not compile here, until it has its place in
@@ -64,6 +66,8 @@ pub fn of_claim(step: &claim::decide::Step) -> &'static str {
         Step::Release => 16,
         Step::StandInLine => 32,
         Step::Name { .. } => 33,
+        Step::KeepOriginal => 34,
+        Step::LetOriginalGo { .. } => 35,
     }]
 }
 

@@ -39,9 +39,7 @@ fn config(class: &str, most: usize) -> Value {
         "max-in-flight": most.to_string(),
         "kind": if class == "local" { "local" } else { "nfs" },
     });
-    if class != "pure" && class != "local" {
-        data["capabilities"] = json!("expand");
-    }
+    data["capabilities"] = json!(if class != "pure" && class != "local" { "clone, expand" } else { "clone" });
     match class {
         "local" => data["volume-sources"] = json!("local:/vol"),
         _ => data["placement"] = json!("any"),
@@ -196,7 +194,18 @@ impl People {
                 annotations.as_object_mut().map(|annotations| annotations.remove(key));
             }
         }
-        if let Some(created) = store.create(Kind::Claim, claim(name, class, &annotations)) {
+        let mut wanted = claim(name, class, &annotations);
+        // Every third one that can: nothing is drawn for it.
+        let original =
+            claims.iter().find(|(of, claim)| text(claim, "/spec/storageClassName") == class && of.name != name);
+        if let Some((of, _)) = original.filter(|_| self.created % 3 == 2) {
+            wanted["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": of.name });
+        }
+        if let Some(created) = store.create(Kind::Claim, wanted) {
+            if let Some(of) = created.pointer("/spec/dataSource/name") {
+                line(|| format!("user: claim {name} is to be a copy of {of}"));
+                count("copies asked for");
+            }
             line(|| format!("user: creates claim {name} of class {class}, UID {}", uid(&created)));
             count("claims created");
             self.created += 1;

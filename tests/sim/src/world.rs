@@ -30,8 +30,12 @@ pub type Place = (String, String);
 /// What an image does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Act {
+    /// Reads the original of a copy.
+    Read,
     Make,
-    Publish { wrong: bool },
+    Publish {
+        wrong: bool,
+    },
     Remove,
     Grow,
     Exit(i32),
@@ -358,7 +362,8 @@ impl World {
                 _ => vec![Act::Make, Act::Publish { wrong: true }, Act::Exit(0)],
             },
         };
-        let acts = if annotation(job, "idle").is_empty() { acts } else { vec![Act::Exit(0)] };
+        let reads = request.clone_of.iter().flat_map(|_| [Act::Read, Act::Read]);
+        let acts = if annotation(job, "idle").is_empty() { reads.chain(acts).collect() } else { vec![Act::Exit(0)] };
         if bad {
             count("bad runs");
         }
@@ -402,6 +407,15 @@ impl World {
         };
         let act = process.acts.remove(0);
         match act {
+            Act::Read => {
+                let original = process.request.clone_of.as_ref().expect("only copies read");
+                let node = if process.place.1.is_empty() { String::new() } else { original.node.clone() };
+                let from = (original.id.clone(), node);
+                count("reads of an original");
+                if !self.backend.contains(&from) || (!from.1.is_empty() && from.1 != process.place.1) {
+                    self.wrong.push(format!("{:?} is made as a copy of {from:?}, which is not there", process.place));
+                }
+            }
             Act::Make => {
                 line(|| format!("backend: {:?} is made", process.place));
                 self.changed |= self.backend.insert(process.place.clone());

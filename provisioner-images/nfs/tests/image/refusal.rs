@@ -61,6 +61,7 @@ fn requests_that_cannot_be() {
     let server = Ganesha::start(Options::default());
     for (name, value, code, says) in [
         ("VOLUME_MODE", "Block", 65, "volumeMode Block"),
+        ("CLONE_OF", TWO, 65, "makes no empty volume instead"),
         ("CLAIM_UUID", "../../etc", 65, "not the UUID"),
         ("PVC_NAME", "../x", 65, "cannot be a part"),
         ("SUBDIRECTORY", "../${pvc.name}", 65, "`..`"),

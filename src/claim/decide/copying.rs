@@ -1,0 +1,64 @@
+//! Claims that are to be copies of others, and claims that are copied.
+
+use contract::names::reason;
+
+use super::{Decision, Observed, Step};
+use crate::claim::origin::{Copying, DataSource};
+use crate::config::Recipe;
+
+/// Row 18: others fill it, and bring its volume.
+pub(super) fn left_to_others(o: &Observed<'_>) -> Option<Decision> {
+    let Some(DataSource::Populated(source)) = &o.claim.data_source else { return None };
+    Some(Decision::nothing().saying(
+        false,
+        reason::LEFT_TO_POPULATOR,
+        format!("the claim is filled from {source} by the populator for such sources, which brings its volume; nothing is provisioned for it here"),
+    ))
+}
+
+/// What a copy waits for before an attempt can begin.
+pub(super) fn waits_for_original(o: &Observed<'_>) -> Option<Decision> {
+    let why = o.origin.as_ref()?.check(o.claim).err()?;
+    Some(Decision::wait(reason::WAITING, why))
+}
+
+/// The node where an attempt must be: that of the original, or the selected one.
+pub(super) fn node<'a>(o: &Observed<'a>, recipe: &Recipe) -> Option<&'a str> {
+    tied(o, recipe).or(o.claim.selected_node.as_deref())
+}
+
+/// The node where it must be, whatever the scheduler selects.
+pub(super) fn tied<'a>(o: &Observed<'a>, recipe: &Recipe) -> Option<&'a str> {
+    o.origin.as_ref().and_then(|origin| origin.tie(recipe))
+}
+
+/// The original must be kept before it is read.
+pub(super) fn keeps_original(o: &Observed<'_>) -> Option<Decision> {
+    let origin = o.origin.as_ref().filter(|origin| !origin.is_kept_for(o.claim))?;
+    origin.claim.map(|_| Step::KeepOriginal.into())
+}
+
+/// Rows 35 and 36: what follows for a claim of which copies are or were made, when nothing else is to be done.
+pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
+    if decision.step != Step::Nothing || o.copying.is_empty() {
+        return decision;
+    }
+    let done: Vec<String> = o.copying.iter().filter(|copy| copy.under_way.is_none()).map(|c| c.uid.clone()).collect();
+    if !done.is_empty() {
+        return Decision { step: Step::LetOriginalGo { copies: done }, ..decision };
+    }
+    if !o.claim.deleting || decision.tell.is_some() {
+        return decision;
+    }
+    let name = |copy: &Copying| copy.under_way.as_ref().map(ToString::to_string);
+    let names: Vec<String> = o.copying.iter().filter_map(name).collect();
+    let names = match names.as_slice() {
+        [first, rest @ ..] if rest.len() > 3 => format!("{first} and {} more", rest.len()),
+        all => all.join(", "),
+    };
+    decision.saying(
+        false,
+        reason::BEING_CLONED,
+        format!("the claim is kept until its copies are made: {names}; to let go of it before, delete those"),
+    )
+}

@@ -1,0 +1,152 @@
+//! Claims that are to be copies, and claims that are copied.
+
+use super::*;
+
+const OF: &str = "0d9c2f0e-0000-4000-8000-00000000000f";
+
+/// A claim that is to be a copy of a bound one, whose storage is on a node or not.
+fn copy(mut world: World, node: &'static str) -> World {
+    let recipe = recipe_with(&[("capabilities", "clone")]);
+    if let Some(stamp) = &mut world.claim.stamp {
+        stamp.config = recipe.version();
+        world.stamped_recipe = Some(recipe.clone());
+    }
+    world.class.recipe = Ok(Arc::new(recipe));
+    world.claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "original")));
+    world.origin = Some(original_on(node));
+    world
+}
+
+/// A claim that can be copied, with its volume, which was made on a node.
+pub(super) fn original_on(node: &'static str) -> Original {
+    let name = ObjectName::new("team", "original");
+    let mut claim = bound(new(), &names::pv_name(OF)).claim;
+    (claim.name, claim.uid) = (name.clone(), OF.into());
+    let volume = Volume {
+        name: names::pv_name(OF),
+        class: "silver".into(),
+        size: Ok(1 << 30),
+        claim_ref: Some(Reference { name, uid: OF.into() }),
+        ..adopted_volume()
+    };
+    Original { claim: Some(claim), volume: Some(volume), ours: true, node }
+}
+
+fn original(world: &mut World) -> &mut Original {
+    world.origin.as_mut().expect("it is a copy")
+}
+
+fn keep(world: &mut World) {
+    let finalizer = names::clone_finalizer(UID);
+    original(world).claim.as_mut().unwrap().finalizers.push(finalizer);
+}
+
+#[test]
+fn row_18_a_claim_that_others_fill_is_left_to_them() {
+    let mut world = new();
+    world.claim.data_source = Some(DataSource::Populated("Hello.example.com h".into()));
+    let decision = world.decide(NOW);
+    let tell = decision.tell.unwrap();
+    assert_eq!((decision.step, tell.warning, tell.reason), (Step::Nothing, false, reason::LEFT_TO_POPULATOR));
+    assert!(tell.message.contains("filled from Hello.example.com h"), "{}", tell.message);
+    world.class.recipe = Err("no config".into());
+    world.waits("filled from Hello.example.com h");
+}
+
+#[test]
+fn row_18_what_can_not_be_copied_waits_and_says_why() {
+    assert!(matches!(copy(new(), "").step(), Step::Stamp { attempt: 1, .. }));
+    type Spoilt = fn(&mut Original);
+    let cases: [(Spoilt, &str); 10] = [
+        (|o| o.claim = None, "claim team/original, which this claim wants to be a copy of, is not there"),
+        (|o| o.claim.as_mut().unwrap().class = Some("gold".into()), "is of another class, gold"),
+        (|o| o.claim.as_mut().unwrap().deleting = true, "is being deleted"),
+        (|o| o.claim.as_mut().unwrap().phase = "Pending".into(), "is not bound; it is waited for"),
+        (|o| o.volume = None, "has a volume that is not seen yet"),
+        (|o| o.volume.as_mut().unwrap().claim_ref = None, "has a volume that says it is another's"),
+        (|o| o.ours = false, "was not made by the provisioner of its class"),
+        (|o| o.volume.as_mut().unwrap().deleting = true, "which is being deleted"),
+        (
+            |o| o.volume.as_mut().unwrap().volume_mode = "Block".into(),
+            "has the volume mode Block, this claim Filesystem",
+        ),
+        (|o| o.volume.as_mut().unwrap().size = Ok(2 << 30), "has 2Gi, this claim asks for 1Gi"),
+    ];
+    for (spoil, says) in cases {
+        for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
+            let mut world = copy(begun, "");
+            spoil(original(&mut world));
+            let decision = world.decide(NOW + 60);
+            let said = decision.tell.as_ref().map_or("", |tell| &tell.message);
+            assert!(decision.step == Step::Nothing && said.contains(says), "{says}: {decision:?}");
+        }
+    }
+    let mut larger = copy(new(), "");
+    larger.claim.size = Ok(3 << 30);
+    assert!(matches!(larger.step(), Step::Stamp { .. }));
+    let mut elsewhere = copy(new(), "");
+    elsewhere.claim.data_source = Some(DataSource::Claim(ObjectName::new("other", "original")));
+    elsewhere.waits("which is in another namespace");
+    elsewhere.claim.data_source = Some(DataSource::Claim(elsewhere.claim.name.clone()));
+    elsewhere.waits("names itself");
+}
+
+#[test]
+fn row_30_the_original_is_kept_before_it_is_read() {
+    let mut world = copy(stamped(1), "");
+    assert_eq!(world.step(), Step::KeepOriginal);
+    keep(&mut world);
+    assert_eq!(world.step(), Step::StartRun);
+    original(&mut world).claim.as_mut().unwrap().deleting = true;
+    assert_eq!(world.step(), Step::StartRun, "it stays until the copy is made");
+}
+
+#[test]
+fn row_30_a_copy_of_what_one_node_has_is_made_there() {
+    let world = delayed(copy(new(), "home"), Some("a"));
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 });
+    let mut world = delayed(copy(stamped(1), "home"), Some("a"));
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 }, "noted first");
+    world.claim.nodes = vec!["home".into()];
+    keep(&mut world);
+    assert_eq!(world.step(), Step::StartRun);
+    world.places.0.insert("a".into(), NodeState::Gone);
+    assert_eq!(world.step(), Step::StartRun, "whatever becomes of the selected one");
+    // Without a node of its own the selected one counts.
+    let world = delayed(copy(new(), ""), Some("a"));
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], taken: 0 });
+    let mut world = copy(new(), "home");
+    let anywhere = recipe_with(&[("capabilities", "clone"), ("placement", "any")]);
+    world.class.recipe = Ok(Arc::new(anywhere));
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], taken: 0 });
+}
+
+#[test]
+fn row_25_where_a_copy_has_no_room_no_other_node_has() {
+    let mut world = delayed(copy(failed_with(Failure::NoRoom), "home"), Some("a"));
+    world.claim.nodes = vec!["home".into()];
+    assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2));
+    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 });
+}
+
+#[test]
+fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
+    let copying = |uid: &str, under_way: bool| Copying {
+        uid: uid.into(),
+        under_way: under_way.then(|| ObjectName::new("team", format!("copy-{uid}"))),
+    };
+    let mut world = bound(new(), "pvc-x");
+    world.copying = vec![copying("a", true), copying("b", false), copying("c", false)];
+    assert_eq!(world.step(), Step::LetOriginalGo { copies: vec!["b".into(), "c".into()] });
+    world.copying = vec![copying("a", true)];
+    world.rests();
+    world.claim.deleting = true;
+    world.waits("until its copies are made: team/copy-a");
+    world.foreign = true;
+    world.copying = vec![copying("a", false)];
+    assert_eq!(world.step(), Step::LetOriginalGo { copies: vec!["a".into()] }, "whosoever the class is");
+    // What it owes itself comes first.
+    let mut world = going();
+    (world.copying, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+}

@@ -1,0 +1,185 @@
+//! What a claim is to be filled from: the volume of another claim, of which it becomes a copy, or something that
+//! others fill it from.
+
+use std::fmt;
+
+use contract::names;
+use contract::quantity::quantity;
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+
+use super::Claim;
+use crate::config::{Placement, Recipe};
+use crate::object::ObjectName;
+use crate::volume::Volume;
+
+/// The capability that a config declares.
+pub const CAPABILITY: &str = "clone";
+/// The API group of snapshots. They are the provisioner's to restore, no populator's.
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+
+/// What a claim names as its data source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataSource {
+    /// A claim, of whose volume it is to be a copy.
+    Claim(ObjectName),
+    /// Something that only the provisioner of the class could fill it from.
+    Unknown(String),
+    /// Something that a populator fills it from.
+    Populated(String),
+}
+
+impl DataSource {
+    /// That of a claim in a namespace.
+    pub fn of(spec: &PersistentVolumeClaimSpec, namespace: &str) -> Option<Self> {
+        let new = spec.data_source_ref.as_ref();
+        let new = new.map(|s| (s.api_group.clone(), s.kind.clone(), s.namespace.clone(), s.name.clone()));
+        let old = spec.data_source.as_ref().map(|s| (s.api_group.clone(), s.kind.clone(), None, s.name.clone()));
+        let (group, kind, other, name) = new.or(old)?;
+        let namespace = other.filter(|other| !other.is_empty()).unwrap_or_else(|| namespace.to_owned());
+        Some(match (group.unwrap_or_default().as_str(), kind.as_str()) {
+            ("", "PersistentVolumeClaim") => DataSource::Claim(ObjectName::new(namespace, name)),
+            ("" | SNAPSHOTS, kind) => DataSource::Unknown(format!("{kind} {name}")),
+            (group, kind) => DataSource::Populated(format!("{kind}.{group} {name}")),
+        })
+    }
+
+    /// The claim whose volume is copied.
+    pub fn claim(&self) -> Option<&ObjectName> {
+        match self {
+            DataSource::Claim(name) => Some(name),
+            DataSource::Unknown(_) | DataSource::Populated(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for DataSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataSource::Claim(name) => write!(f, "claim {name}"),
+            DataSource::Unknown(what) | DataSource::Populated(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Whether a class can fill a claim from its data source at all.
+///
+/// # Errors
+/// Why not, in words for the claim.
+pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
+    let source = match &claim.data_source {
+        None => return Ok(()),
+        Some(DataSource::Claim(source)) => source,
+        Some(other) => {
+            return Err(format!(
+                "the claim wants to be filled from {other}, which no image of this version can do; remove the data source, or ask for another class"
+            ));
+        }
+    };
+    if !recipe.can(CAPABILITY) {
+        return Err(format!(
+            "the claim wants to be a copy of claim {source}, but the provisioner config {} of class {} does not declare that its image can do that (`capabilities: {CAPABILITY}`); no empty volume is made instead",
+            recipe.config, recipe.class
+        ));
+    }
+    if source.namespace != claim.name.namespace {
+        return Err(format!(
+            "the claim wants to be a copy of claim {source}, which is in another namespace: only claims of the same namespace can be copied, because nothing here reads ReferenceGrants; make the copy there"
+        ));
+    }
+    if *source == claim.name {
+        return Err("the claim names itself as its data source; name the claim to copy".into());
+    }
+    Ok(())
+}
+
+/// What is seen of the claim that another is to be a copy of.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// The claim; none if it is not there.
+    pub claim: Option<&'a Claim>,
+    /// The volume that it is bound to, once it is seen.
+    pub volume: Option<&'a Volume>,
+    /// The volume was made by this orchestrator, which knows how.
+    pub ours: bool,
+    /// The node where the volume was made, if that matters.
+    pub node: &'a str,
+}
+
+impl<'a> Origin<'a> {
+    /// The node where a copy must be made: what one node has can be read there alone.
+    pub fn tie(&self, recipe: &Recipe) -> Option<&'a str> {
+        Some(self.node).filter(|node| recipe.placement == Placement::SelectedNode && !node.is_empty())
+    }
+
+    /// It is kept from deletion for the sake of this copy.
+    pub fn is_kept_for(&self, copy: &Claim) -> bool {
+        let finalizer = names::clone_finalizer(&copy.uid);
+        self.claim.is_some_and(|claim| claim.finalizers.contains(&finalizer))
+    }
+
+    /// Whether the claim can be copied now.
+    ///
+    /// # Errors
+    /// What it waits for, or what the user must change, in words for the copy.
+    pub fn check(&self, copy: &Claim) -> Result<(), String> {
+        let source = copy.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
+        let waits = |why: &str| Err(format!("{source}, which this claim wants to be a copy of, {why}"));
+        let Some(original) = self.claim else { return waits("is not there; it is waited for") };
+        if original.class != copy.class {
+            let class = original.class.as_deref().unwrap_or("none");
+            return waits(&format!("is of another class, {class}: a copy has the class of its original"));
+        }
+        if original.deleting && !self.is_kept_for(copy) {
+            return waits("is being deleted");
+        }
+        if !original.is_bound() || original.phase != "Bound" {
+            return waits("is not bound; it is waited for");
+        }
+        let Some(volume) = self.volume else { return waits("has a volume that is not seen yet; it is waited for") };
+        if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != original.uid) {
+            return waits("has a volume that says it is another's");
+        }
+        if !self.ours || Some(&volume.class) != copy.class.as_ref() {
+            return waits(&format!(
+                "has the volume {}, which was not made by the provisioner of its class",
+                volume.name
+            ));
+        }
+        if volume.deleting {
+            return waits(&format!("has the volume {}, which is being deleted", volume.name));
+        }
+        if volume.volume_mode != copy.volume_mode {
+            return waits(&format!(
+                "has the volume mode {}, this claim {}: they must be the same",
+                volume.volume_mode, copy.volume_mode
+            ));
+        }
+        match (&volume.size, &copy.size) {
+            (Ok(has), Ok(wants)) if wants < has => waits(&format!(
+                "has {}, this claim asks for {}: a copy cannot be smaller than its original",
+                quantity(*has).0,
+                quantity(*wants).0
+            )),
+            (Err(error), _) => waits(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A claim for which our finalizer on its original stands there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copying {
+    /// Its UID.
+    pub uid: String,
+    /// Its name, while something may be under way for it.
+    pub under_way: Option<ObjectName>,
+}
+
+/// The UIDs of the claims for whose sake a claim is kept.
+pub fn kept_for(claim: &Claim) -> impl Iterator<Item = &str> {
+    claim.finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER))
+}
+
+#[cfg(test)]
+#[path = "origin_tests.rs"]
+mod tests;

@@ -1,0 +1,32 @@
+use serde_json::json;
+
+use super::*;
+
+fn source(spec: serde_json::Value) -> Option<DataSource> {
+    DataSource::of(&serde_json::from_value(spec).unwrap(), "team")
+}
+
+#[test]
+fn data_sources_are_told_apart() {
+    let claim = |namespace: &str| Some(DataSource::Claim(ObjectName::new(namespace, "a")));
+    let by_ref = |more: serde_json::Value| source(json!({ "dataSourceRef": more }));
+    assert_eq!(source(json!({})), None);
+    assert_eq!(source(json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "a" } })), claim("team"));
+    let own = json!({ "apiGroup": "", "kind": "PersistentVolumeClaim", "name": "a", "namespace": "" });
+    assert_eq!(by_ref(own), claim("team"));
+    let other = json!({ "kind": "PersistentVolumeClaim", "name": "a", "namespace": "b" });
+    assert_eq!(by_ref(other), claim("b"));
+    let snapshot = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
+    assert_eq!(by_ref(snapshot), Some(DataSource::Unknown("VolumeSnapshot s".into())));
+    // A kind of the same name in another group is another kind.
+    let foreign = json!({ "apiGroup": "example.com", "kind": "PersistentVolumeClaim", "name": "a" });
+    assert_eq!(by_ref(foreign), Some(DataSource::Populated("PersistentVolumeClaim.example.com a".into())));
+}
+
+#[test]
+fn finalizers_say_for_whom_a_claim_is_kept() {
+    let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", names::CLAIM_FINALIZER, names::clone_finalizer("u")] } });
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(spec).unwrap();
+    let claim = Claim::from(&claim);
+    assert_eq!(kept_for(&claim).collect::<Vec<_>>(), ["u"]);
+}
