@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use contract::names;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
@@ -103,6 +103,11 @@ where
     })
     .await;
 
+    let events = ring.api::<Event>(class).list(&ListParams::default()).await.unwrap();
+    let lost = |event: &&Event| matches!(event.reason.as_deref(), Some("ClaimLost" | "ClaimMisbound"));
+    let lost: Vec<_> = events.iter().filter(lost).map(|event| &event.involved_object.name).collect();
+    assert!(lost.is_empty(), "claims were Lost: {lost:?}");
+
     clean(ring).await;
     within(LIMIT, "nothing is left", || async {
         let labels = ListParams::default().labels(&format!("{}={class}", names::LABEL_CLASS));
@@ -115,7 +120,7 @@ where
     })
     .await;
     println!(
-        "{class}: {} disturbances; 0 leaked, 0 duplicate, 0 stuck; {:.1?} in all",
+        "{class}: {} disturbances; 0 leaked, 0 duplicate, 0 stuck, 0 Lost; {:.1?} in all",
         log.done.len(),
         began.elapsed()
     );
