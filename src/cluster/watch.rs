@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use contract::names;
 use futures::StreamExt;
@@ -26,6 +27,8 @@ use crate::run::view::{Complaint, seconds};
 
 /// Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
+/// A namespace that does not exist is looked for at least so often.
+const LOOK: Duration = Duration::from_secs(30);
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
 
@@ -154,6 +157,8 @@ fn follow<K, V>(
         let mut stream = watcher(api, config).default_backoff().boxed();
         let mut listed = HashSet::new();
         let mut first = true;
+        // How often its namespace was found not to be there, one time after another.
+        let mut absent = 0;
         let ready = |first: &mut bool| {
             if std::mem::take(first) && shared.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
                 shared.ready.send_replace(true);
@@ -176,6 +181,7 @@ fn follow<K, V>(
                     view(object).into_iter().for_each(|view| apply(Change::Apply(view)));
                 }
                 Ok(watcher::Event::InitDone) => {
+                    absent = 0;
                     apply(retain(std::mem::take(&mut listed)));
                     ready(&mut first);
                 }
@@ -183,18 +189,27 @@ fn follow<K, V>(
                     view(object).into_iter().for_each(|view| apply(Change::Apply(view)))
                 }
                 Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
-                Err(error) => {
-                    tracing::warn!(kind, %error, "a watch was interrupted and is resumed");
-                    // A config namespace that was deleted takes our Role in it along. The others go on, and so
-                    // does this one when it comes back.
-                    if is_forbidden(&error) && is_gone(&client, &namespace).await {
+                // A config namespace that was deleted takes our Role in it along. The others go on, and so
+                // does this one when it comes back.
+                Err(error) if is_forbidden(&error) && is_gone(&client, &namespace).await => {
+                    if absent == 0 {
+                        tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then");
                         apply(retain(HashSet::new()));
                         ready(&mut first);
                     }
+                    // Each try begins anew for the watcher, so that its own pace stays what it is at first.
+                    tokio::time::sleep(until_next_look(absent)).await;
+                    absent += 1;
                 }
+                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted and is resumed"),
             }
         }
     });
+}
+
+/// How long to wait before a namespace is looked for again that was not there so often before.
+fn until_next_look(absent: u32) -> Duration {
+    Duration::from_secs(1 << absent.min(5)).min(LOOK)
 }
 
 /// Whether a namespace is really gone: to be forbidden there for a moment says nothing about what is in it.
@@ -247,5 +262,17 @@ fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<Key> {
         Change::Apply(complaint) => index.complain(complaint),
         // Events expire; what they said stays true until the object changes.
         Change::Delete(_) | Change::Retain(_) | Change::RetainIn(..) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_looked_for_ever_more_rarely() {
+        let pauses: Vec<u64> = (0..8).map(|absent| until_next_look(absent).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(until_next_look(u32::MAX), LOOK);
     }
 }
