@@ -177,6 +177,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             binding: flex_provisioner::claim::Binding::Direct,
             origin: None,
             copying: &[],
+            removed: None,
         };
         let decision = decide(&observed, NOW);
         check_said(&decision);

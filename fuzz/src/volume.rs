@@ -163,6 +163,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             origin: None,
             copying: &[],
             binding: flex_provisioner::claim::Binding::Direct,
+            removed: None,
         },
         NOW,
     );

@@ -34,7 +34,7 @@
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::ConfirmNoVolume`] where it names its volume already, which was deleted before the PV controller bound it; [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
 //! | 29 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
-//! | 30 | stamped | no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; where the selected node is gone, [`Step::Reschedule`] |
+//! | 30 | stamped | no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; at the pace of failures where somebody removes it again and again; where the selected node is gone, [`Step::Reschedule`] |
 //! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only the selected node keeps it |
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
@@ -84,6 +84,15 @@ pub struct Candidate<'a> {
     pub misfits: &'a [String],
 }
 
+/// How often a Job was removed by somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// So many times.
+    pub times: u32,
+    /// The last time, in seconds since 1970.
+    pub at: i64,
+}
+
 /// All that the decision rests on.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
@@ -125,6 +134,8 @@ pub struct Observed<'a> {
     pub origin: Option<Origin<'a>>,
     /// The claims for whose sake it is kept.
     pub copying: &'a [Copying],
+    /// Somebody removed the Job of the stamped attempt while it was under way.
+    pub removed: Option<Removed>,
 }
 
 /// What to do.

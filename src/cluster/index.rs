@@ -8,6 +8,7 @@ use std::time::Duration;
 use contract::names;
 
 use crate::claim::Claim;
+use crate::claim::decide::Removed;
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Lookup, Revision, classes};
@@ -83,6 +84,8 @@ pub struct Index {
     jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     expected: BTreeMap<String, Expected>,
+    /// Provision Jobs that somebody removed while they were under way, by their volume ids.
+    removed: HashMap<String, (ObjectName, Removed)>,
     line: BTreeMap<u64, Waiting>,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
@@ -110,6 +113,7 @@ impl Index {
             jobs: BTreeMap::new(),
             jobs_by_id: HashMap::new(),
             expected: BTreeMap::new(),
+            removed: HashMap::new(),
             line: BTreeMap::new(),
             pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),
@@ -246,9 +250,36 @@ impl Index {
         from.into_iter().any(|(job, _)| self.is_expected(job))
     }
 
+    /// How often the provision Job of this name was removed while it was under way.
+    pub fn removed(&self, id: &str, job: &str) -> Option<Removed> {
+        self.removed.get(id).filter(|(name, _)| name.name == job).map(|(_, removed)| *removed)
+    }
+
+    /// Somebody removed a Job: if it was under way, how often is remembered until its claim has its volume.
+    fn note_removed(&mut self, job: &Job) {
+        if job.marks.operation != "provision" || job.over || !self.claim_by_id.contains_key(&job.marks.id) {
+            return;
+        }
+        let before = self.removed(&job.marks.id, &job.name.name).map_or(0, |removed| removed.times);
+        let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
+        self.removed.insert(job.marks.id.clone(), (job.name.clone(), removed));
+    }
+
     /// Jobs of the runs for a claim by its name, which may be gone.
     pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
         self.jobs.values().filter(|job| job.volume.is_none() && job.claim.as_ref() == Some(name)).cloned().collect()
+    }
+
+    /// The volume ids of provision runs that are no claim's, and whose recipes are kept.
+    pub fn ids_without_claim(&self) -> BTreeSet<String> {
+        let provisions = self
+            .jobs
+            .values()
+            .filter(|job| job.volume.is_none() && job.marks.operation == "provision" && !job.deleting);
+        let provisions =
+            provisions.filter(|job| hash_of(&job.config).is_some_and(|hash| self.recipes.contains_key(hash)));
+        let ids = provisions.map(|job| &job.marks.id).filter(|id| !self.claim_by_id.contains_key(*id));
+        ids.cloned().collect()
     }
 
     /// Jobs of the delete and expand runs of a volume by its name, which may be gone.
@@ -369,6 +400,7 @@ impl Index {
                 }
                 if claim.deleting || claim.is_bound() {
                     self.leave_line(&name);
+                    claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 }
                 let ids: Vec<_> = claim.ids().collect();
                 let volumes: Vec<_> = ids.iter().flat_map(|id| self.volume_keys(id)).collect();
@@ -393,6 +425,7 @@ impl Index {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
                 self.forget_claim(&claim);
                 self.leave_line(&name);
+                claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.extend(self.copy_keys(&name));
                 if let Some(original) = claim.original() {
@@ -507,6 +540,7 @@ impl Index {
                 let Some(job) = self.jobs.remove(&name) else { return Vec::new() };
                 self.complaints.remove(&job.uid);
                 drop_from(&mut self.jobs_by_id, &job.marks.id, &name);
+                self.note_removed(&job);
                 let mut keys = vec![job_key(&job)];
                 if !job.over {
                     keys.extend(self.next_in_line(&job));
@@ -824,6 +858,28 @@ mod tests {
         index.forget_expected("c");
         assert!(index.reserve("elsewhere", &name("z"), "other", 1), "classes do not wait for each other");
         assert!(asks(&mut index, "new"));
+    }
+
+    #[test]
+    fn a_job_that_is_removed_under_way_is_remembered_while_its_claim_waits() {
+        let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
+        let claim = Claim::from(&claim);
+        let mut index = index();
+        index.change_claim(Change::Apply(claim.clone()));
+        let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
+        let job = Job { name: name("provision-u-1"), claim: Some(claim.name.clone()), marks, ..Job::default() };
+        let removed = |index: &mut Index, job: &Job| {
+            index.change_job(Change::Apply(job.clone()));
+            index.change_job(Change::Delete(job.name.clone()));
+            index.removed("u", "provision-u-1").map(|removed| removed.times)
+        };
+        assert_eq!(removed(&mut index, &Job { over: true, ..job.clone() }), None, "it was done");
+        assert_eq!((removed(&mut index, &job), removed(&mut index, &job)), (Some(1), Some(2)));
+        assert_eq!(index.removed("u", "provision-u-2"), None, "another attempt");
+        index.change_claim(Change::Delete(claim.name));
+        assert_eq!(index.removed("u", "provision-u-1"), None);
+        assert_eq!(removed(&mut index, &job), None, "nobody asks for it any more");
     }
 
     #[test]

@@ -549,6 +549,12 @@ impl Writes {
         }
     }
 
+    /// A Job as the API has it now; none if it is gone.
+    pub async fn read_job(&self, name: &ObjectName) -> Result<Option<Job>> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
+        jobs.get_opt(&name.name).await.map_err(WriteError::of(format!("Job {name}")))
+    }
+
     /// Removes a Job after its pods.
     pub async fn remove_job(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);

@@ -60,7 +60,9 @@ struct Learnt {
 /// One pass over a claim: steps until there is nothing to do but wait.
 pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
     let cached = context.shared.index().claim(name);
-    let Some(mut claim) = cached.map(|claim| (*claim).clone()) else { return tidy(context, name).await };
+    let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
+        return super::late::tidy(context, name).await;
+    };
     if claim.is_of_another(&context.identity.instance) {
         return Ok(Pass::Done);
     }
@@ -214,6 +216,7 @@ fn observed<T>(
         binding: context.writes.binding(),
         origin: s.original.as_ref().map(copies::Seen::origin),
         copying: &s.copying,
+        removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
     })
 }
 
@@ -519,23 +522,6 @@ pub(super) async fn start_delete_job(
         }
         return Ok(Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))));
     }
-}
-
-/// What is left of a claim that is gone: its Jobs.
-async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
-    let jobs: Vec<Arc<Job>> = context.shared.index().jobs_of_claim(name);
-    let mut left: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
-    if left.is_empty() {
-        return Ok(Pass::Done);
-    }
-    // The cache may be behind: ask before something is stopped.
-    if let Some(claim) = context.writes.read_claim(name).await? {
-        left.retain(|job| !claim.ids().any(|id| id == job.marks.id));
-    }
-    for job in left {
-        context.writes.remove_job(&job.name, &job.uid).await?;
-    }
-    Ok(Pass::Done)
 }
 
 /// The recipe of a Job that is known by its labels.

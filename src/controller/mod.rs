@@ -5,6 +5,7 @@ pub mod claims;
 pub mod configs;
 mod copies;
 mod expansion;
+mod late;
 pub mod sweep;
 pub mod volumes;
 

@@ -81,6 +81,16 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
             context.tell(about(finding), tell);
         }
     }
+    // By the name of its claim a run is not found when another claim has that name now.
+    let strays = context.shared.index().ids_without_claim();
+    for id in strays {
+        if claims.is_none() {
+            claims = Some(context.writes.claim_ids().await?);
+        }
+        if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
+            super::late::pass(context, &id).await?;
+        }
+    }
     let unsettled = sightings.iter().any(|sighting| !sighting.settled);
     Ok(Pass::After(if unsettled { again } else { interval }))
 }

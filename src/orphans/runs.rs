@@ -1,6 +1,7 @@
 //! Jobs, pods and revisions that nobody needs.
 
 use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG};
+use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::run::view::{Job, Pod};
 
@@ -38,8 +39,13 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
             Some(volume) => format!("its volume {volume} does not exist"),
             None => format!("no claim has the id {id}"),
         };
+        let found = finding(Kind::JobWithoutOwner, detail).since(job.created);
+        // What it made is deleted first, and it tells how.
+        if job.volume.is_none() && is_known(w, job) {
+            return (age > SLOW).then_some(found);
+        }
         let removal = Removal::Job { claim: id.to_owned(), volume: job.volume.clone() };
-        return Some(finding(Kind::JobWithoutOwner, detail).since(job.created).removed_by(removal));
+        return Some(found.removed_by(removal));
     }
     if !job.over {
         return None;
@@ -57,6 +63,11 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         return Some(finding(Kind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
     }
     None
+}
+
+/// It is a run of a recipe that is kept.
+fn is_known(w: &World<'_>, job: &Job) -> bool {
+    hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash))
 }
 
 /// A pod, if its Job is gone.

@@ -2,6 +2,7 @@
 //! ([`template`]), and what became of it ([`state`]). A run that lists a backend is [`list`].
 
 pub mod job;
+pub mod late;
 pub mod list;
 pub mod state;
 pub mod template;

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use contract::names;
+use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 
 use crate::kubelet::nfs_volume;
-use crate::orchestrator::{ADMIN, OWN, Ring, annotation, uid};
+use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, uid};
 use crate::wait::{seen, until};
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn killed_at_any_time_it_picks_up_where_it_was() {
 #[tokio::test]
 async fn a_job_deleted_by_hand_is_begun_anew() {
     let ring = Ring::start().await;
-    ring.config("c", "c", &[]).await;
+    ring.config("c", "c", &[("backoff", "3s..9s")]).await;
     ring.claim("a", "c").await;
     let id = uid(&ring.stamped("a").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
@@ -65,6 +65,15 @@ async fn a_job_deleted_by_hand_is_begun_anew() {
             Some(job) => Ok(job.clone()),
             None => seen(jobs.len()),
         }
+    })
+    .await;
+    // Over and over: it is told, and slows down.
+    ring.api::<Job>(ADMIN).delete(&name, &kube::api::DeleteParams::background()).await.unwrap();
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "was removed 2 times").await;
+    let again = until("a third Job", || async {
+        let jobs = ring.jobs(ADMIN, "provision", &id).await;
+        let other = jobs.iter().find(|job| job.metadata.uid != again.metadata.uid);
+        other.cloned().ok_or_else(|| jobs.len().to_string())
     })
     .await;
     ring.create_volume(&nfs_volume(&again)).await;

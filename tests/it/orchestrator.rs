@@ -386,11 +386,13 @@ impl Ring {
     /// Waits for the pod of a Job.
     pub async fn pod_of(&self, job: &Job) -> Pod {
         let namespace = job.metadata.namespace.clone().unwrap();
-        let name = job.metadata.name.clone().unwrap();
+        let (name, uid) = (job.metadata.name.clone().unwrap(), job.metadata.uid.as_ref());
         let found = until(format!("the pod of {name}"), || async {
             let list = ListParams::default().labels(&format!("job-name={name}"));
             let pods = self.api::<Pod>(&namespace).list(&list).await.map_err(|error| error.to_string())?;
-            pods.items.into_iter().next().ok_or_else(|| "none".to_owned())
+            // A Job of the same name, which is gone, may have left one.
+            let own = |pod: &Pod| pod.metadata.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid);
+            pods.items.into_iter().find(own).ok_or_else(|| "none".to_owned())
         });
         self.explained(found).await
     }

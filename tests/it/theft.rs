@@ -1,11 +1,14 @@
 //! Volumes that find another claim than the one they were made for, and volumes that come too late.
 
 use contract::names::{self, reason};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::PostParams;
 use serde_json::json;
 
 use crate::kubelet::{nfs_volume, request};
-use crate::orchestrator::{ADMIN, Ring, annotation, uid};
+use crate::orchestrator::{ADMIN, Ring, WHILE, annotation, uid};
+use crate::wait::stays;
 
 #[tokio::test]
 async fn a_claim_whose_volume_was_taken_gets_another() {
@@ -86,4 +89,54 @@ async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
     let name = foreign.metadata.name.clone().unwrap();
     ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "how it was made is not known").await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_run_that_comes_when_its_claim_is_gone_leaves_nothing() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.pod_of(&job).await;
+    ring.delete_claim("a").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.claim_gone("a").await;
+    ring.nothing_left().await;
+
+    // A request of a process that was killed reaches the API server after all.
+    let mut late = job.clone();
+    late.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        name: job.metadata.name.clone(),
+        namespace: job.metadata.namespace.clone(),
+        labels: job.metadata.labels.clone(),
+        annotations: job.metadata.annotations.clone(),
+        ..Default::default()
+    };
+    late.status = None;
+    let spec = late.spec.as_mut().unwrap();
+    spec.selector = None;
+    let labels = spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
+    labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
+    let jobs = ring.api::<Job>(ADMIN);
+    let late = jobs.create(&PostParams::default(), &late).await.unwrap();
+    ring.pod_of(&late).await;
+    stays("the run is let end, and nothing is deleted beside it", WHILE, || async {
+        let there = jobs.get_opt(late.metadata.name.as_deref().unwrap()).await.unwrap();
+        let deletes = ring.jobs(ADMIN, "delete", &id).await;
+        match there.is_some_and(|job| job.metadata.deletion_timestamp.is_none()) && deletes.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{} delete runs", deletes.len())),
+        }
+    })
+    .await;
+    // It has made the storage, and dies before it says so.
+    ring.pod_ends(&late, 75, "the array is busy").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    assert_eq!((request(&delete).claim_uuid, request(&delete).claim), (id.clone(), request(&job).claim));
+    ring.pod_ends(&delete, 75, "the array is busy").await;
+    let again = ring.job(ADMIN, "delete", &id, 2).await;
+    assert!(!ring.jobs(ADMIN, "provision", &id).await.is_empty(), "it tells what is to be deleted");
+    ring.pod_ends(&again, 0, "").await;
+    ring.nothing_left().await;
 }

@@ -279,8 +279,20 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     match is_unnoted(o) {
         true => anew(o, class, now),
-        false => keeps_original(o).unwrap_or_else(|| Step::StartRun.into()),
+        false => keeps_original(o).or_else(|| begun_again(o, now)).unwrap_or_else(|| Step::StartRun.into()),
     }
+}
+
+/// A Job that somebody removed is created again at once; the next times at the pace of failures.
+fn begun_again(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let (removed, recipe) = (o.removed.filter(|removed| removed.times > 1)?, o.stamped_recipe?);
+    let due = removed.at.min(now).saturating_add(pause(recipe, removed.times - 1));
+    let told = format!(
+        "the attempt's Job was removed {} times while it was under way, and not by the provisioner; see who does that. It is begun again in {} s",
+        removed.times,
+        due - now
+    );
+    (now < due).then(|| Decision::wait(reason::PROVISIONING_FAILED, told).until(due))
 }
 
 /// The scheduler can find another node for the claim.

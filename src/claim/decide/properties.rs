@@ -175,8 +175,10 @@ prop_compose! {
 
 fn worlds() -> impl Strategy<Value = World> {
     let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
+    let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| Removed { times, at: NOW - 5 }));
     let ways = select(vec![Binding::Direct, Binding::Controller]);
-    let flags = (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.8), prop::bool::weighted(0.8), ways);
+    let flags =
+        (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.8), prop::bool::weighted(0.8), ways, removed);
     let volumes = (
         prop::option::weighted(0.4, volumes(names::pv_name(UID))),
         prop::option::weighted(0.2, volumes("misnamed".into())),
@@ -198,6 +200,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 kept: flags.2,
                 room: flags.3,
                 binding: flags.4,
+                removed: flags.5,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
                     has_object: class.2,

@@ -88,6 +88,19 @@ fn row_21_a_volume_that_the_pv_controller_may_not_know_is_left_to_it() {
 }
 
 #[test]
+fn row_30_a_job_that_is_removed_again_and_again_is_begun_at_the_pace_of_failures() {
+    let removed = |times| World { removed: Some(Removed { times, at: NOW }), ..stamped(1) };
+    assert_eq!(removed(1).step(), Step::StartRun, "once may be anything");
+    let recipe = recipe_with(&[]);
+    for times in 2..8 {
+        let (world, wait) = (removed(times), pause(&recipe, times - 1));
+        world.waits(&format!("removed {times} times"));
+        assert_eq!(world.decide(NOW).wake_at, Some(NOW + wait));
+        assert_eq!(world.decide(NOW + wait).step, Step::StartRun);
+    }
+}
+
+#[test]
 fn row_22_a_volume_that_goes_is_not_bound_nor_looked_for() {
     let mut world = with_volume(stamped(1), vanishing_volume(), &[]);
     world.run = RunState::Succeeded;

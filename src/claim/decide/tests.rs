@@ -51,6 +51,7 @@ struct World {
     binding: Binding,
     origin: Option<Original>,
     copying: Vec<Copying>,
+    removed: Option<Removed>,
 }
 
 /// What a claim is to be a copy of.
@@ -98,6 +99,7 @@ impl World {
                 node: original.node,
             }),
             copying: &self.copying,
+            removed: self.removed,
         })
     }
 
@@ -160,6 +162,7 @@ fn new() -> World {
         binding: Binding::Direct,
         origin: None,
         copying: vec![],
+        removed: None,
     }
 }
 

@@ -1,0 +1,139 @@
+//! Provision runs whose claim is gone: a pure function of what is left of them.
+//!
+//! A request to create a Job can arrive when nobody waits for it any more, and its claim has been cleared up and is
+//! gone. The Job is then all that tells of what it makes, so it stays until that is deleted.
+//!
+//! The first row that holds is taken.
+//!
+//! | # | of the id there is | and | step |
+//! |---|---|---|---|
+//! | 1 | a volume, or no provision Job | | [`Step::Clear`]: a volume is deleted as a volume |
+//! | 2 | a provision Job | its recipe is not known | [`Step::Clear`] |
+//! | 3 | a provision Job | it is not over, or a pod of it may run | wait for its end |
+//! | 4 | a provision Job that is over | by the last delete run: none, failed, done | [`Step::StartDelete`], the same later, [`Step::Clear`] |
+
+use super::state::RunState;
+use super::view::Job;
+use crate::claim::pace::pause;
+use crate::config::Recipe;
+use crate::decision::Decision;
+
+/// Sets the delete runs for these apart from those of claims and volumes.
+pub const SCOPE: &str = "late";
+
+/// What is left of a claim that is gone, under one volume id.
+#[derive(Clone, Debug)]
+pub struct Observed<'a> {
+    /// The provision Jobs.
+    pub provisions: &'a [&'a Job],
+    /// A pod of a provision run may still be running.
+    pub pods_alive: bool,
+    /// There is a volume of the id.
+    pub volume: bool,
+    /// The recipe of the Jobs.
+    pub recipe: Option<&'a Recipe>,
+    /// The delete runs of [`SCOPE`], by their numbers.
+    pub deletes: &'a [(u32, RunState)],
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Step {
+    /// Nothing; the next event decides again.
+    #[default]
+    Nothing,
+    /// Create the Job of a delete run.
+    StartDelete {
+        /// Its number, from 1.
+        attempt: u32,
+    },
+    /// Remove all Jobs, the provision Jobs first.
+    Clear,
+}
+
+/// The next step. `now` is in seconds since 1970.
+pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
+    let Some(recipe) = o.recipe.filter(|_| !o.volume && !o.provisions.is_empty()) else {
+        return Step::Clear.into();
+    };
+    if o.pods_alive || o.provisions.iter().any(|job| !job.over) {
+        return Step::Nothing.into();
+    }
+    match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
+        None => Step::StartDelete { attempt: 1 }.into(),
+        Some((_, RunState::Succeeded)) => Step::Clear.into(),
+        Some((attempt, RunState::Failed { at, settled: true, .. })) => {
+            // Nobody has noted it, so that a node whose clock is ahead makes it later.
+            let due = (*at).min(now).saturating_add(pause(recipe, *attempt));
+            match now < due {
+                true => Decision::from(Step::Nothing).until(due),
+                false => Step::StartDelete { attempt: attempt.saturating_add(1) }.into(),
+            }
+        }
+        Some(_) => Step::Nothing.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::exit::Failure;
+
+    use super::*;
+    use crate::config::record::Record;
+    use crate::object::ObjectName;
+    use crate::run::state::Cause;
+
+    const NOW: i64 = 1_000_000;
+
+    fn recipe() -> Recipe {
+        let data = [("image".to_owned(), "x".to_owned()), ("backoff".into(), "10s..60s".into())].into();
+        let config = ObjectName::new("admin", "silver");
+        Record { config, class: "silver".into(), service_token: false, data }.recipe().unwrap()
+    }
+
+    fn failed(settled: bool) -> RunState {
+        RunState::Failed { cause: Cause::new("Error", "busy"), kind: Failure::Retry, at: NOW, settled }
+    }
+
+    fn decided(over: bool, deletes: &[(u32, RunState)], now: i64) -> Decision<Step> {
+        let (recipe, job) = (recipe(), Job { over, ..Job::default() });
+        let provisions = [&job];
+        decide(
+            &Observed { provisions: &provisions, pods_alive: false, volume: false, recipe: Some(&recipe), deletes },
+            now,
+        )
+    }
+
+    #[test]
+    fn what_a_late_run_made_is_deleted_when_it_is_over() {
+        assert_eq!(decided(false, &[], NOW).step, Step::Nothing, "it may still make it");
+        assert_eq!(decided(true, &[], NOW).step, Step::StartDelete { attempt: 1 });
+        for waits in [RunState::Running, RunState::Absent, failed(false)] {
+            assert_eq!(decided(true, &[(1, waits)], NOW).step, Step::Nothing);
+        }
+        assert_eq!(decided(true, &[(1, RunState::Succeeded)], NOW).step, Step::Clear);
+    }
+
+    #[test]
+    fn a_delete_run_that_failed_is_repeated_at_the_pace_of_the_class() {
+        let first = decided(true, &[(1, failed(true))], NOW);
+        assert_eq!((first.step, first.wake_at), (Step::Nothing, Some(NOW + 10)));
+        assert_eq!(decided(true, &[(1, failed(true))], NOW + 10).step, Step::StartDelete { attempt: 2 });
+        let second = decided(true, &[(1, failed(true)), (2, failed(true))], NOW);
+        assert_eq!(second.wake_at, Some(NOW + 20));
+        assert_eq!(decided(true, &[(9, failed(true))], NOW + 1800).step, Step::StartDelete { attempt: 10 });
+        assert_eq!(decided(true, &[(2, RunState::Succeeded), (1, failed(true))], NOW).step, Step::Clear);
+    }
+
+    #[test]
+    fn what_tells_nothing_is_cleared() {
+        let (recipe, job) = (recipe(), Job::default());
+        let provisions = [&job];
+        let left =
+            Observed { provisions: &provisions, pods_alive: true, volume: true, recipe: Some(&recipe), deletes: &[] };
+        assert_eq!(decide(&left, NOW).step, Step::Clear, "a volume is deleted as a volume");
+        assert_eq!(decide(&Observed { volume: false, ..left.clone() }, NOW).step, Step::Nothing, "its pod runs");
+        assert_eq!(decide(&Observed { volume: false, recipe: None, ..left.clone() }, NOW).step, Step::Clear);
+        assert_eq!(decide(&Observed { volume: false, provisions: &[], ..left }, NOW).step, Step::Clear);
+    }
+}
