@@ -375,8 +375,11 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     };
     let (provenance, nodes) = provenance(o, recipe, volume);
     let kept = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
+    // Who knows of no node any more has no better word than what was written when one was known.
+    let known = || known_nodes(o).next().is_some();
     let same = |kept: &Provenance| {
-        kept.record == provenance.record && (kept.node == provenance.node || provenance.node.is_empty())
+        let same_node = kept.node == provenance.node || provenance.node.is_empty();
+        kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
     };
     let complete = kept.as_ref().is_some_and(same)
         && volume.is_adopted()
@@ -443,7 +446,7 @@ fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
 
 /// How a volume was made, and where something of it is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
-    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o, recipe) };
+    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o, recipe, volume) };
     let nodes = left_on(o, volume, &provenance);
     (provenance, nodes)
 }
@@ -456,12 +459,22 @@ fn recipe<'a>(o: &Observed<'a>) -> Option<&'a Recipe> {
     })
 }
 
-/// The node that a volume belongs to, where the class makes volumes on nodes.
-fn made_on(o: &Observed<'_>, recipe: &Recipe) -> String {
+/// Where attempts of the claim were or are to be.
+fn known_nodes<'a>(o: &'a Observed<'_>) -> impl Iterator<Item = &'a String> {
+    o.claim.selected_node.iter().chain(&o.claim.nodes).chain(o.seen_nodes)
+}
+
+/// The node that a volume belongs to, where the class makes volumes on nodes. Of several attempts each may have made
+/// it, and the pod of the last may not be seen yet: the volume says which, unless that is none of the claim's nodes.
+fn made_on(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> String {
     if recipe.placement == Placement::Any {
         return String::new();
     }
-    o.seen_nodes.last().or(o.claim.nodes.last()).or(o.claim.selected_node.as_ref()).cloned().unwrap_or_default()
+    let known = || known_nodes(o);
+    let says = volume.affinity.as_deref().and_then(affinity::only_host);
+    let right = says.filter(|host| known().next().is_none() || known().any(|node| node == host));
+    let last = || o.seen_nodes.last().or(o.claim.nodes.last()).or(o.claim.selected_node.as_ref()).map(String::as_str);
+    right.or_else(last).unwrap_or_default().to_owned()
 }
 
 /// Where attempts before the one that made the volume may have left something under the same id, and

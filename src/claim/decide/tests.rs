@@ -661,3 +661,25 @@ fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
     // One that is not bound to a host may be what the attempts before made.
     assert!(adopted_nodes(&["a", "b"], false).is_empty());
 }
+
+#[test]
+fn rows_13_and_20_a_volume_says_on_which_node_it_is() {
+    let made_on = |noted: &[&str], seen: &[&str]| {
+        let names = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect();
+        let mut world = stamped(2);
+        (world.claim.nodes, world.seen_nodes) = (names(noted), names(seen));
+        let text =
+            "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
+        let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
+        world.volumes = vec![(Volume { affinity, ..volume() }, vec![])];
+        match world.step() {
+            Step::Adopt { provenance, nodes, .. } => (provenance.node, nodes.join(",")),
+            step => panic!("{step:?}"),
+        }
+    };
+    let on = |node: &str, nodes: &str| (node.to_owned(), nodes.to_owned());
+    assert_eq!(made_on(&[], &[]), on("b", "b"), "its pod is not seen yet");
+    assert_eq!(made_on(&["b", "a"], &[]), on("b", "a,b"), "the attempt before the last made it");
+    assert_eq!(made_on(&[], &["b", "a"]), on("b", "a,b"));
+    assert_eq!(made_on(&["a"], &["c"]), on("c", "a,c"), "no attempt was where it says");
+}
