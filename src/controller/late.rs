@@ -20,8 +20,8 @@ const REFUSED: Duration = Duration::from_secs(30);
 
 /// What is left of a claim that is gone, by its name.
 pub(super) async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
-    let mut ids: Vec<String> =
-        context.shared.index().jobs_of_claim(name).iter().map(|job| job.marks.id.clone()).collect();
+    let jobs = context.shared.index().jobs_of_claim(name);
+    let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.marks.id.clone()).collect();
     ids.sort();
     ids.dedup();
     if ids.is_empty() {
@@ -97,6 +97,7 @@ async fn start(context: &Context, recipe: &Recipe, provision: &Job, attempt: u32
             attempt,
             provision_ts: timestamp(context),
             parameters: recipe.parameters.clone(),
+            clone_of: None,
             ..request
         },
         Err(error) => {

@@ -5,6 +5,10 @@
 //! `SEED` repeats the chances of another run, and `FLEX_PROVISIONER` names the program instead of the one built with
 //! the tests. `scripts/soak.sh` is the long form.
 //!
+//! **Time** is the control plane's: a claim costs about 85 requests, most of them those of two Jobs with their pods, by the
+//! Job controller, the garbage collector and this node; the orchestrator and the PV controller make a third. What waits
+//! here, lives of a few seconds and pauses between attempts, is spread over [`ALIVE`] claims at one time.
+//!
 //! **Memory** is that of one process that lives through all of it. A second replica is the one that is killed: it gets
 //! the lead by a write of the Lease, works for a while, is killed amid its work, and the first one, whose memory is
 //! measured, goes on. The mean resident size while the first quarter of the claims ended, without the first twentieth,
