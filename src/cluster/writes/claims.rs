@@ -1,0 +1,164 @@
+//! What is written on claims, and asked of them.
+
+use std::collections::HashSet;
+
+use contract::names;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{ListParams, Patch};
+use kube::core::PartialObjectMeta;
+use serde_json::{Value, json};
+
+use super::{Result, WriteError, Writes, params, patch};
+use crate::claim::resize::Report;
+use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
+use crate::object::ObjectName;
+use crate::volume::Volume;
+
+impl Writes {
+    fn claims(&self, namespace: &str) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn patch_claim(&self, claim: &Claim, metadata: Value, rest: Value) -> Result<Claim> {
+        let body = patch(&claim.uid, &claim.resource_version, metadata, rest);
+        let patched = self.claims(&claim.name.namespace).patch(&claim.name.name, &params(), &Patch::Merge(body)).await;
+        patched.map(|claim| Claim::from(&claim)).map_err(WriteError::of(format!("claim {}", claim.name)))
+    }
+
+    /// The claim as the API has it now; none if it is gone.
+    pub async fn read_claim(&self, name: &ObjectName) -> Result<Option<Claim>> {
+        let claim =
+            self.claims(&name.namespace).get_opt(&name.name).await.map_err(WriteError::of(format!("claim {name}")))?;
+        Ok(claim.as_ref().map(Claim::from))
+    }
+
+    /// Whether any claim has a UID or volume id, by the API.
+    pub async fn has_claim(&self, id: &str) -> Result<bool> {
+        Ok(self.claim_ids().await?.contains(id))
+    }
+
+    /// The UIDs and volume ids of all claims, by the API.
+    pub async fn claim_ids(&self) -> Result<HashSet<String>> {
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
+        let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
+        let ids = |meta: &ObjectMeta| {
+            let uid = meta.uid.clone().unwrap_or_default();
+            volume_ids(&uid, taken(meta.annotations.as_ref())).collect::<Vec<_>>()
+        };
+        Ok(claims.items.iter().flat_map(|claim| ids(&claim.metadata)).collect())
+    }
+
+    /// Stamp and finalizer, in one write.
+    pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String]) -> Result<Claim> {
+        let mut finalizers = claim.finalizers.clone();
+        if !claim.is_held() {
+            finalizers.push(names::CLAIM_FINALIZER.into());
+        }
+        let foreign = claim.own_stamp().is_none() && claim.stamp.is_some();
+        let mut annotations = json!({
+            names::LABEL_INSTANCE: self.identity.instance,
+            names::CLAIM_UUID: stamp.uuid,
+            names::PROVISION_TS: stamp.ts,
+            names::ATTEMPT: stamp.attempt.to_string(),
+            names::CONFIG: stamp.config,
+            names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+            names::TAKEN: (stamp.taken > 0).then(|| stamp.taken.to_string()),
+        });
+        if foreign {
+            annotations[names::FAILURE] = Value::Null;
+        }
+        self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
+    }
+
+    /// What the last failed run said, and where something may be left.
+    pub async fn record_claim_failure(&self, claim: &Claim, failure: &LastFailure, nodes: &[String]) -> Result<Claim> {
+        let annotations = json!({
+            names::FAILURE: json!(failure).to_string(),
+            names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+        });
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Where something may be left.
+    pub async fn note_nodes(&self, claim: &Claim, nodes: &[String]) -> Result<Claim> {
+        let nodes = json!({ names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")) });
+        self.patch_claim(claim, json!({ "annotations": nodes }), json!({})).await
+    }
+
+    /// Takes the selected node off, with what is remembered of the attempt there.
+    pub async fn reschedule(&self, claim: &Claim, failure: Option<&LastFailure>) -> Result<Claim> {
+        let mut annotations = json!({ names::SELECTED_NODE: null });
+        if let Some(failure) = failure {
+            annotations[names::FAILURE] = json!(json!(failure).to_string());
+        }
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Takes our finalizer off the claim.
+    pub async fn release(&self, claim: &Claim) -> Result<Claim> {
+        let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
+        let annotations = json!({ names::FAILURE: null, names::NODES: null });
+        self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
+    }
+
+    /// Keeps a claim while another is made as a copy of its volume.
+    pub async fn keep_original(&self, original: &Claim, copy: &str) -> Result<Claim> {
+        let mut finalizers = original.finalizers.clone();
+        finalizers.push(names::clone_finalizer(copy));
+        self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Keeps a claim no longer for the sake of these copies.
+    pub async fn let_original_go(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
+        let gone: Vec<_> = copies.iter().map(|copy| names::clone_finalizer(copy)).collect();
+        let rest: Vec<_> = original.finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).collect();
+        self.patch_claim(original, json!({ "finalizers": rest }), json!({})).await
+    }
+
+    /// Completes the claim's half of a binding, and takes the finalizer off in the same write. The PV controller must know
+    /// the volume as the claim's: it calls a claim Lost that is complete and whose volume it does not know.
+    pub async fn bind(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
+        let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
+        let annotations = json!({
+            names::FAILURE: null,
+            names::NODES: null,
+            names::BIND_COMPLETED: "yes",
+            names::BOUND_BY_CONTROLLER: "yes",
+        });
+        let metadata = json!({ "annotations": annotations, "finalizers": rest });
+        let bound = self.patch_claim(claim, metadata, json!({ "spec": { "volumeName": volume.name } })).await?;
+        // If it is lost, the PV controller completes it: the binding itself is done.
+        if let Err(error) = self.claim_is_bound(&bound, volume).await {
+            tracing::debug!(%error, "the PV controller completes the status");
+        }
+        Ok(bound)
+    }
+
+    /// Tells the PV controller which volume it is to bind to a claim, for one that it would not choose by itself.
+    pub async fn name_volume(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
+        self.patch_claim(claim, json!({}), json!({ "spec": { "volumeName": volume.name } })).await
+    }
+
+    async fn claim_is_bound(&self, claim: &Claim, volume: &Volume) -> Result<()> {
+        let size = volume.size.as_ref().copied().unwrap_or_default();
+        let status = json!({ "status": {
+            "phase": "Bound",
+            "accessModes": volume.access_modes,
+            "capacity": { "storage": contract::quantity::quantity(size) },
+        }});
+        let body = patch(&claim.uid, &claim.resource_version, json!({}), status);
+        let written =
+            self.claims(&claim.name.namespace).patch_status(&claim.name.name, &params(), &Patch::Merge(body)).await;
+        written.map(drop).map_err(WriteError::of(format!("claim {}", claim.name)))
+    }
+
+    /// Writes into a claim's status how its resize stands.
+    pub async fn report_resize(&self, claim: &Claim, report: &Report, now: &str) -> Result<Claim> {
+        let body = patch(&claim.uid, &claim.resource_version, json!({}), json!({ "status": report.status(now) }));
+        let claims = self.claims(&claim.name.namespace);
+        let written = claims.patch_status(&claim.name.name, &params(), &Patch::Strategic(body)).await;
+        written.map(|claim| Claim::from(&claim)).map_err(WriteError::of(format!("claim {}", claim.name)))
+    }
+}

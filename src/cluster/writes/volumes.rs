@@ -1,0 +1,190 @@
+//! What is written on volumes, and asked of them.
+
+use contract::names;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use kube::api::Patch;
+use serde_json::{Value, json};
+
+use super::{Result, WriteError, Writes, guarded, params, patch};
+use crate::claim::{Claim, LastFailure};
+use crate::volume::{self, Provenance, Volume, expand};
+
+impl Writes {
+    fn volumes(&self) -> Api<PersistentVolume> {
+        Api::all(self.client.clone())
+    }
+
+    async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
+        let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
+        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        patched.map(|volume| Volume::from(&volume)).map_err(WriteError::of(format!("volume {}", volume.name)))
+    }
+
+    /// The volume as the API has it now; none if it is gone.
+    pub async fn read_volume(&self, name: &str) -> Result<Option<Volume>> {
+        let volume = self.volumes().get_opt(name).await.map_err(WriteError::of(format!("volume {name}")))?;
+        Ok(volume.as_ref().map(Volume::from))
+    }
+
+    /// The source of a volume as JSON, for a delete or expand run: read anew, and a conflict if what was decided on
+    /// is not as it was. Storage must not go by what a cache says.
+    pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
+        let what = || format!("volume {}", decided_on.name);
+        let volume = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let seen = Volume {
+            resource_version: decided_on.resource_version.clone(),
+            phase: decided_on.phase.clone(),
+            ..Volume::from(&volume)
+        };
+        if seen != *decided_on {
+            return Err(WriteError::Conflict(what()));
+        }
+        let spec = volume.spec.unwrap_or_default();
+        let source = contract::volume::source_kind(&spec).map(|kind| (kind, json!(spec)[kind].take()));
+        Ok(source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default())
+    }
+
+    /// Makes a volume ours and the claim's.
+    pub async fn adopt(
+        &self,
+        volume: &Volume,
+        claim: &Claim,
+        provenance: &Provenance,
+        nodes: &[String],
+    ) -> Result<Volume> {
+        let reference = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim.name.namespace,
+            "name": claim.name.name,
+            "uid": claim.uid,
+            "resourceVersion": null,
+        });
+        let made_ours = self.make_ours(volume, (&claim.uid, &claim.id()), provenance, nodes, Some(reference)).await?;
+        self.mark(&made_ours).await
+    }
+
+    /// Makes a volume ours, with an id of the claim that it was made for, and leaves it to the claim that
+    /// has taken it.
+    pub async fn cede(
+        &self,
+        volume: &Volume,
+        claim: &Claim,
+        provenance: &Provenance,
+        nodes: &[String],
+    ) -> Result<Volume> {
+        let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
+        let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, None).await?;
+        self.mark(&made_ours).await
+    }
+
+    async fn make_ours(
+        &self,
+        volume: &Volume,
+        (uid, id): (&str, &str),
+        provenance: &Provenance,
+        nodes: &[String],
+        reference: Option<Value>,
+    ) -> Result<Volume> {
+        let policy = provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str);
+        let mut finalizers = volume.finalizers.clone();
+        // What was left on other nodes is deleted whatever becomes of the volume.
+        if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.is_held() {
+            finalizers.push(names::VOLUME_FINALIZER.into());
+        }
+        let metadata = json!({
+            "labels": { names::LABEL_INSTANCE: self.identity.instance },
+            "annotations": {
+                names::CLAIM_UUID: uid,
+                names::VOLUME_ID: id,
+                names::PROVENANCE: json!(provenance).to_string(),
+                names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+                names::PROVISIONED_BY: self.identity.provisioner,
+                names::BOUND_BY_CONTROLLER: "yes",
+                names::QUARANTINE: null,
+            },
+            "finalizers": finalizers,
+        });
+        let mut spec = json!({ "persistentVolumeReclaimPolicy": policy });
+        if let Some(reference) = reference {
+            spec["claimRef"] = reference;
+        }
+        self.patch_volume(volume, metadata, json!({ "spec": spec })).await
+    }
+
+    /// Writes into the status, where no image can, that the provenance is ours. Never the phase: what that says is how
+    /// the PV controller shows that it knows the volume.
+    async fn mark(&self, volume: &Volume) -> Result<Volume> {
+        let status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
+        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
+        let marked = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
+        marked.map(|volume| Volume::from(&volume)).map_err(WriteError::of(format!("volume {}", volume.name)))
+    }
+
+    /// Writes on a volume why it is not bound.
+    pub async fn quarantine(&self, volume: &Volume, why: &str) -> Result<Volume> {
+        self.patch_volume(volume, json!({ "annotations": { names::QUARANTINE: why } }), json!({})).await
+    }
+
+    /// Puts our finalizer on a volume.
+    pub async fn hold_volume(&self, volume: &Volume) -> Result<Volume> {
+        let mut finalizers = volume.finalizers.clone();
+        finalizers.push(names::VOLUME_FINALIZER.into());
+        self.patch_volume(volume, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Takes our finalizer off a volume.
+    pub async fn unhold_volume(&self, volume: &Volume) -> Result<Volume> {
+        let rest: Vec<_> = volume.finalizers.iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
+        self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
+    }
+
+    /// A delete run on one of a volume's nodes is done: these remain.
+    pub async fn settle_volume(&self, volume: &Volume, nodes: &[String]) -> Result<Volume> {
+        let annotations = json!({
+            names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+            names::FAILURE: null,
+        });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// What the last failed delete run said.
+    pub async fn record_volume_failure(&self, volume: &Volume, failure: &LastFailure) -> Result<Volume> {
+        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// What the last failed expand run said; none to take the note off.
+    pub async fn record_expansion(&self, volume: &Volume, failed: Option<&expand::Failed>) -> Result<Volume> {
+        let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// A volume has a new size, in bytes.
+    pub async fn grow_volume(&self, volume: &Volume, size: u64) -> Result<Volume> {
+        let capacity = json!({ "storage": contract::quantity::quantity(size) });
+        self.patch_volume(volume, json!({}), json!({ "spec": { "capacity": capacity } })).await
+    }
+
+    /// Deletes a volume whose storage is gone: the object first, then what held it.
+    pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
+        let what = || format!("volume {}", volume.name);
+        let mut held = Some(volume.clone());
+        if !volume.deleting {
+            let deleted = self.volumes().delete(&volume.name, &guarded(&volume.uid, &volume.resource_version)).await;
+            held = match deleted {
+                Ok(answer) => answer.left().as_ref().map(Volume::from),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                Err(error) => return Err(WriteError::of(what())(error)),
+            };
+        }
+        match held {
+            Some(volume) if volume.is_held() => match self.unhold_volume(&volume).await {
+                Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error),
+            },
+            _ => Ok(()),
+        }
+    }
+}
