@@ -1,6 +1,9 @@
 //! What is kept of the cluster, with the relations that decisions need. Every change says which
 //! keys must be decided anew.
 
+mod configs;
+mod line;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use crate::claim::Claim;
 use crate::claim::decide::Removed;
 use crate::clock::Clock;
 use crate::config::Recipe;
-use crate::config::classes::{ClassObject, Classes, Config, Identity, Lookup, Revision, classes};
+use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
 use crate::config::record::hash_of;
 use crate::node::{Node, NodeState, Places};
 use crate::object::ObjectName;
@@ -168,11 +171,6 @@ impl Index {
         self.nodes.values()
     }
 
-    /// The hashes of the recipes that are kept.
-    pub fn recipe_hashes(&self) -> impl Iterator<Item = &str> {
-        self.recipes.keys().map(String::as_str)
-    }
-
     /// Volumes that name a claim, by annotation, claimRef or their own name.
     pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
         self.volumes_by_claim.get(uid).into_iter().flatten().filter_map(|name| self.volume(name)).collect()
@@ -181,88 +179,6 @@ impl Index {
     /// Jobs of a volume id.
     pub fn jobs_of(&self, id: &str) -> Vec<Arc<Job>> {
         self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name).cloned()).collect()
-    }
-
-    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim; else
-    /// it should [stand in line](Index::stand_in_line).
-    pub fn reserve(&mut self, job: &str, claim: &ObjectName, class: &str, most: usize) -> bool {
-        let clock = &self.clock;
-        self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
-        if !self.expected.contains_key(job) && !self.has_room(claim, class, most) {
-            return false;
-        }
-        self.leave_line(claim);
-        let since = self.clock.passed();
-        let expected = Expected { since, class: crate::object::label_value(class), created: false };
-        self.expected.insert(job.to_owned(), expected);
-        true
-    }
-
-    /// A class has a place for a run of this claim, also when those that came before it have had theirs.
-    pub fn has_room(&self, claim: &ObjectName, class: &str, most: usize) -> bool {
-        let ahead = self.line.values().take_while(|waiting| waiting.claim != *claim);
-        let ahead = ahead.filter(|waiting| waiting.class == class && self.is_waiting(waiting)).count();
-        self.runs_in_flight(class) + ahead < most
-    }
-
-    /// A claim found no place for a run: places go to those that came first. Who does not ask again for a while has
-    /// gone.
-    pub fn stand_in_line(&mut self, claim: &ObjectName, class: &str) {
-        let asked = self.clock.passed();
-        match self.line.values_mut().find(|waiting| waiting.claim == *claim) {
-            Some(waiting) => (waiting.asked, waiting.class) = (asked, class.to_owned()),
-            None => {
-                let clock = &self.clock;
-                self.line.retain(|_, waiting| clock.since(waiting.asked) < IN_LINE);
-                let number = self.line.last_key_value().map_or(0, |(number, _)| number + 1);
-                self.line.insert(number, Waiting { claim: claim.clone(), class: class.to_owned(), asked });
-            }
-        }
-    }
-
-    fn leave_line(&mut self, claim: &ObjectName) {
-        self.line.retain(|_, waiting| waiting.claim != *claim);
-    }
-
-    fn is_waiting(&self, waiting: &Waiting) -> bool {
-        self.clock.since(waiting.asked) < IN_LINE
-    }
-
-    /// A Job was created by this process: until the watch shows it, it is not taken for absent.
-    pub fn expect_job(&mut self, job: &str) {
-        let class = self.expected.get(job).map(|expected| expected.class.clone()).unwrap_or_default();
-        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, created: true });
-    }
-
-    /// The Job was not created after all.
-    pub fn forget_expected(&mut self, job: &str) {
-        self.expected.remove(job);
-    }
-
-    /// A Job was created a moment ago and is not seen yet.
-    pub fn is_expected(&self, job: &str) -> bool {
-        self.expected.get(job).is_some_and(|expected| expected.created && self.clock.since(expected.since) < EXPECTED)
-    }
-
-    /// The same of any Job whose name begins so.
-    pub fn is_any_expected(&self, prefix: &str) -> bool {
-        let from = self.expected.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
-        from.into_iter().any(|(job, _)| self.is_expected(job))
-    }
-
-    /// How often the provision Job of this name was removed while it was under way.
-    pub fn removed(&self, id: &str, job: &str) -> Option<Removed> {
-        self.removed.get(id).filter(|(name, _)| name.name == job).map(|(_, removed)| *removed)
-    }
-
-    /// Somebody removed a Job: if it was under way, how often is remembered until its claim has its volume.
-    fn note_removed(&mut self, job: &Job) {
-        if job.marks.operation != "provision" || job.over || !self.claim_by_id.contains_key(&job.marks.id) {
-            return;
-        }
-        let before = self.removed(&job.marks.id, &job.name.name).map_or(0, |removed| removed.times);
-        let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
-        self.removed.insert(job.marks.id.clone(), (job.name.clone(), removed));
     }
 
     /// Jobs of the runs for a claim by its name, which may be gone.
@@ -310,80 +226,6 @@ impl Index {
             None => NodeState::Missing,
         };
         Places(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
-    }
-
-    /// All classes and verdicts.
-    pub fn classes(&self) -> Arc<Classes> {
-        self.classes.clone()
-    }
-
-    /// A config by its name.
-    pub fn config(&self, name: &ObjectName) -> Option<&Config> {
-        self.configs.get(name)
-    }
-
-    /// The revision with a hash is kept.
-    pub fn has_revision(&self, hash: &str) -> bool {
-        self.revisions.contains_key(hash)
-    }
-
-    /// The recipe of a version, from its revision.
-    pub fn recipe(&self, version: &str) -> Option<Arc<Recipe>> {
-        self.recipes.get(hash_of(version)?).cloned()
-    }
-
-    /// A pod of the Job is on a node that does not answer.
-    fn is_lost(&self, job: &Job) -> bool {
-        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
-        let mut nodes =
-            pods.filter(|pod| pod.job == job.name.name && !pod.is_over()).filter_map(|pod| pod.node.as_ref());
-        nodes.any(|node| self.nodes.get(node).is_none_or(|node| !node.reachable))
-    }
-
-    /// Provision runs of a class that go on, with those that are about to. A dead node must not keep
-    /// others from work: runs that are lost there do not count.
-    pub fn runs_in_flight(&self, class: &str) -> usize {
-        let class = crate::object::label_value(class);
-        let seen = self
-            .jobs
-            .values()
-            .filter(|job| !job.over && job.marks.class == class && job.marks.operation == "provision")
-            .filter(|job| !self.is_lost(job))
-            .count();
-        let expected = self
-            .expected
-            .values()
-            .filter(|expected| expected.class == class && self.clock.since(expected.since) < EXPECTED);
-        seen + expected.count()
-    }
-
-    /// Revisions that nothing refers to any more: no class, no claim under way.
-    pub fn unused_revisions(&self, now: i64) -> Vec<String> {
-        let mut used: HashSet<String> = HashSet::new();
-        for class in self.classes.iter() {
-            used.extend(class.recipe.as_ref().ok().map(|recipe| recipe.record.hash()));
-        }
-        let stamps = self.claims.values().filter_map(|claim| claim.stamp.as_ref());
-        used.extend(stamps.filter_map(|stamp| hash_of(&stamp.config)).map(str::to_owned));
-        used.extend(self.jobs.values().filter_map(|job| hash_of(&job.config)).map(str::to_owned));
-        let configs = &self.configs;
-        self.revisions
-            .iter()
-            .filter(|(hash, revision)| {
-                !used.contains(*hash) && now - revision.created > 3600 && !self.is_newest(revision, configs)
-            })
-            .map(|(hash, _)| hash.clone())
-            .collect()
-    }
-
-    /// The newest revision of a config that exists is kept even while nothing uses it.
-    fn is_newest(&self, revision: &Revision, configs: &BTreeMap<ObjectName, Config>) -> bool {
-        configs.contains_key(&revision.record.config)
-            && !self.revisions.values().any(|other| {
-                other.number > revision.number
-                    && other.record.config == revision.record.config
-                    && other.record.class == revision.record.class
-            })
     }
 
     fn claim_keys(&self, id: &str) -> Option<Key> {
@@ -554,20 +396,6 @@ impl Index {
         }
     }
 
-    /// A run of a class has ended: those who are first in line may have the places that are free.
-    fn next_in_line(&self, ended: &Job) -> Vec<Key> {
-        let of_class = |waiting: &&Waiting| crate::object::label_value(&waiting.class) == ended.marks.class;
-        let line = self.line.values().filter(of_class).filter(|waiting| self.is_waiting(waiting));
-        let mut line = line.peekable();
-        let Some(class) = line.peek().map(|waiting| waiting.class.as_str()) else { return Vec::new() };
-        let most = match self.classes.lookup(class) {
-            Lookup::Ours(found) => found.recipe.as_ref().map_or(0, |recipe| recipe.max_in_flight),
-            _ => 0,
-        };
-        let free = most.saturating_sub(self.runs_in_flight(class)).max(1);
-        line.take(free).map(|waiting| Key::Claim(waiting.claim.clone())).collect()
-    }
-
     /// A pod changed.
     pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<Key> {
         match change {
@@ -660,113 +488,6 @@ impl Index {
         keys
     }
 
-    /// A provisioner ConfigMap changed.
-    pub fn change_config(&mut self, change: Change<Config>) -> Vec<Key> {
-        match change {
-            Change::Apply(config) => {
-                // Our own verdict on it is no change.
-                let before = self.configs.insert(config.name.clone(), config.clone());
-                if before.is_some_and(|before| Config { verdict: None, ..before } == Config { verdict: None, ..config })
-                {
-                    return Vec::new();
-                }
-            }
-            Change::Delete(name) => {
-                self.configs.remove(&name);
-            }
-            Change::Retain(all) => self.configs.retain(|name, _| all.contains(name)),
-            Change::RetainIn(namespace, all) => {
-                self.configs.retain(|name, _| name.namespace != namespace || all.contains(name));
-            }
-        }
-        self.reclassify()
-    }
-
-    /// Classes whose StorageClass does not come back are served by their label. Says what is concerned,
-    /// and for how long others are still waited for.
-    pub fn serve_without_objects(&mut self) -> (Vec<Key>, Option<Duration>) {
-        let clock = self.clock.clone();
-        let before = self.objects_gone.len();
-        self.objects_gone.retain(|_, since| clock.since(*since) < REPLACED);
-        let keys = if self.objects_gone.len() < before { self.reclassify() } else { Vec::new() };
-        let next = self.objects_gone.values().map(|since| REPLACED.saturating_sub(clock.since(*since))).min();
-        (keys, next)
-    }
-
-    /// A StorageClass changed.
-    pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<Key> {
-        match change {
-            Change::Apply(object) => {
-                let before = self.objects.insert(object.name.clone(), object.clone());
-                if before == Some(object) {
-                    return Vec::new();
-                }
-            }
-            Change::Delete(name) => {
-                if self.objects.remove(&name.name).is_none() {
-                    return Vec::new();
-                }
-                self.objects_gone.insert(name.name, self.clock.passed());
-            }
-            Change::Retain(all) => {
-                let there = |name: &String| all.contains(&ObjectName::new("", name));
-                let gone: Vec<_> = self.objects.keys().filter(|name| !there(name)).cloned().collect();
-                for name in gone {
-                    self.objects.remove(&name);
-                    self.objects_gone.insert(name, self.clock.passed());
-                }
-            }
-            // In no namespace.
-            Change::RetainIn(..) => return Vec::new(),
-        }
-        self.reclassify()
-    }
-
-    /// A revision changed.
-    pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<Key> {
-        match change {
-            Change::Apply((hash, revision)) => {
-                if let Ok(recipe) = revision.record.recipe() {
-                    self.recipes.insert(hash.clone(), Arc::new(recipe));
-                }
-                self.revisions.insert(hash, revision);
-            }
-            Change::Delete(name) => {
-                let hash = name.name.rsplit('-').next().unwrap_or_default();
-                self.revisions.remove(hash);
-                self.recipes.remove(hash);
-            }
-            // They are in one namespace alone.
-            Change::Retain(all) | Change::RetainIn(_, all) => {
-                let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
-                self.revisions.retain(|hash, _| kept.contains(hash.as_str()));
-                self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
-            }
-        }
-        self.reclassify()
-    }
-
-    /// Decides all classes anew; every claim that is under way or could be is concerned.
-    fn reclassify(&mut self) -> Vec<Key> {
-        let mut table = classes(&self.identity, self.configs.values(), self.objects.values(), &self.revisions);
-        self.objects_gone.keys().for_each(|class| table.hold_back(class));
-        self.classes = Arc::new(table);
-        let concerned = self.claims.values().filter(|claim| {
-            let ours =
-                || claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), Lookup::Ours(_)));
-            claim.is_held() || (!claim.is_bound() && ours())
-        });
-        let mut keys: Vec<Key> = concerned.map(|claim| Key::Claim(claim.name.clone())).collect();
-        // Their storage may be held for what the config did not say before.
-        let released =
-            |volume: &&Arc<Volume>| volume.is_held() && matches!(volume.phase.as_str(), "Released" | "Failed");
-        keys.extend(self.volumes.values().filter(released).map(|volume| Key::Volume(volume.name.clone())));
-        let growing = self.claims.values().filter(|claim| self.wants_more(claim));
-        keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(Key::Volume));
-        keys.push(Key::Configs);
-        keys
-    }
-
     /// After a new list: what is not in it is gone.
     fn retain<V>(
         &mut self,
@@ -816,83 +537,4 @@ fn claims_of(volume: &Volume) -> BTreeSet<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run::view::Marks;
-
-    const CLASS: &str = "c";
-
-    fn index() -> Index {
-        let identity = Identity {
-            provisioner: "p".into(),
-            plugin: "p".into(),
-            instance: "i".into(),
-            namespace: "own".into(),
-            config_namespaces: vec!["own".into()],
-        };
-        Index::new(identity, Clock::default())
-    }
-
-    fn name(claim: &str) -> ObjectName {
-        ObjectName::new("team", claim)
-    }
-
-    fn asks(index: &mut Index, claim: &str) -> bool {
-        let has = index.reserve(claim, &name(claim), CLASS, 1);
-        if !has {
-            index.stand_in_line(&name(claim), CLASS);
-        }
-        has
-    }
-
-    #[test]
-    fn places_go_to_those_who_came_first() {
-        let mut index = index();
-        assert!(asks(&mut index, "a"));
-        assert!(!asks(&mut index, "b") && !asks(&mut index, "c"));
-        index.forget_expected("a");
-        assert!(!asks(&mut index, "new") && !asks(&mut index, "c"), "b is before them");
-        assert!(asks(&mut index, "b"));
-        index.forget_expected("b");
-        assert!(!asks(&mut index, "new") && asks(&mut index, "c"));
-        index.forget_expected("c");
-        assert!(index.reserve("elsewhere", &name("z"), "other", 1), "classes do not wait for each other");
-        assert!(asks(&mut index, "new"));
-    }
-
-    #[test]
-    fn a_job_that_is_removed_under_way_is_remembered_while_its_claim_waits() {
-        let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
-        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
-        let claim = Claim::from(&claim);
-        let mut index = index();
-        index.change_claim(Change::Apply(claim.clone()));
-        let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
-        let job = Job { name: name("provision-u-1"), claim: Some(claim.name.clone()), marks, ..Job::default() };
-        let removed = |index: &mut Index, job: &Job| {
-            index.change_job(Change::Apply(job.clone()));
-            index.change_job(Change::Delete(job.name.clone()));
-            index.removed("u", "provision-u-1").map(|removed| removed.times)
-        };
-        assert_eq!(removed(&mut index, &Job { over: true, ..job.clone() }), None, "it was done");
-        assert_eq!((removed(&mut index, &job), removed(&mut index, &job)), (Some(1), Some(2)));
-        assert_eq!(index.removed("u", "provision-u-2"), None, "another attempt");
-        index.change_claim(Change::Delete(claim.name));
-        assert_eq!(index.removed("u", "provision-u-1"), None);
-        assert_eq!(removed(&mut index, &job), None, "nobody asks for it any more");
-    }
-
-    #[test]
-    fn the_end_of_a_run_wakes_the_first_in_line() {
-        let mut index = index();
-        assert!(asks(&mut index, "a"));
-        let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
-        let job = Job { name: name("a"), claim: Some(name("a")), marks, ..Job::default() };
-        index.change_job(Change::Apply(job.clone()));
-        assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
-        let over = Job { over: true, ..job };
-        assert_eq!(index.change_job(Change::Apply(over.clone())), [Key::Claim(name("a")), Key::Claim(name("z"))]);
-        assert_eq!(index.change_job(Change::Apply(over)), [Key::Claim(name("a"))], "its end is told once");
-        assert!(asks(&mut index, "z"));
-    }
-}
+mod tests;

@@ -1,0 +1,175 @@
+//! Configs, classes and the versions that are kept of them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Change, Index, Key, REPLACED};
+use crate::config::Recipe;
+use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
+use crate::config::record::hash_of;
+use crate::object::ObjectName;
+use crate::volume::Volume;
+
+impl Index {
+    /// The hashes of the recipes that are kept.
+    pub fn recipe_hashes(&self) -> impl Iterator<Item = &str> {
+        self.recipes.keys().map(String::as_str)
+    }
+
+    /// All classes and verdicts.
+    pub fn classes(&self) -> Arc<Classes> {
+        self.classes.clone()
+    }
+
+    /// A config by its name.
+    pub fn config(&self, name: &ObjectName) -> Option<&Config> {
+        self.configs.get(name)
+    }
+
+    /// The revision with a hash is kept.
+    pub fn has_revision(&self, hash: &str) -> bool {
+        self.revisions.contains_key(hash)
+    }
+
+    /// The recipe of a version, from its revision.
+    pub fn recipe(&self, version: &str) -> Option<Arc<Recipe>> {
+        self.recipes.get(hash_of(version)?).cloned()
+    }
+
+    /// Revisions that nothing refers to any more: no class, no claim under way.
+    pub fn unused_revisions(&self, now: i64) -> Vec<String> {
+        let mut used: HashSet<String> = HashSet::new();
+        for class in self.classes.iter() {
+            used.extend(class.recipe.as_ref().ok().map(|recipe| recipe.record.hash()));
+        }
+        let stamps = self.claims.values().filter_map(|claim| claim.stamp.as_ref());
+        used.extend(stamps.filter_map(|stamp| hash_of(&stamp.config)).map(str::to_owned));
+        used.extend(self.jobs.values().filter_map(|job| hash_of(&job.config)).map(str::to_owned));
+        let configs = &self.configs;
+        self.revisions
+            .iter()
+            .filter(|(hash, revision)| {
+                !used.contains(*hash) && now - revision.created > 3600 && !self.is_newest(revision, configs)
+            })
+            .map(|(hash, _)| hash.clone())
+            .collect()
+    }
+
+    /// The newest revision of a config that exists is kept even while nothing uses it.
+    fn is_newest(&self, revision: &Revision, configs: &BTreeMap<ObjectName, Config>) -> bool {
+        configs.contains_key(&revision.record.config)
+            && !self.revisions.values().any(|other| {
+                other.number > revision.number
+                    && other.record.config == revision.record.config
+                    && other.record.class == revision.record.class
+            })
+    }
+
+    /// A provisioner ConfigMap changed.
+    pub fn change_config(&mut self, change: Change<Config>) -> Vec<Key> {
+        match change {
+            Change::Apply(config) => {
+                // Our own verdict on it is no change.
+                let before = self.configs.insert(config.name.clone(), config.clone());
+                if before.is_some_and(|before| Config { verdict: None, ..before } == Config { verdict: None, ..config })
+                {
+                    return Vec::new();
+                }
+            }
+            Change::Delete(name) => {
+                self.configs.remove(&name);
+            }
+            Change::Retain(all) => self.configs.retain(|name, _| all.contains(name)),
+            Change::RetainIn(namespace, all) => {
+                self.configs.retain(|name, _| name.namespace != namespace || all.contains(name));
+            }
+        }
+        self.reclassify()
+    }
+
+    /// Classes whose StorageClass does not come back are served by their label. Says what is concerned,
+    /// and for how long others are still waited for.
+    pub fn serve_without_objects(&mut self) -> (Vec<Key>, Option<Duration>) {
+        let clock = self.clock.clone();
+        let before = self.objects_gone.len();
+        self.objects_gone.retain(|_, since| clock.since(*since) < REPLACED);
+        let keys = if self.objects_gone.len() < before { self.reclassify() } else { Vec::new() };
+        let next = self.objects_gone.values().map(|since| REPLACED.saturating_sub(clock.since(*since))).min();
+        (keys, next)
+    }
+
+    /// A StorageClass changed.
+    pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<Key> {
+        match change {
+            Change::Apply(object) => {
+                let before = self.objects.insert(object.name.clone(), object.clone());
+                if before == Some(object) {
+                    return Vec::new();
+                }
+            }
+            Change::Delete(name) => {
+                if self.objects.remove(&name.name).is_none() {
+                    return Vec::new();
+                }
+                self.objects_gone.insert(name.name, self.clock.passed());
+            }
+            Change::Retain(all) => {
+                let there = |name: &String| all.contains(&ObjectName::new("", name));
+                let gone: Vec<_> = self.objects.keys().filter(|name| !there(name)).cloned().collect();
+                for name in gone {
+                    self.objects.remove(&name);
+                    self.objects_gone.insert(name, self.clock.passed());
+                }
+            }
+            // In no namespace.
+            Change::RetainIn(..) => return Vec::new(),
+        }
+        self.reclassify()
+    }
+
+    /// A revision changed.
+    pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<Key> {
+        match change {
+            Change::Apply((hash, revision)) => {
+                if let Ok(recipe) = revision.record.recipe() {
+                    self.recipes.insert(hash.clone(), Arc::new(recipe));
+                }
+                self.revisions.insert(hash, revision);
+            }
+            Change::Delete(name) => {
+                let hash = name.name.rsplit('-').next().unwrap_or_default();
+                self.revisions.remove(hash);
+                self.recipes.remove(hash);
+            }
+            // They are in one namespace alone.
+            Change::Retain(all) | Change::RetainIn(_, all) => {
+                let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
+                self.revisions.retain(|hash, _| kept.contains(hash.as_str()));
+                self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
+            }
+        }
+        self.reclassify()
+    }
+
+    /// Decides all classes anew; every claim that is under way or could be is concerned.
+    pub(super) fn reclassify(&mut self) -> Vec<Key> {
+        let mut table = classes(&self.identity, self.configs.values(), self.objects.values(), &self.revisions);
+        self.objects_gone.keys().for_each(|class| table.hold_back(class));
+        self.classes = Arc::new(table);
+        let concerned = self.claims.values().filter(|claim| {
+            let ours =
+                || claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), Lookup::Ours(_)));
+            claim.is_held() || (!claim.is_bound() && ours())
+        });
+        let mut keys: Vec<Key> = concerned.map(|claim| Key::Claim(claim.name.clone())).collect();
+        // Their storage may be held for what the config did not say before.
+        let released =
+            |volume: &&Arc<Volume>| volume.is_held() && matches!(volume.phase.as_str(), "Released" | "Failed");
+        keys.extend(self.volumes.values().filter(released).map(|volume| Key::Volume(volume.name.clone())));
+        let growing = self.claims.values().filter(|claim| self.wants_more(claim));
+        keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(Key::Volume));
+        keys.push(Key::Configs);
+        keys
+    }
+}

@@ -1,0 +1,130 @@
+//! Who may begin a run: places, who waits for one, and the Jobs that are created or removed.
+
+use super::{EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
+use crate::claim::decide::Removed;
+use crate::config::classes::Lookup;
+use crate::object::ObjectName;
+use crate::run::view::Job;
+
+impl Index {
+    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim; else
+    /// it should [stand in line](Index::stand_in_line).
+    pub fn reserve(&mut self, job: &str, claim: &ObjectName, class: &str, most: usize) -> bool {
+        let clock = &self.clock;
+        self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
+        if !self.expected.contains_key(job) && !self.has_room(claim, class, most) {
+            return false;
+        }
+        self.leave_line(claim);
+        let since = self.clock.passed();
+        let expected = Expected { since, class: crate::object::label_value(class), created: false };
+        self.expected.insert(job.to_owned(), expected);
+        true
+    }
+
+    /// A class has a place for a run of this claim, also when those that came before it have had theirs.
+    pub fn has_room(&self, claim: &ObjectName, class: &str, most: usize) -> bool {
+        let ahead = self.line.values().take_while(|waiting| waiting.claim != *claim);
+        let ahead = ahead.filter(|waiting| waiting.class == class && self.is_waiting(waiting)).count();
+        self.runs_in_flight(class) + ahead < most
+    }
+
+    /// A claim found no place for a run: places go to those that came first. Who does not ask again for a while has
+    /// gone.
+    pub fn stand_in_line(&mut self, claim: &ObjectName, class: &str) {
+        let asked = self.clock.passed();
+        match self.line.values_mut().find(|waiting| waiting.claim == *claim) {
+            Some(waiting) => (waiting.asked, waiting.class) = (asked, class.to_owned()),
+            None => {
+                let clock = &self.clock;
+                self.line.retain(|_, waiting| clock.since(waiting.asked) < IN_LINE);
+                let number = self.line.last_key_value().map_or(0, |(number, _)| number + 1);
+                self.line.insert(number, Waiting { claim: claim.clone(), class: class.to_owned(), asked });
+            }
+        }
+    }
+
+    pub(super) fn leave_line(&mut self, claim: &ObjectName) {
+        self.line.retain(|_, waiting| waiting.claim != *claim);
+    }
+
+    pub(super) fn is_waiting(&self, waiting: &Waiting) -> bool {
+        self.clock.since(waiting.asked) < IN_LINE
+    }
+
+    /// A Job was created by this process: until the watch shows it, it is not taken for absent.
+    pub fn expect_job(&mut self, job: &str) {
+        let class = self.expected.get(job).map(|expected| expected.class.clone()).unwrap_or_default();
+        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, created: true });
+    }
+
+    /// The Job was not created after all.
+    pub fn forget_expected(&mut self, job: &str) {
+        self.expected.remove(job);
+    }
+
+    /// A Job was created a moment ago and is not seen yet.
+    pub fn is_expected(&self, job: &str) -> bool {
+        self.expected.get(job).is_some_and(|expected| expected.created && self.clock.since(expected.since) < EXPECTED)
+    }
+
+    /// The same of any Job whose name begins so.
+    pub fn is_any_expected(&self, prefix: &str) -> bool {
+        let from = self.expected.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
+        from.into_iter().any(|(job, _)| self.is_expected(job))
+    }
+
+    /// How often the provision Job of this name was removed while it was under way.
+    pub fn removed(&self, id: &str, job: &str) -> Option<Removed> {
+        self.removed.get(id).filter(|(name, _)| name.name == job).map(|(_, removed)| *removed)
+    }
+
+    /// Somebody removed a Job: if it was under way, how often is remembered until its claim has its volume.
+    pub(super) fn note_removed(&mut self, job: &Job) {
+        if job.marks.operation != "provision" || job.over || !self.claim_by_id.contains_key(&job.marks.id) {
+            return;
+        }
+        let before = self.removed(&job.marks.id, &job.name.name).map_or(0, |removed| removed.times);
+        let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
+        self.removed.insert(job.marks.id.clone(), (job.name.clone(), removed));
+    }
+
+    /// A pod of the Job is on a node that does not answer.
+    pub(super) fn is_lost(&self, job: &Job) -> bool {
+        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
+        let mut nodes =
+            pods.filter(|pod| pod.job == job.name.name && !pod.is_over()).filter_map(|pod| pod.node.as_ref());
+        nodes.any(|node| self.nodes.get(node).is_none_or(|node| !node.reachable))
+    }
+
+    /// Provision runs of a class that go on, with those that are about to. A dead node must not keep
+    /// others from work: runs that are lost there do not count.
+    pub fn runs_in_flight(&self, class: &str) -> usize {
+        let class = crate::object::label_value(class);
+        let seen = self
+            .jobs
+            .values()
+            .filter(|job| !job.over && job.marks.class == class && job.marks.operation == "provision")
+            .filter(|job| !self.is_lost(job))
+            .count();
+        let expected = self
+            .expected
+            .values()
+            .filter(|expected| expected.class == class && self.clock.since(expected.since) < EXPECTED);
+        seen + expected.count()
+    }
+
+    /// A run of a class has ended: those who are first in line may have the places that are free.
+    pub(super) fn next_in_line(&self, ended: &Job) -> Vec<Key> {
+        let of_class = |waiting: &&Waiting| crate::object::label_value(&waiting.class) == ended.marks.class;
+        let line = self.line.values().filter(of_class).filter(|waiting| self.is_waiting(waiting));
+        let mut line = line.peekable();
+        let Some(class) = line.peek().map(|waiting| waiting.class.as_str()) else { return Vec::new() };
+        let most = match self.classes.lookup(class) {
+            Lookup::Ours(found) => found.recipe.as_ref().map_or(0, |recipe| recipe.max_in_flight),
+            _ => 0,
+        };
+        let free = most.saturating_sub(self.runs_in_flight(class)).max(1);
+        line.take(free).map(|waiting| Key::Claim(waiting.claim.clone())).collect()
+    }
+}
