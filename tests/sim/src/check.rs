@@ -1,6 +1,7 @@
 //! What must never be, and what must be at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use contract::names;
 use flex_provisioner::object::ObjectName;
@@ -13,6 +14,12 @@ use crate::world::{Place, World, wanted_node};
 
 fn is_bound(claim: &Value) -> bool {
     text(claim, "/status/phase") == "Bound"
+}
+
+/// An admin deleted it before it was adopted: it goes with its claim, which keeps our finalizer to have its storage
+/// deleted then.
+fn cannot_be_held(volume: &Rc<Value>) -> bool {
+    is_deleting(volume) && !has_finalizer(volume, names::VOLUME_FINALIZER)
 }
 
 fn is_ours(name: &ObjectName) -> bool {
@@ -151,13 +158,15 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
     }
     for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_ours(name)) {
         let phase = text(claim, "/status/phase");
+        let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
         let copies = || store.all(Kind::Claim).filter(|(of, _)| of.namespace == name.namespace);
         let kept = || copies().any(|(_, copy)| is_copy_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
         if is_deleting(claim) && !kept() {
             wrong(Broken::Stuck, format!("claim {name} does not go"));
         } else if !is_deleting(claim) && !is_bound(claim) && !waits_for_original(store, name, claim) {
             wrong(Broken::Stuck, format!("claim {name} is {phase}"));
-        } else if is_bound(claim) && has_finalizer(claim, names::CLAIM_FINALIZER) {
+        } else if is_bound(claim) && has_finalizer(claim, names::CLAIM_FINALIZER) && !volume.is_some_and(cannot_be_held)
+        {
             wrong(Broken::Stuck, format!("claim {name} is bound, and has our finalizer"));
         }
         let finalizers = claim["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -174,7 +183,6 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             wrong(Broken::Stuck, format!("nothing was told on claim {name}"));
         }
         let wish = &claim["spec"]["resources"]["requests"]["storage"];
-        let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
         if is_bound(claim)
             && let Some(volume) = volume
             && (volume["spec"]["capacity"]["storage"] != *wish || claim["status"]["capacity"]["storage"] != *wish)

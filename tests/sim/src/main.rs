@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Parser, ValueEnum};
 use flex_provisioner::metrics::Metrics;
@@ -24,9 +24,9 @@ struct Args {
     /// For how long, instead.
     #[arg(long)]
     minutes: Option<u64>,
-    /// The seed of the first history; the others follow it.
-    #[arg(long, default_value_t = 0)]
-    seed_base: u64,
+    /// The seed of the first history; the others follow it [default: 0; with --minutes, another each time].
+    #[arg(long)]
+    seed_base: Option<u64>,
     /// Only the history of this seed, with everything that happens in it.
     #[arg(long)]
     seed: Option<u64>,
@@ -44,6 +44,8 @@ struct Args {
     threads: usize,
 }
 
+/// Between two lines that say how far it is.
+const PROGRESS: Duration = Duration::from_secs(10);
 /// So many histories must reach every step.
 const ENOUGH: u64 = 20_000;
 /// In how many histories a bug must show.
@@ -74,13 +76,48 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let deadline = args.minutes.map(|minutes| began + Duration::from_secs(60 * minutes));
     let most = if args.minutes.is_some() { u64::MAX } else { args.histories };
+    if args.minutes.is_some() {
+        println!("the first seed is {}", args.first());
+    }
     let sum = many(&args, args.bug, most, deadline);
     report(&args, &sum, began.elapsed())
 }
 
+impl Args {
+    /// The seed of the first history.
+    fn first(&self) -> u64 {
+        // Taken once: the same for all that ask.
+        static ANY: LazyLock<u64> = LazyLock::new(|| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            // Far apart, but short enough to be typed.
+            now.as_secs() % 1_000_000_000 * 1_000_000
+        });
+        self.seed_base.unwrap_or_else(|| if self.minutes.is_some() { *ANY } else { 0 })
+    }
+
+    /// How a history is brought back.
+    fn replay(&self, bug: Option<Bug>, seed: u64) -> String {
+        let bug = bug.and_then(|bug| Some(format!(" --bug {}", bug.to_possible_value()?.get_name())));
+        format!("flex-sim --seed {seed}{}", bug.unwrap_or_default())
+    }
+}
+
+/// Says how far it is until all threads are done.
+fn progress(done: &AtomicU64, running: &AtomicUsize) {
+    let (began, mut said) = (Instant::now(), Instant::now());
+    while running.load(Ordering::Relaxed) > 0 {
+        std::thread::sleep(Duration::from_millis(20));
+        if said.elapsed() >= PROGRESS {
+            said = Instant::now();
+            let done = done.load(Ordering::Relaxed);
+            eprintln!("{done} histories, {:.0} a second", done as f64 / began.elapsed().as_secs_f64());
+        }
+    }
+}
+
 /// Runs histories until there are enough, or one is broken.
 fn many(args: &Args, bug: Option<Bug>, most: u64, deadline: Option<Instant>) -> Sum {
-    let next = AtomicU64::new(0);
+    let (next, done, running) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(args.threads));
     let stop = AtomicBool::new(false);
     let sum = Mutex::new(Sum::default());
     std::thread::scope(|scope| {
@@ -93,16 +130,22 @@ fn many(args: &Args, bug: Option<Bug>, most: u64, deadline: Option<Instant>) -> 
                     if at >= most {
                         break;
                     }
-                    let seed = args.seed_base.wrapping_add(at);
+                    let seed = args.first().wrapping_add(at);
                     let outcome = run(seed, bug, false, &metrics);
+                    if let Some(wrong) = outcome.wrong.first().filter(|_| args.keep_going) {
+                        println!("{:?}: {}; replay it with: {}", wrong.broken, wrong.what, args.replay(bug, seed));
+                    }
                     own.take(seed, outcome);
+                    done.fetch_add(1, Ordering::Relaxed);
                     if own.first.is_some() && !args.keep_going {
                         stop.store(true, Ordering::Relaxed);
                     }
                 }
                 sum.lock().expect("no thread panics").add(own);
+                running.fetch_sub(1, Ordering::Relaxed);
             });
         }
+        progress(&done, &running);
     });
     sum.into_inner().expect("no thread panics")
 }
@@ -118,10 +161,7 @@ impl Sum {
             *self.broken.entry(wrong.broken).or_default() += 1;
             let what = format!("{:?}: {}", wrong.broken, wrong.what);
             if self.first.as_ref().is_none_or(|(first, _)| seed < *first) {
-                self.first = Some((seed, what.clone()));
-            }
-            if std::env::var_os("FLEX_SIM_EACH").is_some() {
-                println!("seed {seed}: {what}");
+                self.first = Some((seed, what));
             }
         }
     }
@@ -140,9 +180,8 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
         let outcome = run(*seed, args.bug, true, &Metrics::default());
         let lines = outcome.trace.lines;
         lines.iter().skip(lines.len().saturating_sub(60)).for_each(|line| println!("{line}"));
-        let bug = args.bug.and_then(|bug| Some(format!(" --bug {}", bug.to_possible_value()?.get_name())));
         println!("seed {seed} is broken: {what}");
-        println!("replay it with: flex-sim --seed {seed}{}", bug.unwrap_or_default());
+        println!("replay it with: {}", args.replay(args.bug, *seed));
     }
     println!("in {:.1} s: {}", took.as_secs_f64(), counts(sum));
     let missed: Vec<&str> = STEPS.iter().copied().filter(|step| !sum.steps.contains(*step)).collect();
