@@ -21,7 +21,7 @@
 //! | 14 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
-//! | 17 | pending | of a class that is not ours, or names a volume that is not gone or never was its own | nothing; of what was begun, as rows 20 to 23 and 32 |
+//! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
 //! | 18 | pending, not stamped | cannot be served, or not yet: is to be a copy of what is not there | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
@@ -32,7 +32,7 @@
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |
 //! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
-//! | 28 | stamped, not held | | [`Step::ConfirmNoVolume`] where it names its volume already, which was deleted before the PV controller bound it; [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
+//! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
 //! | 29 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
 //! | 30 | stamped | no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; at the pace of failures where somebody removes it again and again; where the selected node is gone, [`Step::Reschedule`] |
 //! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only the selected node keeps it |

@@ -162,10 +162,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
 
     /// Wakes the keys whose time has come.
     pub fn wake(&mut self, now: T) {
-        while let Some((at, key)) = self.sleeping.first().cloned() {
-            if at > now {
-                break;
-            }
+        while let Some((_, key)) = self.sleeping.first().filter(|(at, _)| *at <= now) {
+            let key = key.clone();
             self.add(key);
         }
     }

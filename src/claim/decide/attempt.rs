@@ -35,23 +35,12 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
         return if claim.is_held() { unserved(o) } else { Decision::nothing() };
     };
     if claim.volume_name.is_some() && !claim.is_held() {
-        match (is_bereft(o), o.no_volume) {
-            (false, _) => return Decision::nothing(),
-            (true, false) => return Step::ConfirmNoVolume.into(),
-            (true, true) => {}
-        }
+        return Decision::nothing();
     }
     match claim.own_stamp() {
         Some(_) => stamped(o, class, now),
         None => unstamped(o, class, now),
     }
-}
-
-/// It was told its volume, and that was deleted before the PV controller had bound the two: the claim can name no other,
-/// so that its volume is made again.
-fn is_bereft(o: &Observed<'_>) -> bool {
-    let own = o.claim.own_stamp().map(|_| names::pv_name(&o.claim.id()));
-    own.is_some() && o.claim.volume_name == own && o.volumes.is_empty()
 }
 
 /// Row 17, of a claim that is held: the attempt that was begun comes to its end, no other follows.

@@ -208,26 +208,6 @@ fn row_27_the_pause_doubles() {
 }
 
 #[test]
-fn row_28_a_claim_whose_volume_went_before_it_was_bound() {
-    let mut world = stamped(1);
-    world.claim.finalizers.clear();
-    world.claim.volume_name = Some(names::pv_name(UID));
-    assert_eq!(world.step(), Step::ConfirmNoVolume, "the cache may be behind");
-    let there = with_volume(world.clone(), adopted_volume(), &[]);
-    there.rests();
-    with_volume(world.clone(), vanishing_volume(), &[]).rests();
-    world.no_volume = true;
-    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec![], taken: 0 });
-    let running = World { jobs: vec![job(1)], run: RunState::Running, ..world.clone() };
-    assert_eq!(running.step(), Step::RemoveJob { job: job(1).name });
-    bound(world.clone(), &names::pv_name(UID)).rests();
-    let other = Claim { volume_name: Some("other".into()), ..world.claim.clone() };
-    World { claim: other, ..world.clone() }.rests();
-    world.claim.stamp = None;
-    world.rests();
-}
-
-#[test]
 fn row_28_without_its_finalizer_an_attempt_begins_anew() {
     let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
     world.claim.finalizers.clear();

@@ -69,7 +69,7 @@ impl Change {
 /// The objects, and what happened to them.
 #[derive(Debug)]
 pub struct Store {
-    objects: BTreeMap<(Kind, ObjectName), Rc<Value>>,
+    objects: [BTreeMap<ObjectName, Rc<Value>>; 9],
     log: [Vec<Change>; 9],
     version: u64,
     uids: u64,
@@ -134,21 +134,24 @@ pub fn name_of(object: &Value) -> ObjectName {
 impl Store {
     /// Nothing yet.
     pub fn new(time: SimTime) -> Self {
-        Store { objects: BTreeMap::new(), log: Default::default(), version: 0, uids: 0, touched: BTreeSet::new(), time }
+        Store {
+            objects: Default::default(),
+            log: Default::default(),
+            version: 0,
+            uids: 0,
+            touched: BTreeSet::new(),
+            time,
+        }
     }
 
     /// An object.
     pub fn get(&self, kind: Kind, name: &ObjectName) -> Option<&Rc<Value>> {
-        self.objects.get(&(kind, name.clone()))
+        self.objects[kind as usize].get(name)
     }
 
     /// All of a kind, by name.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = (&ObjectName, &Rc<Value>)> {
-        let first = (kind, ObjectName::default());
-        self.objects
-            .range(first..)
-            .take_while(move |((of, _), _)| *of == kind)
-            .map(|((_, name), object)| (name, object))
+        self.objects[kind as usize].iter()
     }
 
     /// What happened to a kind.
@@ -165,7 +168,7 @@ impl Store {
     /// Creates an object; none if there is one of that name.
     pub fn create(&mut self, kind: Kind, mut object: Value) -> Option<Rc<Value>> {
         let name = name_of(&object);
-        if self.objects.contains_key(&(kind, name.clone())) {
+        if self.get(kind, &name).is_some() {
             return None;
         }
         let uid = self.new_uid(match kind {
@@ -197,8 +200,8 @@ impl Store {
             view: OnceCell::new(),
         });
         match gone {
-            true => self.objects.remove(&(kind, name)),
-            false => self.objects.insert((kind, name), object.clone()),
+            true => self.objects[kind as usize].remove(&name),
+            false => self.objects[kind as usize].insert(name, object.clone()),
         };
         object
     }

@@ -14,6 +14,8 @@ use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1::{self as core, ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
 use serde_json::{Value, json};
 
 use crate::INSTANCE;
@@ -44,17 +46,22 @@ fn read<'a, T: Deserialize<'a>>(object: &'a Value) -> T {
     T::deserialize(object).expect("the simulation writes what the API would accept")
 }
 
+/// Of Jobs and pods only these parts are looked at, and the rest is long.
+fn read_short<T: DeserializeOwned>(object: &Value) -> T {
+    let spec = json!({ "nodeName": object["spec"]["nodeName"], "template": {} });
+    let parts = [("metadata", &object["metadata"]), ("status", &object["status"]), ("spec", &spec)];
+    T::deserialize(MapDeserializer::new(parts.into_iter())).expect("the simulation writes what the API would accept")
+}
+
 impl View {
     /// What the watch of a kind makes of an object; none if it does not select it.
     pub fn of(kind: Kind, object: &Value) -> Option<View> {
         let ours = || store::label(object, names::LABEL_INSTANCE) == INSTANCE;
-        // Of Jobs and pods only these parts are looked at, and the rest is long.
-        let cut = || json!({ "metadata": object["metadata"], "status": object["status"], "spec": { "nodeName": object["spec"]["nodeName"], "template": {} } });
         match kind {
             Kind::Claim => Some(View::Claim(Box::new((&read::<PersistentVolumeClaim>(object)).into()))),
             Kind::Volume => Some(View::Volume(Box::new((&read::<PersistentVolume>(object)).into()))),
-            Kind::Job if ours() => Some(View::Job(Box::new((&read::<batch::Job>(&cut())).into()))),
-            Kind::Pod if ours() => Some(View::Pod(Box::new((&read::<core::Pod>(&cut())).into()))),
+            Kind::Job if ours() => Some(View::Job(Box::new((&read_short::<batch::Job>(object)).into()))),
+            Kind::Pod if ours() => Some(View::Pod(Box::new((&read_short::<core::Pod>(object)).into()))),
             Kind::Config if store::label(object, names::LABEL_TYPE) == names::LABEL_TYPE_CONFIG => {
                 Some(View::Config((&read::<ConfigMap>(object)).into()))
             }
