@@ -3,8 +3,11 @@
 
 use clap::ValueEnum;
 use contract::names;
+use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
+use crate::check::Broken;
+use crate::profile::Profile;
 use crate::store::{Kind, Store};
 use crate::wire::{Answer, Request, Verb};
 
@@ -23,14 +26,20 @@ pub enum Bug {
     EmptyLists,
     /// Each try to create a Job makes another one.
     NewJobNames,
-    /// Jobs are deleted before their pods.
+    /// Jobs are deleted before their pods, and no list of the API shows a pod: with either of the two, no run meets
+    /// another, because what a Job that is gone may have left is asked for.
     BackgroundDeletion,
-    /// Nodes where something may be left are not noted.
+    /// Of the nodes where something may be left only the last is noted.
     NoNodes,
     /// A claim is let go of when its delete run begins.
     EarlyRelease,
-    /// A Job that is still going away is taken for the new one.
-    DyingJobAdopted,
+    /// A volume goes when its delete run begins. (That a Job which is still going away is taken for the new one is no
+    /// bug to be found: nobody waits for a Job that is not seen for longer than a moment, and then it is created anew.)
+    EarlyRemoval,
+    /// A process that does not lead any more goes on writing.
+    NoFence,
+    /// An attempt works by the config as it is now, not by the version that its claim has noted.
+    NewestVersion,
     /// A delete run gets the id of another claim.
     WrongVolumeId,
     /// Runs are not bound to nodes.
@@ -44,6 +53,49 @@ pub enum Bug {
 }
 
 impl Bug {
+    /// Makes the world one in which the bug can do its harm: the situation that it needs is there in many
+    /// histories, and no other fault hides it.
+    pub fn suit(self, profile: &mut Profile) {
+        let Profile { classes, claims, deeds, .. } = profile;
+        (*claims, *deeds) = (3, 12);
+        match self {
+            Bug::UnguardedWrites => {
+                *classes = vec!["script", "shared"];
+                (profile.others, profile.policies) = (true, false);
+            }
+            Bug::StaleReads | Bug::EmptyLists | Bug::BackgroundDeletion => {
+                *classes = vec!["shared"];
+                (profile.replicas, profile.stalls, profile.handovers) = (2, 6, 3);
+                (profile.bad_image, profile.kill) = (500, 0);
+            }
+            Bug::NoNodes | Bug::NoAffinity => {
+                *classes = vec!["local"];
+                profile.bad_image = 500;
+            }
+            Bug::NoVolumeFinalizer | Bug::EarlyRelease | Bug::EarlyRemoval => profile.bad_image = 500,
+            Bug::NoFence => {
+                *classes = vec!["shared", "script"];
+                (profile.replicas, profile.unaware) = (2, true);
+                (profile.stalls, profile.handovers, profile.bad_image) = (6, 4, 300);
+            }
+            Bug::NewestVersion => {
+                (profile.configs, profile.bad_image) = (true, 300);
+            }
+            Bug::NoClaimUid => profile.policies = false,
+            Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
+            _ => {}
+        }
+    }
+
+    /// The bug can be known by this. Those that make the orchestrator try for ever are known by that as well; of the others a
+    /// history that does not come to rest says nothing.
+    pub fn shows_as(self, broken: Broken) -> bool {
+        match self {
+            Bug::NoClaimFinalizer | Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence => true,
+            _ => broken != Broken::Stuck,
+        }
+    }
+
     /// What the bug makes of a request.
     pub fn distort(self, store: &mut Store, request: &mut Request) {
         let Request { verb, kind, body, name, .. } = request;
@@ -69,7 +121,10 @@ impl Bug {
             }
             (Bug::BackgroundDeletion, Verb::Delete, Kind::Job) => body["propagationPolicy"] = json!("Background"),
             (Bug::NoNodes, Verb::Patch, Kind::Claim) if body["metadata"]["annotations"].is_object() => {
-                body["metadata"]["annotations"][names::NODES] = Value::Null;
+                let nodes = &mut body["metadata"]["annotations"][names::NODES];
+                if let Some(last) = nodes.as_str().and_then(|nodes| nodes.rsplit(',').next()).map(str::to_owned) {
+                    *nodes = json!(last);
+                }
             }
             (Bug::EarlyRelease, Verb::Create, Kind::Job) if is_delete(body) => {
                 let id = crate::store::label(body, names::LABEL_CLAIM_UUID).to_owned();
@@ -78,6 +133,22 @@ impl Bug {
                     store.update(Kind::Claim, &name, |claim| {
                         crate::store::drop_finalizer(claim, names::CLAIM_FINALIZER)
                     });
+                }
+            }
+            (Bug::EarlyRemoval, Verb::Create, Kind::Job) if is_delete(body) => {
+                let volume = ObjectName::new("", names::pv_name(crate::store::label(body, names::LABEL_CLAIM_UUID)));
+                store.update(Kind::Volume, &volume, |volume| {
+                    crate::store::drop_finalizer(volume, names::VOLUME_FINALIZER);
+                });
+                store.delete(Kind::Volume, &volume);
+            }
+            (Bug::NewestVersion, Verb::Create, Kind::Job) if !is_delete(body) => {
+                let class = crate::store::label(body, names::LABEL_CLASS).to_owned();
+                let config = ObjectName::new(crate::SYSTEM, class);
+                if let Some(config) = store.get(Kind::Config, &config)
+                    && let Some(image) = body.pointer_mut("/spec/template/spec/containers/0/image")
+                {
+                    *image = config["data"]["image"].clone();
                 }
             }
             (Bug::WrongVolumeId, Verb::Create, Kind::Job) if is_delete(body) => {
@@ -113,11 +184,10 @@ impl Bug {
                     None => Answer::error(404, "NotFound", "not in the cache"),
                 })
             }
-            (Bug::EmptyLists, Verb::List, _) => Some(Answer::ok(json!({
-                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [],
-            }))),
-            (Bug::DyingJobAdopted, Verb::Create, Kind::Job) if store.get(Kind::Job, &request.name).is_some() => {
-                Some(Answer { code: 201, body: request.body.clone() })
+            (Bug::EmptyLists, Verb::List, _) | (Bug::BackgroundDeletion, Verb::List, Kind::Pod) => {
+                Some(Answer::ok(json!({
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [],
+                })))
             }
             (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer { code: 201, body: request.body.clone() }),
             _ => None,

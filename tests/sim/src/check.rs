@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use contract::names;
+use flex_provisioner::cluster::writes::revision_name;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
 use crate::SYSTEM;
+use crate::people::OTHERS;
 use crate::store::{Kind, Store, annotation, has_finalizer, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{Place, World, wanted_node};
@@ -71,6 +73,12 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
             return wrong(format!("claim {name} is bound to volume {volume_name}, and its storage {place:?} is gone"));
         }
     }
+    let kept = |(kind, name, of): &&(Kind, ObjectName, String)| {
+        store.get(*kind, name).is_some_and(|object| uid(object) == of && has_finalizer(object, OTHERS))
+    };
+    if let Some((kind, name, _)) = world.marked.iter().find(|mark| !kept(mark)) {
+        return wrong(format!("{kind:?} {name} has lost the finalizer of another controller"));
+    }
     None
 }
 
@@ -82,6 +90,12 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Wrong>
     let about = text(body, "/involvedObject/name");
     if writes && (!is_ours(name) || (*kind == Kind::Event && about.starts_with("foreign"))) {
         return wrong(format!("{request} concerns what is not ours"));
+    }
+    if *verb == Verb::Create
+        && *kind == Kind::Job
+        && let Some(what) = other_version(store, body)
+    {
+        return wrong(what);
     }
     if *verb == Verb::Create && *kind == Kind::Job && label(body, names::LABEL_OPERATION) == "delete" {
         let volume_name = names::pv_name(label(body, names::LABEL_CLAIM_UUID));
@@ -127,6 +141,24 @@ fn waits_for_original(store: &Store, name: &ObjectName, claim: &Value) -> bool {
 /// A claim is kept until a copy of it is made.
 fn is_kept(original: &Value, copy: &Value) -> bool {
     has_finalizer(original, &names::clone_finalizer(uid(copy)))
+}
+
+/// The Job of an attempt must work by the version of the config that its claim has noted.
+fn other_version(store: &Store, job: &Value) -> Option<String> {
+    let id = label(job, names::LABEL_CLAIM_UUID);
+    let of = |claim: &Value| {
+        id.starts_with(uid(claim))
+            && annotation(claim, names::CLAIM_UUID) == uid(claim)
+            && annotation(claim, names::ATTEMPT) == label(job, names::LABEL_ATTEMPT)
+    };
+    let provisions = label(job, names::LABEL_OPERATION) == "provision";
+    let (name, claim) = store.all(Kind::Claim).find(|(_, claim)| provisions && of(claim))?;
+    let version = annotation(claim, names::CONFIG);
+    let hash = version.rsplit('@').next().unwrap_or_default();
+    let kept = store.get(Kind::Revision, &ObjectName::new(SYSTEM, revision_name(hash)));
+    let noted = kept.map_or("", |kept| text(kept, "/data/data/image"));
+    let image = text(job, "/spec/template/spec/containers/0/image");
+    (noted != image).then(|| format!("claim {name} has noted {version}, image {noted:?}, and its Job runs {image}"))
 }
 
 /// At the end, when all has come to rest: what must be. `waived` is storage that was left on purpose.

@@ -12,6 +12,7 @@ use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
+use self::faults::Stall;
 use self::requests::Late;
 use crate::bugs::Bug;
 use crate::check::{self, Broken, Wrong};
@@ -89,6 +90,8 @@ struct History {
     term: Option<usize>,
     waived: BTreeSet<Place>,
     volumes_seen: usize,
+    steps: usize,
+    stalls: Vec<Stall>,
 }
 
 /// What came of a history.
@@ -100,13 +103,29 @@ pub struct Outcome {
     pub trace: trace::Trace,
 }
 
-/// Runs the history of a seed.
+/// Which history it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plan {
+    /// All that is chance follows from it.
+    pub seed: u64,
+    /// The world is made for this bug to do its harm, whether it is there or not.
+    pub suited: Option<Bug>,
+    /// The bug that is put in.
+    pub bug: Option<Bug>,
+}
+
+/// Runs the history of a seed, with a bug in a world that is made for it.
 pub fn run(seed: u64, bug: Option<Bug>, traced: bool, metrics: &Metrics) -> Outcome {
+    run_plan(Plan { seed, suited: bug, bug }, traced, metrics)
+}
+
+/// Runs a history.
+pub fn run_plan(plan: Plan, traced: bool, metrics: &Metrics) -> Outcome {
     trace::begin(traced);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers");
     let metrics = metrics.clone();
     let wrong = runtime.block_on(async move {
-        let mut history = History::new(seed, bug, metrics);
+        let mut history = History::new(plan, metrics);
         let wrong = match history.go().await {
             Ok(()) => Vec::new(),
             Err(wrong) => wrong,
@@ -120,13 +139,17 @@ pub fn run(seed: u64, bug: Option<Bug>, traced: bool, metrics: &Metrics) -> Outc
 type Going = Result<(), Vec<Wrong>>;
 
 impl History {
-    fn new(seed: u64, bug: Option<Bug>, metrics: Metrics) -> Self {
+    fn new(plan: Plan, metrics: Metrics) -> Self {
+        let Plan { seed, suited, bug } = plan;
         let mut rng = Rng::new(seed);
-        let profile = Profile::new(&mut rng);
+        let mut profile = Profile::new(&mut rng).and_more(&mut Rng::new(!seed));
+        if let Some(suited) = suited {
+            suited.suit(&mut profile);
+        }
         line(|| format!("{profile:?}"));
         let time = SimTime::default();
         let mut store = Store::new(time.clone());
-        let people = People::new(&mut store, &mut rng, &profile);
+        let people = People::new(&mut store, &profile);
         let identity = Identity {
             provisioner: PROVISIONER.into(),
             plugin: names::DEFAULT_PLUGIN.into(),
@@ -152,6 +175,8 @@ impl History {
             term: None,
             waived: BTreeSet::new(),
             volumes_seen: 0,
+            steps: 0,
+            stalls: Vec::new(),
         }
     }
 
@@ -171,7 +196,8 @@ impl History {
         let whole = self.born == self.profile.replicas && self.replicas.iter().all(|replica| replica.broken_off == 0);
         let told = whole && !self.profile.is_lossy();
         self.profile.calm();
-        self.people.repair(&mut self.store);
+        self.stalls.clear();
+        self.people.repair(&mut self.store, &mut self.world, &self.profile);
         while self.replicas.len() < self.profile.replicas {
             self.start();
         }
@@ -187,7 +213,7 @@ impl History {
     }
 
     fn judge(&self, told: bool) -> Going {
-        let wrong = check::at_rest(&self.store, &self.world, &self.waived, told);
+        let wrong = check::at_rest(&self.store, &self.world, &self.waived(), told);
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
@@ -199,7 +225,7 @@ impl History {
             let went_on = self.step().await?;
             // Admins look again and again at what was refused, also where the orchestrator goes on trying.
             if !went_on || self.time.millis() > before + A_WHILE {
-                self.people.discard(&mut self.store);
+                self.people.discard(&mut self.store, &self.world);
             }
             if !went_on && self.store.touched.is_empty() {
                 return Ok(());
@@ -209,7 +235,7 @@ impl History {
             }
             requests += 1;
         }
-        let mut wrong = check::at_rest(&self.store, &self.world, &self.waived, false);
+        let mut wrong = check::at_rest(&self.store, &self.world, &self.waived(), false);
         let what =
             format!("after {requests} steps and {} s it has not come to rest", (self.time.millis() - began) / 1000);
         wrong.insert(0, Wrong { broken: Broken::Stuck, what });
@@ -220,6 +246,7 @@ impl History {
     async fn step(&mut self) -> Result<bool, Vec<Wrong>> {
         self.world.notice(&mut self.store);
         self.give_up();
+        self.wake();
         let part = self.next();
         let Some(part) = part else { return Ok(false) };
         self.time.pass(self.rng.below(20) as u64);
@@ -231,7 +258,7 @@ impl History {
             Part::Answer => self.answer(),
             Part::Watch => self.watch(),
             Part::Pass => {
-                let ready: Vec<usize> = (0..self.replicas.len()).filter(|at| self.replicas[*at].is_ready()).collect();
+                let ready = self.ready();
                 let at = *self.rng.pick(&ready);
                 self.replicas[at].begin();
             }
@@ -274,6 +301,18 @@ impl History {
         Ok(true)
     }
 
+    /// What is on a node that does not come back goes with it, unless it is to be deleted from elsewhere. What was on one that
+    /// comes back against all that was said stays there.
+    fn waived(&self) -> BTreeSet<Place> {
+        let gone = |node: &String| match self.profile.node_gone {
+            "run-elsewhere" => false,
+            "forget" => self.world.went.contains(node),
+            _ => self.world.lost.contains(node),
+        };
+        let lost = self.world.backend.iter().filter(|(_, node)| gone(node)).cloned();
+        self.waived.iter().cloned().chain(lost).collect()
+    }
+
     /// A volume that is gone and was to be kept leaves its storage on purpose. So does one that was to be kept until a
     /// moment ago: an admin who changes the policy and deletes the volume before it has our finalizer, or the other way
     /// round, deletes no more than the volume. No finalizer can be added to what is being deleted.
@@ -296,15 +335,14 @@ impl History {
         for pending in self.wire.waiting().requests.values() {
             match pending.answer {
                 None => requests = true,
-                Some(_) => answers = true,
+                Some(_) => answers |= !self.stands_still(pending.from, None),
             }
         }
-        let watches =
-            self.replicas.iter().any(|replica| KINDS.iter().any(|kind| replica.is_behind(&self.store, *kind)));
-        let passes = self.replicas.iter_mut().any(Replica::is_ready);
+        let watches = self.replicas.iter().any(|replica| KINDS.iter().any(|kind| self.shows(replica, *kind)));
+        let passes = !self.ready().is_empty();
         let pv = !self.pv.todo.is_empty()
             || [Kind::Claim, Kind::Volume].iter().any(|kind| self.pv.is_behind(&self.store, *kind));
-        let faults = self.profile.crashes + self.profile.handovers + self.profile.jumps > 0
+        let faults = self.profile.crashes + self.profile.handovers + self.profile.jumps + self.profile.stalls > 0
             || self.replicas.len() < self.profile.replicas;
         let there = [
             requests || !self.late.is_empty(),
@@ -338,7 +376,7 @@ impl History {
         let mut behind = Vec::new();
         let mut weights = Vec::new();
         for (at, replica) in self.replicas.iter().enumerate() {
-            for kind in KINDS.into_iter().filter(|kind| replica.is_behind(&self.store, *kind)) {
+            for kind in KINDS.into_iter().filter(|kind| self.shows(replica, *kind)) {
                 behind.push((at, kind));
                 weights.push(self.profile.watches[kind as usize]);
             }

@@ -11,7 +11,7 @@ use flex_provisioner::metrics::Metrics;
 use sim::bugs::Bug;
 use sim::check::Broken;
 use sim::coverage::STEPS;
-use sim::history::{Outcome, run};
+use sim::history::{Outcome, Plan, run_plan};
 use sim::trace::Listener;
 
 /// Simulates the orchestrator in a world of faults, and says what became of its promises.
@@ -33,7 +33,10 @@ struct Args {
     /// Puts a bug in.
     #[arg(long, value_enum)]
     bug: Option<Bug>,
-    /// Puts each bug in, and sees that it is found.
+    /// Makes the world one for this bug, without the bug.
+    #[arg(long, value_enum, conflicts_with = "bug")]
+    suited: Option<Bug>,
+    /// Puts each bug in, in a world that is made for it, and sees that it is found.
     #[arg(long)]
     bugs: bool,
     /// Goes on after a failure, to count them.
@@ -46,10 +49,17 @@ struct Args {
 
 /// Between two lines that say how far it is.
 const PROGRESS: Duration = Duration::from_secs(10);
+
+impl Args {
+    fn plan(&self, seed: u64) -> Plan {
+        Plan { seed, suited: self.bug.or(self.suited), bug: self.bug }
+    }
+}
+
 /// So many histories must reach every step.
 const ENOUGH: u64 = 20_000;
 /// In how many histories a bug must show.
-const FOUND_WITHIN: u64 = 20_000;
+const FOUND_WITHIN: u64 = 2_000;
 
 #[derive(Default)]
 struct Sum {
@@ -64,7 +74,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     tracing::subscriber::set_global_default(Listener).expect("no other listener");
     if let Some(seed) = args.seed {
-        let outcome = run(seed, args.bug, true, &Metrics::default());
+        let outcome = run_plan(args.plan(seed), true, &Metrics::default());
         outcome.trace.lines.iter().for_each(|line| println!("{line}"));
         outcome.wrong.iter().for_each(|wrong| println!("{:?}: {}", wrong.broken, wrong.what));
         println!("seed {seed}: {}", if outcome.wrong.is_empty() { "all is well" } else { "broken" });
@@ -79,7 +89,7 @@ fn main() -> ExitCode {
     if args.minutes.is_some() {
         println!("the first seed is {}", args.first());
     }
-    let sum = many(&args, args.bug, most, deadline);
+    let sum = many(&args, most, deadline, |seed, metrics| run_plan(args.plan(seed), false, metrics));
     report(&args, &sum, began.elapsed())
 }
 
@@ -116,7 +126,7 @@ fn progress(done: &AtomicU64, running: &AtomicUsize) {
 }
 
 /// Runs histories until there are enough, or one is broken.
-fn many(args: &Args, bug: Option<Bug>, most: u64, deadline: Option<Instant>) -> Sum {
+fn many(args: &Args, most: u64, deadline: Option<Instant>, one: impl Fn(u64, &Metrics) -> Outcome + Sync) -> Sum {
     let (next, done, running) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(args.threads));
     let stop = AtomicBool::new(false);
     let sum = Mutex::new(Sum::default());
@@ -131,9 +141,10 @@ fn many(args: &Args, bug: Option<Bug>, most: u64, deadline: Option<Instant>) -> 
                         break;
                     }
                     let seed = args.first().wrapping_add(at);
-                    let outcome = run(seed, bug, false, &metrics);
+                    let outcome = one(seed, &metrics);
                     if let Some(wrong) = outcome.wrong.first().filter(|_| args.keep_going) {
-                        println!("{:?}: {}; replay it with: {}", wrong.broken, wrong.what, args.replay(bug, seed));
+                        let replay = args.replay(args.bug, seed);
+                        println!("{:?}: {}; replay it with: {replay}", wrong.broken, wrong.what);
                     }
                     own.take(seed, outcome);
                     done.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +188,7 @@ impl Sum {
 
 fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
     if let Some((seed, what)) = &sum.first {
-        let outcome = run(*seed, args.bug, true, &Metrics::default());
+        let outcome = run_plan(args.plan(*seed), true, &Metrics::default());
         let lines = outcome.trace.lines;
         lines.iter().skip(lines.len().saturating_sub(60)).for_each(|line| println!("{line}"));
         println!("seed {seed} is broken: {what}");
@@ -206,12 +217,23 @@ fn counts(sum: &Sum) -> String {
     sum.counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
+/// What is broken with a bug, and is well without it in the same history.
+fn shown_by(bug: Bug, seed: u64, metrics: &Metrics) -> Outcome {
+    let suited = Plan { seed, suited: Some(bug), bug: None };
+    let mut outcome = run_plan(Plan { bug: Some(bug), ..suited }, false, metrics);
+    let shows = outcome.wrong.first().is_some_and(|wrong| bug.shows_as(wrong.broken));
+    if !shows || !run_plan(suited, false, metrics).wrong.is_empty() {
+        outcome.wrong.clear();
+    }
+    outcome
+}
+
 /// Each bug must be found.
 fn bugs(args: &Args) -> ExitCode {
     let mut missed = 0;
     for bug in Bug::value_variants() {
         let began = Instant::now();
-        let sum = many(args, Some(*bug), FOUND_WITHIN, None);
+        let sum = many(args, FOUND_WITHIN, None, |seed, metrics| shown_by(*bug, seed, metrics));
         match &sum.first {
             Some((seed, what)) => {
                 println!(

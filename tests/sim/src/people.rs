@@ -17,8 +17,8 @@ use crate::{PROVISIONER, SYSTEM, TEAM};
 /// All nodes.
 pub const NODES: &[&str] = &["n1", "n2", "n3"];
 
-/// The classes of a history; none knows more than the others.
-const CLASSES: &[&str] = &["shared", "local", "kept", "pure", "script"];
+/// Another controller's finalizer.
+pub const OTHERS: &str = "other.example/in-use";
 
 /// Users and admins.
 #[derive(Debug, Default)]
@@ -31,18 +31,31 @@ pub struct People {
     created: usize,
 }
 
-fn config(class: &str, most: usize) -> Value {
+/// Volumes of the class are on the nodes where they were made.
+fn is_local(class: &str) -> bool {
+    matches!(class, "local" | "loose")
+}
+
+/// The name of the config that a class is pointed at when it is swapped.
+fn second(class: &str) -> String {
+    format!("{class}-two")
+}
+
+fn config(class: &str, profile: &Profile) -> Value {
     let mut data = json!({
         "plugin-name": names::DEFAULT_PLUGIN,
         "image": "registry.example/images/maker:1",
         "timeout": "60s",
-        "max-in-flight": most.to_string(),
-        "kind": if class == "local" { "local" } else { "nfs" },
+        "max-in-flight": profile.most.to_string(),
+        "kind": if is_local(class) { "local" } else { "nfs" },
     });
-    data["capabilities"] = json!(if class != "pure" && class != "local" { "clone, expand" } else { "clone" });
-    match class {
-        "local" => data["volume-sources"] = json!("local:/vol"),
-        _ => data["placement"] = json!("any"),
+    data["capabilities"] = json!(if class != "pure" && !is_local(class) { "clone, expand" } else { "clone" });
+    match is_local(class) {
+        true => {
+            data["volume-sources"] = json!("local:/vol");
+            data["node-gone"] = json!(profile.node_gone);
+        }
+        false => data["placement"] = json!("any"),
     }
     if class == "script" {
         data["script"] = json!("yes");
@@ -83,22 +96,25 @@ fn claim(name: &str, class: &str, annotations: &Value) -> Value {
 
 impl People {
     /// The cluster as it is at first, with things in it that are nobody's business.
-    pub fn new(store: &mut Store, rng: &mut Rng, profile: &Profile) -> Self {
-        let mut people = People::default();
+    pub fn new(store: &mut Store, profile: &Profile) -> Self {
+        let mut people = People { classes: profile.classes.clone(), ..People::default() };
         for name in NODES {
             store.create(Kind::Node, node(name));
         }
-        for _ in 0..1 + rng.below(2) {
-            let name = *rng.pick(CLASSES);
-            if people.classes.contains(&name) {
-                continue;
-            }
-            people.classes.push(name);
+        for name in profile.classes.iter().copied() {
             if name != "pure" {
                 store.create(Kind::Class, class(name));
             }
-            let config = config(name, profile.most);
+            let config = config(name, profile);
             store.create(Kind::Config, config.clone());
+            if profile.swaps && name != "pure" {
+                let mut other = config.clone();
+                other["metadata"]["name"] = json!(second(name));
+                other["metadata"]["labels"] = json!({ names::LABEL_TYPE: names::LABEL_TYPE_CONFIG });
+                other["data"]["image"] = json!("registry.example/images/other:1");
+                store.create(Kind::Config, other.clone());
+                people.configs.push(other);
+            }
             people.configs.push(config);
         }
         store.create(Kind::Class, class("foreign"));
@@ -147,6 +163,8 @@ impl People {
             if profile.by_hand { 6 } else { 0 },
             if profile.configs { 4 } else { 0 },
             if profile.nodes { 4 } else { 0 },
+            if profile.others { 6 } else { 0 },
+            if profile.swaps { 6 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => self.create(store, world, rng),
@@ -169,6 +187,7 @@ impl People {
                     true => {
                         line(|| format!("admin: node {} goes", name.name));
                         count("nodes gone");
+                        world.went.insert(name.name.clone());
                         store.remove(Kind::Node, &name);
                     }
                     false => {
@@ -176,7 +195,57 @@ impl People {
                     }
                 }
             }
+            Some(7) => People::mark(store, world, rng),
+            Some(8) => self.swap(store, rng),
             _ => {}
+        }
+    }
+
+    /// A class is deleted, and one of its name is created that another config makes.
+    fn swap(&self, store: &mut Store, rng: &mut Rng) {
+        let name = *rng.pick(&self.classes);
+        if name == "pure" {
+            return;
+        }
+        let at = ObjectName::new("", name);
+        let swapped = store.get(Kind::Class, &at).is_some_and(|class| class["parameters"].is_object());
+        line(|| format!("admin: replaces class {name}"));
+        count("classes replaced");
+        store.remove(Kind::Class, &at);
+        let mut new = class(name);
+        if !swapped {
+            new["parameters"] =
+                json!({ flex_provisioner::config::classes::CONFIG_PARAMETER: format!("{SYSTEM}/{}", second(name)) });
+        }
+        store.create(Kind::Class, new);
+    }
+
+    /// Another controller puts its finalizer on something, or takes it off.
+    fn mark(store: &mut Store, world: &mut World, rng: &mut Rng) {
+        let mut all: Vec<_> = People::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
+        all.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
+        if all.is_empty() {
+            return;
+        }
+        let (kind, (name, object)) = rng.pick(&all);
+        let mark = (*kind, name.clone(), uid(object).to_owned());
+        if world.marked.contains(&mark) {
+            return People::unmark(store, world, &mark);
+        }
+        if !is_deleting(object) {
+            line(|| format!("another controller: puts its finalizer on {kind:?} {name}"));
+            count("finalizers of others");
+            store.update(*kind, name, |object| crate::api::add_finalizer(object, OTHERS));
+            world.marked.insert(mark);
+        }
+    }
+
+    fn unmark(store: &mut Store, world: &mut World, mark: &(Kind, ObjectName, String)) {
+        let (kind, name, of) = mark;
+        world.marked.remove(mark);
+        if store.get(*kind, name).is_some_and(|object| uid(object) == of) {
+            line(|| format!("another controller: takes its finalizer off {kind:?} {name}"));
+            store.update(*kind, name, |object| crate::store::drop_finalizer(object, OTHERS));
         }
     }
 
@@ -220,7 +289,7 @@ impl People {
         let mut bound = People::claims(store);
         bound.retain(|(_, claim)| {
             text(claim, "/status/phase") == "Bound"
-                && !matches!(text(claim, "/spec/storageClassName"), "local" | "pure")
+                && !matches!(text(claim, "/spec/storageClassName"), "local" | "loose" | "pure")
         });
         if bound.is_empty() {
             return;
@@ -303,24 +372,58 @@ impl People {
     }
 
     /// Everything that only a person can put right is put right.
-    pub fn repair(&self, store: &mut Store) {
+    pub fn repair(&self, store: &mut Store, world: &mut World, profile: &Profile) {
+        for mark in world.marked.clone() {
+            People::unmark(store, world, &mark);
+        }
         (0..self.configs.len()).for_each(|at| self.mend(store, at));
-        for name in NODES {
-            if store.get(Kind::Node, &ObjectName::new("", *name)).is_none() {
-                store.create(Kind::Node, node(name));
+        let gone: Vec<&str> =
+            NODES.iter().copied().filter(|name| store.get(Kind::Node, &ObjectName::new("", *name)).is_none()).collect();
+        for (at, name) in gone.iter().enumerate() {
+            match profile.lost_nodes && at + 1 < NODES.len() {
+                true => {
+                    world.lost.insert((*name).to_owned());
+                }
+                false => {
+                    store.create(Kind::Node, node(name));
+                }
             }
         }
-        self.discard(store);
+        self.discard(store, world);
     }
 
-    /// Admins delete volumes that were refused.
-    pub fn discard(&self, store: &mut Store) {
+    /// Admins delete volumes that were refused, and let go of what waits for nodes that do not come back.
+    pub fn discard(&self, store: &mut Store, world: &World) {
+        let mut waiting: Vec<_> = People::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
+        waiting.retain(|(_, (_, claim))| is_deleting(claim));
+        waiting.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
+        for (kind, (name, object)) in waiting {
+            let nodes: Vec<&str> =
+                annotation(&object, names::NODES).split(',').filter(|node| !node.is_empty()).collect();
+            let stays = kind == Kind::Volume && text(&object, "/status/phase") == "Bound";
+            let hopeless = !nodes.is_empty() && nodes.iter().all(|node| world.lost.contains(*node));
+            if hopeless && !stays && self.holds(store, &object) && annotation(&object, names::ABANDON).is_empty() {
+                line(|| format!("admin: lets go of {kind:?} {name}"));
+                count("lost nodes given up");
+                store.update(kind, &name, |object| {
+                    object["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
+                });
+            }
+        }
         for (name, volume) in People::volumes(store) {
             if !annotation(&volume, names::QUARANTINE).is_empty() && !is_deleting(&volume) {
                 line(|| format!("admin: deletes volume {}, which was refused", name.name));
                 store.delete(Kind::Volume, &name);
             }
         }
+    }
+
+    /// Its class says that what is on a node that is gone waits for it.
+    fn holds(&self, store: &Store, object: &Value) -> bool {
+        let class = text(object, "/spec/storageClassName");
+        store
+            .get(Kind::Config, &ObjectName::new(SYSTEM, class))
+            .is_some_and(|config| config["data"]["node-gone"] == "hold")
     }
 
     /// All claims are deleted.

@@ -61,7 +61,22 @@ pub struct Profile {
     pub policies: bool,
     /// Runs of a class at one time.
     pub most: usize,
+    /// The classes; none knows more than the others.
+    pub classes: Vec<&'static str>,
+    /// Times that a watch, or a whole process, stands still for a while.
+    pub stalls: usize,
+    /// Nodes do not come back.
+    pub lost_nodes: bool,
+    /// What configs say about nodes that are gone.
+    pub node_gone: &'static str,
+    /// Classes are replaced by others of their name.
+    pub swaps: bool,
+    /// Other controllers put finalizers of their own on claims and volumes.
+    pub others: bool,
 }
+
+/// The classes that there are.
+const CLASSES: &[&str] = &["shared", "local", "kept", "pure", "script"];
 
 impl Profile {
     /// One by chance.
@@ -104,6 +119,46 @@ impl Profile {
             nodes: rng.permille(150),
             policies: rng.permille(500),
             most: *rng.pick(&[1, 2, 100]),
+            classes: Vec::new(),
+            stalls: 0,
+            lost_nodes: false,
+            node_gone: "hold",
+            swaps: false,
+            others: false,
+        }
+        .with_classes(rng)
+    }
+
+    fn with_classes(mut self, rng: &mut Rng) -> Self {
+        for _ in 0..1 + rng.below(2) {
+            let name = *rng.pick(CLASSES);
+            if !self.classes.contains(&name) {
+                self.classes.push(name);
+            }
+        }
+        self
+    }
+
+    /// What came to the histories later has a chance of its own, so that those without it stay as they were.
+    pub fn and_more(mut self, rng: &mut Rng) -> Self {
+        self.stalls = *rng.pick(&[0, 0, 0, 1, 4]);
+        self.others = rng.permille(200);
+        if rng.permille(150) {
+            self.classes.push("loose");
+        }
+        if rng.permille(150) {
+            self.lose_nodes(rng);
+        }
+        self.swaps = rng.permille(150);
+        self
+    }
+
+    /// Nodes go for good, and volumes are on them.
+    pub fn lose_nodes(&mut self, rng: &mut Rng) {
+        (self.nodes, self.lost_nodes) = (true, true);
+        self.node_gone = *rng.pick(&["hold", "forget", "run-elsewhere"]);
+        if !self.classes.contains(&"local") {
+            self.classes.push("local");
         }
     }
 
@@ -117,6 +172,7 @@ impl Profile {
         self.calm = true;
         (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
         (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.deeds) = (0, 0, 0, 0, 0, 0);
+        self.stalls = 0;
         self.unaware = false;
     }
 }

@@ -67,6 +67,12 @@ pub struct World {
     pub timers: BTreeSet<(u64, Kind, ObjectName)>,
     /// Claims that a pod asks for.
     pub consumed: BTreeSet<ObjectName>,
+    /// Nodes that are gone and do not come back.
+    pub lost: BTreeSet<String>,
+    /// Nodes that were gone once.
+    pub went: BTreeSet<String>,
+    /// What another controller keeps by a finalizer of its own: kind, name and UID.
+    pub marked: BTreeSet<(Kind, ObjectName, String)>,
     /// Jobs that have had their pod, by UID.
     born: BTreeSet<String>,
     /// What was found to be wrong.
@@ -333,7 +339,14 @@ impl World {
         };
         let request = Request::from_env(get).expect("a Job gives the contract's environment");
         let local = get("KIND").as_deref() == Some("local");
-        let node = if local { text(pod, "/spec/nodeName").to_owned() } else { String::new() };
+        // The storage of a node that is gone can be reached from others, where the config says that it can.
+        let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
+        let elsewhere = request.operation == Operation::Delete && !request.node_name.is_empty() && gone;
+        let node = match (local, elsewhere) {
+            (false, _) => String::new(),
+            (true, true) => request.node_name.clone(),
+            (true, false) => text(pod, "/spec/nodeName").to_owned(),
+        };
         let place = (request.claim_uuid.clone(), node);
         let bad = rng.permille(profile.bad_image);
         let code = *rng.pick(&[1, 64, 69, 75, 78]);

@@ -1,8 +1,20 @@
-//! Processes of the orchestrator that die, come back and take over; clocks that are set.
+//! Processes of the orchestrator that die, come back, take over, and stand still; clocks that are set.
 
 use super::{Going, History};
 use crate::replica::Replica;
+use crate::store::{KINDS, Kind};
 use crate::trace::{count, line};
+
+/// A watch stands still, or a whole process as one that is suspended.
+#[derive(Debug)]
+pub(super) struct Stall {
+    /// Of the replica with this number.
+    of: usize,
+    /// The watch of this kind; none for the whole process.
+    kind: Option<Kind>,
+    /// Until this step.
+    until: usize,
+}
 
 impl History {
     /// A process begins.
@@ -30,6 +42,28 @@ impl History {
         Ok(())
     }
 
+    /// Those that stand still go on when their time has come.
+    pub(super) fn wake(&mut self) {
+        self.steps += 1;
+        self.stalls.retain(|stall| stall.until > self.steps);
+    }
+
+    /// A process stands still, or its watch of a kind.
+    pub(super) fn stands_still(&self, replica: usize, kind: Option<Kind>) -> bool {
+        self.stalls.iter().any(|stall| stall.of == replica && (stall.kind.is_none() || stall.kind == kind))
+    }
+
+    /// A watch of a replica has something to say, and does.
+    pub(super) fn shows(&self, replica: &Replica, kind: Kind) -> bool {
+        replica.is_behind(&self.store, kind) && !self.stands_still(replica.number, Some(kind))
+    }
+
+    /// Replicas that can begin a pass.
+    pub(super) fn ready(&mut self) -> Vec<usize> {
+        let awake: Vec<bool> = self.replicas.iter().map(|replica| !self.stands_still(replica.number, None)).collect();
+        (0..self.replicas.len()).filter(|at| awake[*at] && self.replicas[*at].is_ready()).collect()
+    }
+
     pub(super) fn fault(&mut self) -> Going {
         let profile = &mut self.profile;
         let weights = [
@@ -37,6 +71,7 @@ impl History {
             if self.replicas.len() < profile.replicas { 5 } else { 0 },
             profile.handovers as u32,
             profile.jumps as u32,
+            if self.replicas.is_empty() { 0 } else { profile.stalls as u32 },
         ];
         match self.rng.weighted(&weights) {
             Some(0) => {
@@ -82,6 +117,15 @@ impl History {
                 line(|| format!("the clock is set by {by} s"));
                 count("clock jumps");
                 self.time.jump(by);
+            }
+            Some(4) => {
+                profile.stalls -= 1;
+                let of = self.rng.pick(&self.replicas).number;
+                let kind = (!self.rng.permille(300)).then(|| *self.rng.pick(&KINDS[..Kind::Event as usize]));
+                let steps = *self.rng.pick(&[30, 100, 300]);
+                line(|| format!("orchestrator {of} stands still for {steps} steps: {kind:?}"));
+                count("times that a watch or a process stood still");
+                self.stalls.push(Stall { of, kind, until: self.steps + steps });
             }
             _ => {}
         }

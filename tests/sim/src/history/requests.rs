@@ -1,6 +1,7 @@
 //! Requests of the orchestrator on their way, and what the way does to them.
 
 use super::{Going, History};
+use crate::bugs::Bug;
 use crate::check::Wrong;
 use crate::store::Kind;
 use crate::trace::{count, line};
@@ -27,7 +28,7 @@ impl History {
     /// The process does not lead, so that its fence keeps the request: writes, but not events.
     fn is_fenced(&self, from: usize, request: &Request) -> bool {
         let writes = !matches!(request.verb, Verb::Get | Verb::List) && request.kind != Kind::Event;
-        writes && self.term != Some(from)
+        writes && self.term != Some(from) && self.bug != Some(Bug::NoFence)
     }
 
     /// What is late is too late.
@@ -162,9 +163,9 @@ impl History {
 
     /// An answer reaches the orchestrator.
     pub(super) fn answer(&mut self) {
+        let is_given = |pending: &Pending| pending.answer.is_some() && !self.stands_still(pending.from, None);
         let mut waiting = self.wire.waiting();
-        let given: Vec<u64> =
-            waiting.requests.iter().filter(|(_, p)| p.answer.is_some()).map(|(number, _)| *number).collect();
+        let given: Vec<u64> = waiting.requests.iter().filter(|(_, p)| is_given(p)).map(|(number, _)| *number).collect();
         let number = *self.rng.pick(&given);
         if let Some(pending) = waiting.requests.remove(&number)
             && let (Some(back), Some(answer)) = (pending.back, pending.answer)
