@@ -14,11 +14,27 @@ pub fn handle(store: &mut Store, request: &Request) -> Answer {
             Some(object) => Answer::ok((**object).clone()),
             None => not_found(*kind, name),
         },
+        // With a namespace our Role in it goes.
+        Verb::List if store.is_closed(&name.namespace) && is_gone(store, &name.namespace) => {
+            Answer::error(403, "Forbidden", format!("cannot list resource in the namespace \"{}\"", name.namespace))
+        }
         Verb::List => list(store, *kind, name),
+        Verb::Create if is_gone(store, &name.namespace) => {
+            Answer::error(404, "NotFound", format!("namespaces \"{}\" not found", name.namespace))
+        }
+        Verb::Create if store.is_closed(&name.namespace) => Answer::error(
+            403,
+            "Forbidden",
+            format!("unable to create new content in namespace {} because it is being terminated", name.namespace),
+        ),
         Verb::Create => create(store, request),
         Verb::Patch => patch(store, request),
         Verb::Delete => delete(store, request),
     }
+}
+
+fn is_gone(store: &Store, namespace: &str) -> bool {
+    namespace == crate::VENDOR && store.get(Kind::Namespace, &ObjectName::new("", namespace)).is_none()
 }
 
 fn not_found(kind: Kind, name: &ObjectName) -> Answer {

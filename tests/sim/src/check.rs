@@ -228,7 +228,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         }
     }
     for kind in [Kind::Job, Kind::Pod] {
-        for (name, _) in store.all(kind).filter(|(name, _)| name.namespace == SYSTEM && is_ours(name)) {
+        for (name, _) in store.all(kind).filter(|(name, _)| is_ours(name)) {
             wrong(Broken::Leaked, format!("{kind:?} {name} is left"));
         }
     }

@@ -26,7 +26,7 @@ use crate::time::SimTime;
 use crate::trace::{self, count, line};
 use crate::wire::Wire;
 use crate::world::{Place, World};
-use crate::{INSTANCE, PROVISIONER, SYSTEM};
+use crate::{INSTANCE, PROVISIONER, SYSTEM, VENDOR};
 
 /// What can happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl History {
             provisioner: PROVISIONER.into(),
             plugin: names::DEFAULT_PLUGIN.into(),
             instance: INSTANCE.into(),
-            config_namespaces: vec![SYSTEM.into()],
+            config_namespaces: vec![SYSTEM.into(), VENDOR.into()],
             namespace: SYSTEM.into(),
         };
         History {
@@ -207,7 +207,7 @@ impl History {
         self.rest().await?;
         self.judge(told)?;
         line(|| "all claims are deleted".to_owned());
-        self.people.leave(&mut self.store);
+        self.people.leave(&mut self.store, &mut self.rng);
         self.rest().await?;
         self.judge(false)
     }

@@ -30,5 +30,7 @@ pub const INSTANCE: &str = "default";
 pub const PROVISIONER: &str = contract::names::DEFAULT_PROVISIONER;
 /// The namespace of configs, Jobs and the orchestrator.
 pub const SYSTEM: &str = "flex";
+/// A namespace of configs and Jobs that an admin may delete.
+pub const VENDOR: &str = "vendor";
 /// The namespace of claims.
 pub const TEAM: &str = "team";

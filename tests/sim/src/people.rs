@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
 use crate::trace::{count, line};
 use crate::world::{CLAIM_PROTECTION, VOLUME_PROTECTION, World};
-use crate::{PROVISIONER, SYSTEM, TEAM};
+use crate::{PROVISIONER, SYSTEM, TEAM, VENDOR};
 
 /// All nodes.
 pub const NODES: &[&str] = &["n1", "n2", "n3"];
@@ -34,6 +34,11 @@ pub struct People {
 /// Volumes of the class are on the nodes where they were made.
 fn is_local(class: &str) -> bool {
     matches!(class, "local" | "loose")
+}
+
+/// The namespace of a class's config.
+fn namespace(class: &str) -> &'static str {
+    if class == "vendor" { VENDOR } else { SYSTEM }
 }
 
 /// The name of the config that a class is pointed at when it is swapped.
@@ -62,7 +67,7 @@ fn config(class: &str, profile: &Profile) -> Value {
     }
     json!({
         "metadata": {
-            "name": class, "namespace": SYSTEM,
+            "name": class, "namespace": namespace(class),
             "labels": { names::LABEL_TYPE: names::LABEL_TYPE_CONFIG, names::LABEL_STORAGE_CLASS: class },
         },
         "data": data,
@@ -101,6 +106,7 @@ impl People {
         for name in NODES {
             store.create(Kind::Node, node(name));
         }
+        people.open(store);
         for name in profile.classes.iter().copied() {
             if name != "pure" {
                 store.create(Kind::Class, class(name));
@@ -165,6 +171,7 @@ impl People {
             if profile.nodes { 4 } else { 0 },
             if profile.others { 6 } else { 0 },
             if profile.swaps { 6 } else { 0 },
+            if profile.vendor { 3 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => self.create(store, world, rng),
@@ -197,8 +204,28 @@ impl People {
             }
             Some(7) => People::mark(store, world, rng),
             Some(8) => self.swap(store, rng),
+            Some(9) => match store.is_closed(VENDOR) {
+                true => self.open(store),
+                false => People::close(store),
+            },
             _ => {}
         }
+    }
+
+    /// The namespace of the vendor is created, with its configs, once it is gone.
+    fn open(&self, store: &mut Store) {
+        let name = ObjectName::new("", VENDOR);
+        if self.classes.contains(&"vendor") && store.get(Kind::Namespace, &name).is_none() {
+            line(|| format!("admin: creates namespace {VENDOR}"));
+            store.create(Kind::Namespace, json!({ "metadata": { "name": VENDOR, "finalizers": ["kubernetes"] } }));
+            (0..self.configs.len()).for_each(|at| self.mend(store, at));
+        }
+    }
+
+    fn close(store: &mut Store) {
+        line(|| format!("admin: deletes namespace {VENDOR}"));
+        count("namespaces deleted");
+        store.delete(Kind::Namespace, &ObjectName::new("", VENDOR));
     }
 
     /// A class is deleted, and one of its name is created that another config makes.
@@ -214,8 +241,7 @@ impl People {
         store.remove(Kind::Class, &at);
         let mut new = class(name);
         if !swapped {
-            new["parameters"] =
-                json!({ flex_provisioner::config::classes::CONFIG_PARAMETER: format!("{SYSTEM}/{}", second(name)) });
+            new["parameters"] = json!({ flex_provisioner::config::classes::CONFIG_PARAMETER: format!("{}/{}", namespace(name), second(name)) });
         }
         store.create(Kind::Class, new);
     }
@@ -365,6 +391,9 @@ impl People {
     fn mend(&self, store: &mut Store, at: usize) {
         let right = &self.configs[at];
         let name = crate::store::name_of(right);
+        if store.is_closed(&name.namespace) {
+            return;
+        }
         if store.update(Kind::Config, &name, |config| config["data"] = right["data"].clone()).is_none() {
             line(|| format!("admin: creates config {name}"));
             store.create(Kind::Config, right.clone());
@@ -394,6 +423,7 @@ impl People {
 
     /// Admins delete volumes that were refused, and let go of what waits for nodes that do not come back.
     pub fn discard(&self, store: &mut Store, world: &World) {
+        self.open(store);
         let mut waiting: Vec<_> = People::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
         waiting.retain(|(_, (_, claim))| is_deleting(claim));
         waiting.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
@@ -427,7 +457,10 @@ impl People {
     }
 
     /// All claims are deleted.
-    pub fn leave(&self, store: &mut Store) {
+    pub fn leave(&self, store: &mut Store, rng: &mut Rng) {
+        if self.classes.contains(&"vendor") && rng.permille(500) {
+            People::close(store);
+        }
         for (name, _) in People::claims(store) {
             store.delete(Kind::Claim, &name);
         }

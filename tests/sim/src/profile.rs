@@ -71,6 +71,8 @@ pub struct Profile {
     pub node_gone: &'static str,
     /// Classes are replaced by others of their name.
     pub swaps: bool,
+    /// Configs stand in a namespace that an admin deletes.
+    pub vendor: bool,
     /// Other controllers put finalizers of their own on claims and volumes.
     pub others: bool,
 }
@@ -124,6 +126,7 @@ impl Profile {
             lost_nodes: false,
             node_gone: "hold",
             swaps: false,
+            vendor: false,
             others: false,
         }
         .with_classes(rng)
@@ -150,6 +153,10 @@ impl Profile {
             self.lose_nodes(rng);
         }
         self.swaps = rng.permille(150);
+        if rng.permille(150) {
+            self.vendor = true;
+            self.classes.push("vendor");
+        }
         self
     }
 

@@ -20,6 +20,7 @@ use crate::store::{KINDS, Kind, Store};
 use crate::trace::{count, line};
 use crate::view;
 use crate::wire::Wire;
+use crate::{SYSTEM, VENDOR};
 
 /// Keys that one process decides at one time.
 const WORKERS: usize = 8;
@@ -160,7 +161,18 @@ impl Replica {
                 listed.push(name.clone());
             }
         }
-        let keys = view::retain(&mut self.context.shared.index(), kind, listed.into_iter());
+        let mut index = self.context.shared.index();
+        let keys = match kind {
+            Kind::Config | Kind::Job | Kind::Pod => [SYSTEM, VENDOR]
+                .into_iter()
+                .flat_map(|namespace| {
+                    let within = listed.iter().filter(|name| name.namespace == namespace).cloned();
+                    view::retain_in(&mut index, kind, namespace, within)
+                })
+                .collect(),
+            _ => view::retain(&mut index, kind, listed.into_iter()),
+        };
+        drop(index);
         keys.into_iter().for_each(|key| self.queue.add(key));
     }
 

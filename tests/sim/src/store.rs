@@ -32,9 +32,11 @@ pub enum Kind {
     Node,
     /// Event.
     Event,
+    /// Namespace: only those that somebody may delete.
+    Namespace,
 }
 
-/// All of them, in the order of their numbers.
+/// All that can be watched, in the order of their numbers.
 pub const KINDS: [Kind; 9] = [
     Kind::Claim,
     Kind::Volume,
@@ -69,8 +71,8 @@ impl Change {
 /// The objects, and what happened to them.
 #[derive(Debug)]
 pub struct Store {
-    objects: [BTreeMap<ObjectName, Rc<Value>>; 9],
-    log: [Vec<Change>; 9],
+    objects: [BTreeMap<ObjectName, Rc<Value>>; 10],
+    log: [Vec<Change>; 10],
     version: u64,
     uids: u64,
     /// Changed since this was taken last.
@@ -227,6 +229,12 @@ impl Store {
         }
         let now = self.time.text();
         self.update(kind, name, |object| object["metadata"]["deletionTimestamp"] = json!(now))
+    }
+
+    /// A namespace takes no new objects.
+    pub fn is_closed(&self, namespace: &str) -> bool {
+        let namespace_object = self.get(Kind::Namespace, &ObjectName::new("", namespace));
+        namespace == crate::VENDOR && namespace_object.is_none_or(|namespace| is_deleting(namespace))
     }
 
     /// Removes an object, whatever holds it.

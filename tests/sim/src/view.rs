@@ -71,7 +71,7 @@ impl View {
                 Some(View::Revision(hash, revision))
             }
             Kind::Node => Some(View::Node((&read::<core::Node>(object)).into())),
-            Kind::Job | Kind::Pod | Kind::Config | Kind::Revision | Kind::Event => None,
+            Kind::Job | Kind::Pod | Kind::Config | Kind::Revision | Kind::Event | Kind::Namespace => None,
         }
     }
 
@@ -100,8 +100,14 @@ pub fn retain(index: &mut Index, kind: Kind, all: impl Iterator<Item = ObjectNam
     change(index, kind, Gone::AllBut(all.collect()))
 }
 
+/// The same of a kind that is watched in each namespace by itself.
+pub fn retain_in(index: &mut Index, kind: Kind, namespace: &str, all: impl Iterator<Item = ObjectName>) -> Vec<Key> {
+    change(index, kind, Gone::AllOfBut(namespace.to_owned(), all.collect()))
+}
+
 enum Gone {
     One(ObjectName),
+    AllOfBut(String, std::collections::HashSet<ObjectName>),
     AllBut(std::collections::HashSet<ObjectName>),
 }
 
@@ -110,6 +116,7 @@ impl<V> From<Gone> for Change<V> {
         match gone {
             Gone::One(name) => Change::Delete(name),
             Gone::AllBut(all) => Change::Retain(all),
+            Gone::AllOfBut(namespace, all) => Change::RetainIn(namespace, all),
         }
     }
 }
@@ -124,6 +131,6 @@ fn change(index: &mut Index, kind: Kind, gone: Gone) -> Vec<Key> {
         Kind::Class => index.change_class(gone.into()),
         Kind::Revision => index.change_revision(gone.into()),
         Kind::Node => index.change_node(gone.into()),
-        Kind::Event => Vec::new(),
+        Kind::Event | Kind::Namespace => Vec::new(),
     }
 }

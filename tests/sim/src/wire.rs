@@ -184,6 +184,7 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
         Some("configmaps") => Kind::Config,
         Some("events") => Kind::Event,
         Some("nodes") => Kind::Node,
+        Some("namespaces") => Kind::Namespace,
         _ => return Err(unknown()),
     };
     let mut name = words.get(1).copied().unwrap_or_default().to_owned();

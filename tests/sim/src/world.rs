@@ -114,6 +114,7 @@ impl World {
             Kind::Claim => self.claim(store, rng, profile, name),
             Kind::Volume => volume(store, name),
             Kind::Node => self.node(store, name),
+            Kind::Namespace => self.namespace(store, name),
             _ => false,
         };
         if again {
@@ -134,7 +135,7 @@ impl World {
                     let job = job.map(|change| owner(&change.object).to_owned()).unwrap_or_default();
                     self.dirty.insert((Kind::Job, ObjectName::new(&name.namespace, job)));
                 }
-                Kind::Claim | Kind::Volume => {}
+                Kind::Claim | Kind::Volume | Kind::Namespace => {}
                 Kind::Node => {
                     self.dirty.extend(store.all(Kind::Pod).map(|(name, _)| (Kind::Pod, name.clone())));
                     self.dirty.extend(store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
@@ -143,6 +144,27 @@ impl World {
             }
             self.dirty.insert((kind, name));
         }
+    }
+
+    /// A namespace that is deleted takes everything in it along, and goes when it is empty.
+    fn namespace(&mut self, store: &mut Store, of: &ObjectName) -> bool {
+        if !store.get(Kind::Namespace, of).is_some_and(|namespace| is_deleting(namespace)) {
+            return false;
+        }
+        let left: Vec<(Kind, ObjectName)> = [Kind::Config, Kind::Job, Kind::Pod]
+            .into_iter()
+            .flat_map(|kind| store.all(kind).map(move |(name, _)| (kind, name.clone())))
+            .filter(|(_, name)| name.namespace == of.name)
+            .collect();
+        if left.is_empty() {
+            line(|| format!("the namespace {} is gone", of.name));
+            store.update(Kind::Namespace, of, |namespace| store::drop_finalizer(namespace, "kubernetes"));
+            return false;
+        }
+        for (kind, name) in left {
+            store.delete(kind, &name);
+        }
+        true
     }
 
     fn job(&mut self, store: &mut Store, name: &ObjectName) -> bool {
@@ -182,7 +204,7 @@ impl World {
             }
             return false;
         }
-        if !self.born.contains(uid(&job)) {
+        if !self.born.contains(uid(&job)) && !store.is_closed(&name.namespace) {
             self.born.insert(uid(&job).to_owned());
             let deadline =
                 store.time.millis() + 1000 * store::number(&job, "/spec/activeDeadlineSeconds").unsigned_abs();
