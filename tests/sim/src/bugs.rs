@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::check::Broken;
 use crate::profile::Profile;
-use crate::store::{Kind, Store};
+use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
 
 /// A bug.
@@ -177,7 +177,7 @@ impl Bug {
     /// of the kind has come.
     pub fn answer(self, store: &Store, request: &Request, seen: usize) -> Option<Answer> {
         match (self, request.verb, request.kind) {
-            (Bug::StaleReads, Verb::Get, kind) => {
+            (Bug::StaleReads, Verb::Get, kind) if KINDS.contains(&kind) => {
                 let known = store.log(kind)[..seen].iter().rev().find(|change| change.name == request.name);
                 Some(match known.filter(|change| !change.gone) {
                     Some(change) => Answer::ok((*change.object).clone()),

@@ -67,6 +67,8 @@ const ALL: [Part; PARTS] = [
 const CHAOS: usize = 1500;
 /// Steps until all must have come to rest: far more than any history needs.
 const REST: usize = 20_000;
+/// The same with a bug, which has not to be right but to be quick.
+const REST_WITH_BUG: usize = 6_000;
 /// Time until all must have come to rest: the slowest pace is half an hour.
 const LONG: u64 = 24 * 3600 * 1000;
 /// For so long an admin who deletes what was refused does something else.
@@ -220,7 +222,7 @@ impl History {
     /// Until nothing is left to do.
     async fn rest(&mut self) -> Going {
         let (began, mut requests) = (self.time.millis(), 0);
-        for _ in 0..REST {
+        for _ in 0..if self.bug.is_some() { REST_WITH_BUG } else { REST } {
             let before = self.time.millis();
             let went_on = self.step().await?;
             // Admins look again and again at what was refused, also where the orchestrator goes on trying.

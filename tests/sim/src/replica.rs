@@ -112,7 +112,7 @@ impl Replica {
 
     /// How far the watch of a kind has come.
     pub fn seen(&self, kind: Kind) -> usize {
-        self.seen[kind as usize]
+        self.seen.get(kind as usize).copied().unwrap_or_default()
     }
 
     /// The watch of a kind shows one change more.
