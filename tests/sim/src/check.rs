@@ -166,6 +166,9 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
     let mut all = Vec::new();
     let mut wrong = |broken: Broken, what: String| all.push(Wrong { broken, what });
     let mut needed: BTreeSet<&Place> = BTreeSet::new();
+    // What is on a node that is gone waits, noted on its volume, until that is released.
+    let mut noted: BTreeSet<Place> = BTreeSet::new();
+    let gone = |node: &&str| store.get(Kind::Node, &ObjectName::new("", *node)).is_none();
     for (name, volume) in store.all(Kind::Volume).filter(|(name, _)| is_ours(name)) {
         let reference = &volume["spec"]["claimRef"];
         let claim_name = ObjectName::new(text(reference, "/namespace"), text(reference, "/name"));
@@ -182,9 +185,11 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             wrong(Broken::Stuck, format!("volume {} is retained, and has our finalizer", name.name));
         }
         needed.extend(world.made.get(uid(volume)));
+        let nodes = annotation(volume, names::NODES).split(',').filter(gone);
+        noted.extend(nodes.map(|node| (annotation(volume, names::VOLUME_ID).to_owned(), node.to_owned())));
     }
     for place in &world.backend {
-        if !needed.contains(place) && !waived.contains(place) {
+        if !needed.contains(place) && !noted.contains(place) && !waived.contains(place) {
             wrong(Broken::Leaked, format!("storage {place:?} has no volume"));
         }
     }
