@@ -16,7 +16,7 @@
 //! | 9 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
 //! | 10 | going, held | a pod may still run | wait for its end |
 //! | 11 | going, held | another claim has its volume | [`Step::Cede`], then [`Step::Release`]; nothing, and told, where the volume's name is not that of the claim's |
-//! | 12 | going, held | a volume of it is going by itself | wait for its end |
+//! | 12 | going, held | a volume of it is going by itself | wait for its end; where it is Bound it waits for the claim's, so that its storage goes first, as row 16, or [`Step::Release`] where that is to stay |
 //! | 13 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
 //! | 14 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |

@@ -5,7 +5,7 @@ use contract::request::Operation;
 
 use super::{
     Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, is_taken, is_vanishing, lost, recipe, taken,
-    unknown, unnoted, vanishing,
+    unholdable, unknown, unnoted, vanishing,
 };
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
@@ -48,6 +48,13 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
                     names::CLAIM_UUID
                 ),
             );
+        }
+        if is_vanishing(volume) && volume.phase == "Bound" && claim.deleting {
+            // Kubernetes keeps it as long as its claim is there: one of the two has to go first.
+            return match recipe(o) {
+                Some(recipe) if recipe.reclaim_policy != "Delete" => Step::Release.into(),
+                _ => unholdable(o, now),
+            };
         }
         if is_vanishing(volume) {
             return vanishing(volume);

@@ -291,7 +291,9 @@ impl World {
         if self.is_leaving() {
             return match (&self.delete_run, &self.delete_job) {
                 _ if self.is_alive() || !self.jobs.is_empty() => Some("a process ends"),
-                _ if claim.is_bound() && used => Some("a pod ends that uses it"),
+                _ if used && (claim.is_bound() || self.volumes.iter().any(|(volume, _)| volume.phase == "Bound")) => {
+                    Some("a pod ends that uses it")
+                }
                 (RunState::Running | RunState::Failed { settled: false, .. }, _) => Some("the delete run ends"),
                 (RunState::Succeeded, Some(Job { deleting: true, .. })) => Some("the delete run's Job goes"),
                 _ => None,
@@ -531,7 +533,8 @@ fn check(world: &World, decision: &Decision) {
             assert!(claim.nodes.contains(node) || claim.nodes.is_empty() && node.is_empty());
             for (volume, _) in &world.volumes {
                 let ours = volume.name == names::pv_name(UID);
-                assert!(!ours || bound_to_ours && volume.deleting && !volume.is_held(), "its volume would be deleted");
+                let last = bound_to_ours || volume.phase == "Bound";
+                assert!(!ours || last && volume.deleting && !volume.is_held(), "its volume would be deleted");
                 assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
             }
         }
@@ -549,7 +552,11 @@ fn check(world: &World, decision: &Decision) {
                     && world.is_safe(volume)
                     && (world.is_bound_to(&volume.name) || world.is_leaving() && !world.is_alive())
             });
-            assert!(claim.abandoned || safe || world.has_ceded(), "something would be left behind");
+            let recipe =
+                world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
+            let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != "Delete")
+                && world.volumes.iter().any(|(volume, _)| volume.deleting && volume.phase == "Bound");
+            assert!(claim.abandoned || safe || world.has_ceded() || kept, "something would be left behind");
         }
     }
 }

@@ -463,6 +463,21 @@ fn row_12_a_volume_that_goes_by_itself_is_waited_for() {
 }
 
 #[test]
+fn row_12_a_bound_volume_does_not_go_before_its_claim() {
+    let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
+    let mut world = with_volume(going(), protected.clone(), &[]);
+    assert_eq!(world.step(), begin(1, ""), "its storage goes first");
+    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
+    world.rests();
+    let mut kept = with_volume(going(), protected, &[]);
+    kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
+    assert_eq!(kept.step(), Step::Release, "its storage stays");
+    kept.stamped_recipe = None;
+    kept.class.recipe = Err("the config has errors".into());
+    kept.waits("not known any more");
+}
+
+#[test]
 fn row_13_a_volume_that_came_is_adopted_to_be_deleted() {
     adopts(&with_volume(going(), volume(), &["too small"]));
     adopts(&with_volume(going(), Volume { claim_uuid: None, ..volume() }, &[]));
