@@ -55,7 +55,9 @@ copy() {
         *"\"path\":\"$from\""*) ;;
         *) fail never "the volume to copy is not at $from: it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
     esac
-    [ -d "$from" ] && [ ! -L "$from" ] || fail retry "$from, which is to be copied, is not on node ${POD_NODE:-?}"
+    if [ ! -d "$from" ] || [ -L "$from" ]; then
+        fail retry "$from, which is to be copied, is not on node ${POD_NODE:-?}"
+    fi
     why=$(rm -rf "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     # Not by cp: the original may be in use, and a link that somebody puts there must not lead to other volumes.
     flex-pv copy "$from" "$half" || exit
