@@ -145,6 +145,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         binding: draw.pick(&[BindingMode::Immediate, BindingMode::WaitForFirstConsumer]),
         recipe: Ok(recipe.clone()),
         last_good: false,
+        allowed: Default::default(),
     };
     if draw.chance() {
         let (ts, taken) = claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.taken)).unwrap_or_default();
@@ -175,6 +176,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             delete_job: None,
             room: draw.below(8) != 7,
             binding: flex_provisioner::claim::Binding::Direct,
+            outside: draw.below(8) == 7,
             origin: None,
             copying: &[],
             removed: None,

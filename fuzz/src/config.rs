@@ -110,6 +110,7 @@ fn drawn(draw: &mut Draw<'_>) {
         pair(draw, &mut parameters);
     }
     let object = draw.chance().then(|| ClassObject {
+        allowed: Default::default(),
         name: "silver".into(),
         provisioner: identity().provisioner,
         parameters,

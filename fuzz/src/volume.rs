@@ -141,6 +141,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         binding: BindingMode::Immediate,
         recipe: Ok(recipe.clone()),
         last_good: false,
+        allowed: Default::default(),
     };
     let decision = decide::decide(
         &Observed {
@@ -160,6 +161,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             delete_run: RunState::Absent,
             delete_job: None,
             room: true,
+            outside: false,
             origin: None,
             copying: &[],
             binding: flex_provisioner::claim::Binding::Direct,
@@ -284,6 +286,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             node: Some(node).filter(|node| !node.is_empty()),
             scope: volume.name.clone(),
             volume: Some(volume.name.clone()),
+            allowed: Default::default(),
             without_account: false,
         };
         sound(&job(recipe, &request, &place), recipe, &request);

@@ -23,14 +23,14 @@
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
 //! | 18 | pending, not stamped | cannot be served, or not yet: is to be a copy of what is not there | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
-//! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
+//! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |
-//! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone, [`Step::Reschedule`] |
+//! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
 //! | 29 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
@@ -130,6 +130,8 @@ pub struct Observed<'a> {
     pub room: bool,
     /// Who binds.
     pub binding: Binding,
+    /// The selected node is none that the class allows.
+    pub outside: bool,
     /// What it is to be a copy of, if it is to be one.
     pub origin: Option<Origin<'a>>,
     /// The claims for whose sake it is kept.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::{names, quantity};
+use k8s_openapi::api::core::v1::NodeSelector;
 
 use super::Claim;
 use crate::config::values::is_clean_absolute;
@@ -82,6 +83,26 @@ pub fn misfits(
 fn asked_when_bound(claim: &Claim) -> Result<u64, String> {
     let asked = claim.size.clone()?;
     Ok(claim.capacity.filter(|_| claim.is_bound()).map_or(asked, |had| asked.min(had)))
+}
+
+/// What binds a volume to where it was made, if its image has not said it and the config has. `node` is where it was
+/// made, with its labels where they are known.
+///
+/// # Errors
+/// Why that is not known, in words for the claim.
+pub fn derived_affinity(
+    volume: &Volume,
+    recipe: &Recipe,
+    node: Option<(&str, Option<&BTreeMap<String, String>>)>,
+) -> Result<Option<NodeSelector>, String> {
+    if recipe.volume_affinity.is_empty() || volume.affinity.is_some() || volume.is_adopted() {
+        return Ok(None);
+    }
+    let lacks = "it has no node affinity, and `volume-affinity` of the provisioner config cannot be followed";
+    let Some((name, labels)) = node else { return Err(format!("{lacks}: the node of its run is not known")) };
+    let Some(labels) = labels else { return Err(format!("{lacks}: the node {name} is not there")) };
+    let made = affinity::of_node(&recipe.volume_affinity, labels);
+    made.map(Some).map_err(|label| format!("{lacks}: the node {name} lacks the label {label}"))
 }
 
 /// Whether the class may produce such a source.

@@ -21,6 +21,8 @@ pub struct Attempt {
     pub node: String,
     /// Topology labels of that node.
     pub topology: BTreeMap<String, String>,
+    /// The topologies that the class allows, as JSON.
+    pub class_topologies: String,
     /// The volume that it is to be a copy of.
     pub clone_of: Option<Original>,
 }
@@ -80,7 +82,7 @@ pub fn request(
     kube_api: &str,
     attempt: Attempt,
 ) -> Request {
-    let Attempt { number, ts, node, topology, clone_of } = attempt;
+    let Attempt { number, ts, node, topology, class_topologies, clone_of } = attempt;
     let words = Words::of(claim, recipe);
     // What became too long after the claim was accepted does not keep its traces from being removed.
     let words = if words.check().is_ok() { words } else { Words::default() };
@@ -110,6 +112,7 @@ pub fn request(
         kube_api: kube_api.to_owned(),
         node_name: node,
         topology,
+        class_topologies,
         provisioner: identity.provisioner.clone(),
         instance: identity.instance.clone(),
         volume_source: String::new(),

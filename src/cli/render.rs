@@ -16,6 +16,7 @@ use crate::claim::request::{Attempt, request};
 use crate::config::Placement;
 use crate::config::classes::{ClassObject, Config, Lookup, classes};
 use crate::config::document::{self, Document};
+use crate::config::topology::Topologies;
 use crate::run::job::{Place, job};
 
 #[derive(Debug, Args)]
@@ -95,11 +96,18 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
             bail!("claim {}: {why}", claim.name.name);
         }
         let ts = "1970-01-01T00:00:00Z".to_owned();
-        let attempt = Attempt { number: 1, ts, node: node.clone().unwrap_or_default(), ..Attempt::default() };
+        let attempt = Attempt {
+            number: 1,
+            ts,
+            node: node.clone().unwrap_or_default(),
+            class_topologies: class.allowed.json(),
+            ..Attempt::default()
+        };
         let request =
             request(Operation::Provision, &claim, recipe, &identity, "https://kubernetes.default.svc", attempt);
         let pinned = node.clone().filter(|_| recipe.placement == Placement::SelectedNode);
-        let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, ..Place::default() };
+        let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
+        let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..Place::default() };
         let job = job(recipe, &request, &place);
         match output {
             Output::Json => writeln!(out, "{}", serde_json::to_string(&job)?)?,

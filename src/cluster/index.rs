@@ -447,12 +447,12 @@ impl Index {
         keys
     }
 
-    /// A node changed. That it came, went, or began or ceased to answer concerns what depends on it.
+    /// A node changed. That it came, went, began or ceased to answer, or is somewhere else now concerns what depends on it.
     pub fn change_node(&mut self, change: Change<Node>) -> Vec<Key> {
         match change {
             Change::Apply(node) => {
                 let before = self.nodes.insert(node.name.clone(), Arc::new(node.clone()));
-                match before.is_none_or(|before| before.reachable != node.reachable) {
+                match before.is_none_or(|before| before.reachable != node.reachable || before.labels != node.labels) {
                     true => self.dependents(&node.name),
                     false => Vec::new(),
                 }

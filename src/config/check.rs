@@ -27,6 +27,7 @@ pub const KEYS: &[&str] = &[
     "resources",
     "run-as-user",
     "placement",
+    "volume-affinity",
     "node-gone",
     "secret-env",
     "secret-volume",
@@ -165,6 +166,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
             "any" => Placement::Any,
             _ => Placement::SelectedNode,
         },
+        volume_affinity: r.read("volume-affinity", label_keys).unwrap_or_default(),
         node_gone: match r.one_of("node-gone", &["hold", "forget", "run-elsewhere"], "hold").as_str() {
             "forget" => NodeGone::Forget,
             "run-elsewhere" => NodeGone::RunElsewhere,
@@ -333,6 +335,24 @@ fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
 
 fn size(text: &str) -> Result<u64, String> {
     quantity::bytes(text).map_err(|error| error.to_string())
+}
+
+/// Labels of nodes.
+fn label_keys(text: &str) -> Result<Vec<String>, String> {
+    let name = |name: &str| {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        name.len() <= 63 && name.chars().all(legal) && edge(name.chars().next()) && edge(name.chars().last())
+    };
+    let is_key = |key: &str| match key.split_once('/') {
+        Some((prefix, rest)) => is_dns_name(prefix) && name(rest),
+        None => name(key),
+    };
+    let keys = list(text)?;
+    match keys.iter().find(|key| !is_key(key)) {
+        Some(key) => Err(format!("`{key}` cannot be the key of a label, such as topology.kubernetes.io/zone")),
+        None => Ok(keys),
+    }
 }
 
 fn claim_metadata(text: &str) -> Result<Vec<String>, String> {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::record::Record;
+use super::topology::Topologies;
 use super::{Problem, Recipe, check};
 use crate::object::ObjectName;
 
@@ -84,6 +85,8 @@ pub struct ClassObject {
     pub binding: BindingMode,
     /// Its claims may ask for more later.
     pub allow_expansion: bool,
+    /// Where its volumes may be.
+    pub allowed: Topologies,
 }
 
 impl From<&StorageClass> for ClassObject {
@@ -99,6 +102,7 @@ impl From<&StorageClass> for ClassObject {
                 _ => BindingMode::Immediate,
             },
             allow_expansion: class.allow_volume_expansion.unwrap_or_default(),
+            allowed: Topologies::from(class.allowed_topologies.as_deref().unwrap_or_default()),
         }
     }
 }
@@ -127,6 +131,8 @@ pub struct Class {
     pub recipe: Result<Arc<Recipe>, String>,
     /// The recipe is the last good version of a config that has errors now.
     pub last_good: bool,
+    /// Where its volumes may be.
+    pub allowed: Topologies,
 }
 
 /// What a claim's class is to us.
@@ -277,6 +283,7 @@ pub fn classes<'a>(
                 binding: object.binding,
                 recipe: Err(why),
                 last_good: false,
+                allowed: object.allowed.clone(),
             },
         };
         table.ours.insert(object.name.clone(), class);
@@ -463,7 +470,14 @@ fn with_object(
         );
     }
     let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
-    Class { name: object.name.clone(), has_object: true, binding: object.binding, recipe, last_good }
+    Class {
+        name: object.name.clone(),
+        has_object: true,
+        binding: object.binding,
+        recipe,
+        last_good,
+        allowed: object.allowed.clone(),
+    }
 }
 
 fn pure(
@@ -499,7 +513,14 @@ fn pure(
         );
     }
     let (recipe, last_good) = serve(table, config, name, recipe, revisions);
-    Class { name: name.to_owned(), has_object: false, binding: BindingMode::Immediate, recipe, last_good }
+    Class {
+        name: name.to_owned(),
+        has_object: false,
+        binding: BindingMode::Immediate,
+        recipe,
+        last_good,
+        allowed: Topologies::default(),
+    }
 }
 
 /// The StorageClass that gives a pure class what the pure form cannot do.

@@ -38,6 +38,7 @@ fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
         mount_options: vec![],
         binding: BindingMode::WaitForFirstConsumer,
         allow_expansion: false,
+        allowed: Default::default(),
     }
 }
 

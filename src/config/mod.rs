@@ -9,6 +9,7 @@ pub mod check;
 pub mod classes;
 pub mod document;
 pub mod record;
+pub mod topology;
 pub mod values;
 
 use std::collections::BTreeMap;
@@ -136,6 +137,8 @@ pub struct Recipe {
     pub run_as_user: Option<i64>,
     /// Whether the pod must run on the selected node.
     pub placement: Placement,
+    /// Labels of nodes by which a volume is bound to where it was made, where its image does not say.
+    pub volume_affinity: Vec<String>,
     /// What a delete run does when its node is gone.
     pub node_gone: NodeGone,
     /// Secrets whose keys become environment variables.
@@ -182,6 +185,11 @@ impl Recipe {
     /// The config declares that the image can do this.
     pub fn can(&self, capability: &str) -> bool {
         self.capabilities.iter().any(|declared| declared == capability)
+    }
+
+    /// Where a run takes place is where its volume is.
+    pub fn is_local(&self) -> bool {
+        self.placement == Placement::SelectedNode || !self.volume_affinity.is_empty()
     }
 
     /// Identifies this version of this class: `namespace/name@hash`.

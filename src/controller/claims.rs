@@ -16,6 +16,7 @@ use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
+use crate::config::topology::Topologies;
 use crate::config::{Placement, Recipe};
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
@@ -39,6 +40,9 @@ struct Snapshot {
     deletes: Vec<Arc<Job>>,
     pods: Vec<Arc<Pod>>,
     volumes: Vec<(Arc<Volume>, Vec<String>)>,
+    /// Volumes that get the affinity with which they are shown here.
+    unbound_to_nodes: Vec<String>,
+    seen_nodes: Vec<String>,
     alive_on: Vec<String>,
     places: Places,
     kept: bool,
@@ -137,6 +141,10 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
         volumes.push(Arc::new(newer.clone()));
     }
     let recipe = stamped.as_ref().or(current.as_ref());
+    let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
+    let seen_nodes = seen_nodes(&pods);
+    let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &seen_nodes)).map(|name| (name, index.node(name)));
+    let mut unbound_to_nodes = Vec::new();
     let volumes = volumes
         .into_iter()
         .filter(|volume| {
@@ -144,16 +152,30 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
             volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id)
         })
         .map(|volume| {
-            let misfits = match recipe {
-                Some(recipe) => {
-                    fit::misfits(&volume, claim, recipe, node.as_ref().map(|(name, node)| (*name, &node.labels)))
-                }
-                None => vec!["the provisioner config of the attempt is not known any more".to_owned()],
+            let Some(recipe) = recipe else {
+                return (volume, vec!["the provisioner config of the attempt is not known any more".to_owned()]);
             };
-            (volume, misfits)
+            let made_on = made_on.as_ref().map(|(name, node)| (name.as_str(), node.as_ref().map(|node| &node.labels)));
+            let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
+            match fit::derived_affinity(&volume, recipe, made_on) {
+                Ok(None) => {
+                    let misfits = fit::misfits(&volume, claim, recipe, node);
+                    (volume, misfits)
+                }
+                Ok(Some(affinity)) => {
+                    unbound_to_nodes.push(volume.name.clone());
+                    let volume = Volume { affinity: Some(Box::new(affinity)), ..(*volume).clone() };
+                    let misfits = fit::misfits(&volume, claim, recipe, node);
+                    (Arc::new(volume), misfits)
+                }
+                Err(unknown) => {
+                    let mut misfits = fit::misfits(&volume, claim, recipe, node);
+                    misfits.push(unknown);
+                    (volume, misfits)
+                }
+            }
         })
         .collect();
-    let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
     let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     alive_on.sort();
     alive_on.dedup();
@@ -161,7 +183,42 @@ fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
     places.0.extend(learnt.nodes.iter().cloned());
     let original = copies::Seen::of(claim, &index, &context.identity, learnt.original.as_ref());
     let copying = copies::copying(claim, &index);
-    Snapshot { classes, stamped, jobs, deletes, pods, volumes, alive_on, places, kept, room, original, copying }
+    Snapshot {
+        classes,
+        stamped,
+        jobs,
+        deletes,
+        pods,
+        volumes,
+        unbound_to_nodes,
+        seen_nodes,
+        alive_on,
+        places,
+        kept,
+        room,
+        original,
+        copying,
+    }
+}
+
+/// Where pods of provision runs were placed, the last one last.
+fn seen_nodes(pods: &[Arc<Pod>]) -> Vec<String> {
+    let mut pods: Vec<_> = pods.iter().filter(|pod| pod.marks.operation == "provision").collect();
+    pods.sort_by_key(|pod| (pod.marks.attempt, pod.created));
+    let mut seen: Vec<String> = Vec::new();
+    for node in pods.iter().filter_map(|pod| pod.node.clone()) {
+        seen.retain(|other| *other != node);
+        seen.push(node);
+    }
+    seen
+}
+
+/// Where the volume of a claim is made: on the node of its run, or for the selected one.
+fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, seen_nodes: &'a [String]) -> Option<&'a String> {
+    match recipe.placement {
+        Placement::SelectedNode => seen_nodes.last().or(claim.nodes.last()).or(claim.selected_node.as_ref()),
+        Placement::Any => claim.selected_node.as_ref().or(seen_nodes.last()),
+    }
 }
 
 fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {
@@ -176,6 +233,13 @@ fn serving<'a>(context: &Context, claim: &Claim, classes: &'a Classes) -> Servin
     }
 }
 
+/// The selected node is none that the class allows.
+fn is_outside(context: &Context, claim: &Claim, classes: &Classes) -> bool {
+    let Serving::Ours(class) = serving(context, claim, classes) else { return false };
+    let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
+    node.and_then(|node| context.shared.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
+}
+
 fn observed<T>(
     context: &Context,
     claim: &Claim,
@@ -188,13 +252,6 @@ fn observed<T>(
     let delete_name = delete_name(claim, &s.places);
     let delete_run = context.run_state(&s.deletes, &s.pods, &delete_name);
     let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
-    let mut provision_pods: Vec<_> = s.pods.iter().filter(provision).collect();
-    provision_pods.sort_by_key(|pod| (pod.marks.attempt, pod.created));
-    let mut seen_nodes: Vec<String> = Vec::new();
-    for node in provision_pods.iter().filter_map(|pod| pod.node.clone()) {
-        seen_nodes.retain(|seen| *seen != node);
-        seen_nodes.push(node);
-    }
     let volumes: Vec<_> = s.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
     then(&Observed {
         claim,
@@ -204,8 +261,8 @@ fn observed<T>(
         stamped_recipe: s.stamped.as_deref(),
         jobs: &jobs,
         run,
-        pods_alive: provision_pods.iter().any(|pod| !pod.is_over()),
-        seen_nodes: &seen_nodes,
+        pods_alive: s.pods.iter().filter(provision).any(|pod| !pod.is_over()),
+        seen_nodes: &s.seen_nodes,
         alive_on: &s.alive_on,
         places: &s.places,
         volumes: &volumes,
@@ -214,6 +271,7 @@ fn observed<T>(
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
         binding: context.writes.binding(),
+        outside: is_outside(context, claim, &s.classes),
         origin: s.original.as_ref().map(copies::Seen::origin),
         copying: &s.copying,
         removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
@@ -293,7 +351,8 @@ async fn act(
         Step::StartRun => start_run(context, claim, s, learnt).await,
         Step::Adopt { volume: name, provenance, nodes } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
-            learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes).await?);
+            let affinity = volume.affinity.as_deref().filter(|_| s.unbound_to_nodes.contains(&name));
+            learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, affinity).await?);
             Ok(Next::Again)
         }
         Step::Cede { volume: name, provenance, nodes } => {
@@ -388,6 +447,10 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 
 async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
     let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
+    let allowed = match serving(context, claim, &s.classes) {
+        Serving::Ours(class) => class.allowed.clone(),
+        Serving::NotOurs => return Ok(Next::Wait),
+    };
     let tied = s.original.as_ref().and_then(|original| original.origin().tie(recipe)).map(str::to_owned);
     let node = tied.or(claim.selected_node.clone()).unwrap_or_default();
     let clone_of = match &s.original {
@@ -395,10 +458,22 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
         None => None,
     };
     let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
-    let attempt = Attempt { number: stamp.attempt, ts: stamp.ts.clone(), node: node.clone(), topology, clone_of };
+    let attempt = Attempt {
+        number: stamp.attempt,
+        ts: stamp.ts.clone(),
+        node: node.clone(),
+        topology,
+        class_topologies: allowed.json(),
+        clone_of,
+    };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
-    let place = Place { namespace: recipe.config.namespace.clone(), node: pinned.then_some(node), ..Place::default() };
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        node: pinned.then_some(node),
+        allowed: if recipe.is_local() { allowed } else { Topologies::default() },
+        ..Place::default()
+    };
     match context.create_job(&job::job(recipe, &request, &place)).await {
         Ok(()) => Ok(Next::Started),
         // Quota, admission, a Job that the API server takes for malformed: the attempt has failed.

@@ -214,7 +214,7 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
         node: pinned.then(|| seen.node.clone()),
         scope: scope(volume, size),
         volume: Some(volume.name.clone()),
-        without_account: false,
+        ..Place::default()
     };
     let (kind, why) = match context.create_job(&job::job(recipe, &expand(request, size), &place)).await {
         Ok(()) => {

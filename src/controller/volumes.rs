@@ -248,7 +248,7 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
         node: pinned.then_some(node),
         scope,
         volume: Some(volume.name.clone()),
-        without_account: false,
+        ..Place::default()
     };
     let last = volume.last_failure.as_ref();
     match start_delete_job(context, recipe, &request, place, last).await? {

@@ -61,6 +61,7 @@ impl Cluster {
             reclaim_policy: "Delete".into(),
             mount_options: vec![],
             allow_expansion: false,
+            allowed: Default::default(),
             binding: crate::config::classes::BindingMode::Immediate,
         };
         let revisions: BTreeMap<String, Revision> = BTreeMap::new();

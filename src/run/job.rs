@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::template;
 use crate::config::Recipe;
+use crate::config::topology::Topologies;
 use crate::object::{ObjectName, hash, label_value};
 
 /// The name of the container that runs the image.
@@ -33,6 +34,8 @@ pub struct Place {
     pub namespace: String,
     /// The node that the pod must run on.
     pub node: Option<String>,
+    /// Where else the pod may run.
+    pub allowed: Topologies,
     /// Sets the Job apart from others of the same operation and volume.
     pub scope: String,
     /// The volume that a delete or expand run is for, where there is one.
@@ -167,7 +170,7 @@ fn pod(
             )
             .filter(|secrets| !secrets.is_empty()),
             node_selector: (!recipe.node_selector.is_empty()).then(|| recipe.node_selector.clone()),
-            affinity: place.node.as_deref().map(on_node),
+            affinity: nodes(place),
             tolerations: (!recipe.tolerations.is_empty()).then(|| recipe.tolerations.clone()),
             priority_class_name: recipe.priority_class.clone(),
             enable_service_links: Some(false),
@@ -270,21 +273,29 @@ fn property_volume(recipe: &Recipe, properties: &[Property], token: bool, option
     }
 }
 
-/// Binds a pod to a node without taking it from the scheduler, so that taints and room still count.
-fn on_node(node: &str) -> Affinity {
-    let field = NodeSelectorRequirement {
+/// Binds a pod to a node, or to those that are allowed, without taking it from the scheduler, so that taints and room
+/// still count.
+fn nodes(place: &Place) -> Option<Affinity> {
+    let field = |node: &String| NodeSelectorRequirement {
         key: "metadata.name".into(),
         operator: "In".into(),
-        values: Some(vec![node.to_owned()]),
+        values: Some(vec![node.clone()]),
     };
-    let term = NodeSelectorTerm { match_fields: Some(vec![field]), match_expressions: None };
-    Affinity {
+    let mut terms = place.allowed.node_terms();
+    if let Some(node) = &place.node {
+        if terms.is_empty() {
+            terms.push(NodeSelectorTerm::default());
+        }
+        terms.iter_mut().for_each(|term| term.match_fields = Some(vec![field(node)]));
+    }
+    let selector = NodeSelector { node_selector_terms: terms };
+    (!selector.node_selector_terms.is_empty()).then(|| Affinity {
         node_affinity: Some(NodeAffinity {
-            required_during_scheduling_ignored_during_execution: Some(NodeSelector { node_selector_terms: vec![term] }),
+            required_during_scheduling_ignored_during_execution: Some(selector),
             ..NodeAffinity::default()
         }),
         ..Affinity::default()
-    }
+    })
 }
 
 #[cfg(test)]

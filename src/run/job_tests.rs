@@ -35,6 +35,7 @@ fn request(recipe: &Recipe) -> Request {
         kube_api: "https://10.0.0.1:443".into(),
         node_name: String::new(),
         topology: BTreeMap::new(),
+        class_topologies: String::new(),
         provisioner: names::DEFAULT_PROVISIONER.into(),
         instance: "default".into(),
         volume_source: String::new(),
@@ -113,6 +114,32 @@ fn a_template_without_any_node_does_not_take_the_selected_one_away() {
     let required = spec.affinity.unwrap().node_affinity.unwrap().required_during_scheduling_ignored_during_execution;
     let fields = required.unwrap().node_selector_terms[0].match_fields.clone().unwrap();
     assert_eq!(fields[0].values.as_deref(), Some(&["node-1".to_owned()][..]));
+}
+
+#[test]
+fn the_terms_of_a_class_hold_beside_those_of_the_template() {
+    let zones = serde_json::json!([
+        { "matchLabelExpressions": [{ "key": "zone", "values": ["a"] }] },
+        { "matchLabelExpressions": [{ "key": "zone", "values": ["b"] }] },
+    ]);
+    let zones: Vec<k8s_openapi::api::core::v1::TopologySelectorTerm> = serde_json::from_value(zones).unwrap();
+    let terms = |template: &str, node: Option<&str>| {
+        let recipe = recipe(&[("image", "i"), ("pod-template", template)]);
+        let place = Place { allowed: Topologies::from(zones.as_slice()), ..place(node) };
+        let spec = job(&recipe, &request(&recipe), &place).spec.unwrap().template.spec.unwrap();
+        let affinity = serde_json::json!(spec.affinity.unwrap().node_affinity);
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
+    };
+    let of = |key: &str, value: &str| serde_json::json!({ "key": key, "operator": "In", "values": [value] });
+    let plain = "spec: {containers: []}";
+    assert_eq!(
+        terms(plain, None),
+        serde_json::json!([{ "matchExpressions": [of("zone", "a")] }, { "matchExpressions": [of("zone", "b")] }])
+    );
+    let with = "spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: In, values: [ssd]}]}]}}}, containers: []}";
+    let name = of("metadata.name", "n");
+    let both = |zone: &str| serde_json::json!({ "matchExpressions": [of("disk", "ssd"), of("zone", zone)], "matchFields": [name] });
+    assert_eq!(terms(with, Some("n")), serde_json::json!([both("a"), both("b")]));
 }
 
 #[test]

@@ -36,6 +36,7 @@ pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: 
         kube_api: kube_api.to_owned(),
         node_name: node.unwrap_or_default().to_owned(),
         topology: Default::default(),
+        class_topologies: String::new(),
         provisioner: identity.provisioner.clone(),
         instance: identity.instance.clone(),
         volume_source: String::new(),

@@ -2,7 +2,9 @@
 //! where both speak of the contract, what the admin adds stays.
 
 use k8s_openapi::DeepMerge;
-use k8s_openapi::api::core::v1::{Container, NodeAffinity, PodSpec, PodTemplateSpec, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PodTemplateSpec, SecurityContext,
+};
 
 use super::job::CONTAINER;
 
@@ -53,23 +55,28 @@ fn merge_spec(partial: PodSpec, generated: PodSpec) -> PodSpec {
     result
 }
 
-/// A node must satisfy both required terms: the fields of ours are added to each of the admin's.
+/// A node must satisfy a term of the admin's and one of ours: each of theirs with each of ours.
 fn both_nodes(admin: Option<NodeAffinity>, own: Option<NodeAffinity>) -> Option<NodeAffinity> {
     let (Some(mut admin), Some(own)) = (admin.clone(), own.clone()) else { return admin.or(own) };
-    let fields = own
-        .required_during_scheduling_ignored_during_execution
-        .as_ref()
-        .and_then(|selector| selector.node_selector_terms.first())
-        .and_then(|term| term.match_fields.clone())
-        .unwrap_or_default();
-    match &mut admin.required_during_scheduling_ignored_during_execution {
+    let own = own.required_during_scheduling_ignored_during_execution;
+    let required = &mut admin.required_during_scheduling_ignored_during_execution;
+    match (required.as_mut(), own) {
         // No terms at all would be no place at all, and ours would be lost with them.
-        Some(selector) if !selector.node_selector_terms.is_empty() => {
-            for term in &mut selector.node_selector_terms {
-                term.match_fields.get_or_insert_default().extend(fields.clone());
-            }
+        (Some(theirs), Some(own)) if !theirs.node_selector_terms.is_empty() => {
+            let joined = |theirs: &Option<Vec<NodeSelectorRequirement>>, own: &Option<Vec<NodeSelectorRequirement>>| {
+                let all: Vec<_> = theirs.iter().chain(own).flatten().cloned().collect();
+                Some(all).filter(|all| !all.is_empty())
+            };
+            let with = |term: &NodeSelectorTerm, own: &NodeSelectorTerm| NodeSelectorTerm {
+                match_expressions: joined(&term.match_expressions, &own.match_expressions),
+                match_fields: joined(&term.match_fields, &own.match_fields),
+            };
+            let both = theirs.node_selector_terms.iter();
+            let both = both.flat_map(|term| own.node_selector_terms.iter().map(move |own| with(term, own)));
+            theirs.node_selector_terms = both.collect();
         }
-        required => *required = own.required_during_scheduling_ignored_during_execution,
+        (_, Some(own)) => *required = Some(own),
+        (_, None) => {}
     }
     Some(admin)
 }

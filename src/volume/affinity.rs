@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
 /// Whether labels satisfy a selector. Its terms are alternatives; each must hold whole. Fields of
 /// nodes are unknown to volumes, so a term with fields cannot be satisfied, as in Kubernetes.
@@ -32,6 +32,22 @@ fn holds(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String
     }
 }
 
+/// What binds a volume to where it was made: these labels of the node.
+///
+/// # Errors
+/// The first label that the node lacks.
+pub fn of_node(keys: &[String], labels: &BTreeMap<String, String>) -> Result<NodeSelector, String> {
+    let requirement = |key: &String| match labels.get(key) {
+        Some(value) => {
+            Ok(NodeSelectorRequirement { key: key.clone(), operator: "In".into(), values: Some(vec![value.clone()]) })
+        }
+        None => Err(key.clone()),
+    };
+    let expressions = keys.iter().map(requirement).collect::<Result<_, _>>()?;
+    let term = NodeSelectorTerm { match_expressions: Some(expressions), match_fields: None };
+    Ok(NodeSelector { node_selector_terms: vec![term] })
+}
+
 /// The one host name that a selector asks for, if it asks for exactly one.
 pub fn only_host(selector: &NodeSelector) -> Option<&str> {
     let [term] = selector.node_selector_terms.as_slice() else { return None };
@@ -46,7 +62,6 @@ pub fn only_host(selector: &NodeSelector) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
     fn selector(requirements: &[(&str, &str, &[&str])]) -> NodeSelector {
         let expressions = requirements
@@ -83,6 +98,13 @@ mod tests {
                 "{key} {operator} {values:?}"
             );
         }
+        let made = of_node(&["zone".into(), "size".into()], &labels).unwrap();
+        assert_eq!(made, {
+            let mut both = selector(&[("zone", "In", &["a"]), ("size", "In", &["7"])]);
+            both.node_selector_terms.truncate(1);
+            both
+        });
+        assert_eq!(of_node(&["zone".into(), "rack".into()], &labels), Err("rack".to_owned()));
         assert!(!matches(&NodeSelector::default(), &labels));
         assert_eq!(only_host(&selector(&[("kubernetes.io/hostname", "In", &["n1"])])), Some("n1"));
     }

@@ -44,6 +44,7 @@ pub fn request(
         kube_api: kube_api.to_owned(),
         node_name: node.to_owned(),
         topology: Default::default(),
+        class_topologies: String::new(),
         provisioner: identity.provisioner.clone(),
         instance: identity.instance.clone(),
         volume_source: source,

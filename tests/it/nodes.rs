@@ -164,3 +164,150 @@ async fn a_node_that_is_gone_is_answered_as_the_class_says() {
     ring.forget_failed_jobs().await;
     ring.nothing_left().await;
 }
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Three nodes in two zones.
+async fn zones(ring: &Ring) {
+    let nodes: Api<Node> = Api::all(ring.client.clone());
+    for (name, zone) in [("n1", "a"), ("n2", "b"), ("n3", "b")] {
+        let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: name, ZONE: zone } } });
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    }
+}
+
+/// A class whose volumes may be in zone b alone.
+async fn class_of_zone_b(ring: &Ring, name: &str, binding: &str, keys: &[(&str, &str)]) {
+    let zone = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": ["b"] }] }]);
+    let more = json!({ "volumeBindingMode": binding, "allowedTopologies": zone });
+    ring.class(name, names::DEFAULT_PROVISIONER, more).await;
+    ring.config(name, name, keys).await;
+}
+
+/// The required terms of a Job's pod, as they stand there.
+fn terms(job: &Job) -> serde_json::Value {
+    let affinity = json!(job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().affinity);
+    affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
+}
+
+/// The required terms of a volume.
+async fn terms_of(ring: &Ring, volume: &str) -> serde_json::Value {
+    let spec = ring.volumes().get(volume).await.unwrap().spec.unwrap();
+    json!(spec.node_affinity)["required"]["nodeSelectorTerms"].clone()
+}
+
+impl Ring {
+    /// The scheduler places the pod of a Job.
+    async fn placed(&self, job: &Job, node: &str) {
+        let pod = self.pod_of(job).await.metadata.name.unwrap();
+        let binding = json!({ "metadata": { "name": pod }, "target": { "kind": "Node", "name": node } });
+        let binding: k8s_openapi::api::core::v1::Binding = serde_json::from_value(binding).unwrap();
+        let pods = self.api::<k8s_openapi::api::core::v1::Pod>(ADMIN);
+        let bound: Result<serde_json::Value, _> =
+            pods.create_subresource("binding", &pod, &PostParams::default(), &binding).await;
+        bound.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
+    let ring = Ring::start().await;
+    zones(&ring).await;
+    class_of_zone_b(&ring, "c", "WaitForFirstConsumer", &[("volume-affinity", ZONE), ("backoff", "1s")]).await;
+    ring.claim("a", "c").await;
+    ring.select("a", "n1").await;
+    let told = "the selected node n1 is outside of the allowedTopologies of class c";
+    ring.event(&ring.user, "a", reason::RESCHEDULING, told).await;
+    ring.unselected("a").await;
+    let claim = ring.get_claim("a").await;
+    let id = uid(&claim);
+    assert!(annotation(&claim, names::ATTEMPT).is_none() && ring.jobs(ADMIN, "provision", &id).await.is_empty());
+    ring.select("a", "n2").await;
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let zone = json!({ "key": ZONE, "operator": "In", "values": ["b"] });
+    let name = json!({ "key": "metadata.name", "operator": "In", "values": ["n2"] });
+    assert_eq!(terms(&job), json!([{ "matchExpressions": [zone], "matchFields": [name] }]));
+    assert_eq!(request(&job).class_topologies, format!(r#"[{{"{ZONE}":["b"]}}]"#));
+    // No room there: the scheduler selects one of another zone, and then the last one.
+    ring.pod_ends(&job, exit::UNAVAILABLE, "full").await;
+    ring.unselected("a").await;
+    ring.select("a", "n1").await;
+    ring.unselected("a").await;
+    ring.select("a", "n3").await;
+    let job = ring.job(ADMIN, "provision", &id, 2).await;
+    // The image says nothing of nodes: its volume is bound to the zone of the node that it was made on.
+    ring.create_volume(&crate::kubelet::nfs_volume(&job)).await;
+    ring.bound("a").await;
+    assert_eq!(terms_of(&ring, &names::pv_name(&id)).await, json!([{ "matchExpressions": [zone] }]));
+    let delete = |job: &Job| terms(job).as_array().map(|terms| terms.len());
+    ring.pod_ends(&job, 0, "").await;
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    assert_eq!((pinned_to(&job).as_deref(), delete(&job)), (Some("n3"), Some(1)));
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&names::pv_name(&id)).await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there() {
+    let ring = Ring::start().await;
+    zones(&ring).await;
+    let keys = [("volume-affinity", names::HOSTNAME), ("backoff", "1s")];
+    class_of_zone_b(&ring, "c", "Immediate", &keys).await;
+    ring.claim("a", "c").await;
+    let id = uid(&ring.stamped("a").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let zone = json!({ "key": ZONE, "operator": "In", "values": ["b"] });
+    assert_eq!(terms(&job), json!([{ "matchExpressions": [zone] }]));
+    // It fails on one node, and succeeds on another.
+    ring.placed(&job, "n2").await;
+    ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
+    let job = ring.job(ADMIN, "provision", &id, 2).await;
+    ring.placed(&job, "n3").await;
+    let volume = names::pv_name(&id);
+    ring.create_volume(&crate::kubelet::nfs_volume(&job)).await;
+    ring.bound("a").await;
+    let host = json!({ "key": names::HOSTNAME, "operator": "In", "values": ["n3"] });
+    assert_eq!(terms_of(&ring, &volume).await, json!([{ "matchExpressions": [host] }]));
+    ring.pod_ends(&job, 0, "").await;
+    // It is bound to one host, so that what the other holds can only be rubbish.
+    let job = ring.job_on("delete", &id, "n2").await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.noted(&volume, "n3").await;
+    ring.delete_claim("a").await;
+    let job = ring.job_on("delete", &id, "n3").await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&volume).await;
+
+    // Storage on the network is made from anywhere; the image is told where it may be, and says where it is.
+    class_of_zone_b(&ring, "any", "Immediate", &[("placement", "any")]).await;
+    ring.claim("b", "any").await;
+    let (job, volume) = ring.provision("b").await;
+    assert!(terms(&job).is_null());
+    assert_eq!(request(&job).class_topologies, format!(r#"[{{"{ZONE}":["b"]}}]"#));
+    assert!(terms_of(&ring, volume.metadata.name.as_deref().unwrap()).await.is_null());
+}
+
+#[tokio::test]
+async fn a_volume_that_cannot_be_bound_to_its_place_waits_and_says_why() {
+    let ring = Ring::start().await;
+    ring.node("n1").await;
+    ring.delayed_class("c", &[("volume-affinity", ZONE), ("backoff", "1s")]).await;
+    ring.claim("a", "c").await;
+    ring.select("a", "n1").await;
+    let id = uid(&ring.stamped("a").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.create_volume(&crate::kubelet::nfs_volume(&job)).await;
+    ring.event(&ring.user, "a", reason::VOLUME_REFUSED, "the node n1 lacks the label topology.kubernetes.io/zone")
+        .await;
+    ring.pod_ends(&job, 0, "").await;
+    // The admin mends the node; what looks at the claim next binds it.
+    let labels = json!({ "metadata": { "labels": { ZONE: "a" } } });
+    let nodes: Api<Node> = Api::all(ring.client.clone());
+    nodes.patch("n1", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    ring.bound("a").await;
+    let zone = json!({ "key": ZONE, "operator": "In", "values": ["a"] });
+    assert_eq!(terms_of(&ring, &names::pv_name(&id)).await, json!([{ "matchExpressions": [zone] }]));
+}

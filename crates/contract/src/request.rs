@@ -126,6 +126,8 @@ pub struct Request {
     pub node_name: String,
     /// Topology labels of that node.
     pub topology: BTreeMap<String, String>,
+    /// The topologies that the class allows, as a JSON list of objects from a label to its values; empty for all.
+    pub class_topologies: String,
     /// The provisioner name, for `pv.kubernetes.io/provisioned-by`.
     pub provisioner: String,
     /// The orchestrator's instance id.
@@ -187,6 +189,7 @@ pub const CONTRACT: &[&str] = &[
     "kube-api",
     "node-name",
     "topology",
+    "class-topologies",
     "provisioner",
     "instance",
     "volume-source",
@@ -226,6 +229,7 @@ impl Request {
             kube_api,
             node_name,
             topology,
+            class_topologies,
             provisioner,
             instance,
             volume_source,
@@ -266,6 +270,7 @@ impl Request {
             kube_api.clone(),
             node_name.clone(),
             pairs(topology),
+            class_topologies.clone(),
             provisioner.clone(),
             instance.clone(),
             volume_source.clone(),
@@ -349,6 +354,7 @@ impl Request {
             kube_api: optional("KUBE_API"),
             node_name: optional("NODE_NAME"),
             topology: pairs("TOPOLOGY")?,
+            class_topologies: optional("CLASS_TOPOLOGIES"),
             provisioner: or(optional("PROVISIONER"), crate::names::DEFAULT_PROVISIONER),
             instance: or(optional("INSTANCE"), crate::names::DEFAULT_INSTANCE),
             volume_source: optional("VOLUME_SOURCE"),
@@ -416,6 +422,7 @@ pub(crate) mod tests {
             kube_api: "https://10.10.2.1:443".into(),
             node_name: "node-1".into(),
             topology: [("kubernetes.io/hostname".to_owned(), "node-1".to_owned())].into(),
+            class_topologies: r#"[{"zone":["a"]}]"#.into(),
             provisioner: crate::names::DEFAULT_PROVISIONER.into(),
             instance: "default".into(),
             volume_source: String::new(),

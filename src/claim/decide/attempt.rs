@@ -80,7 +80,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(wait) = waits_for_original(o) {
         return wait;
     }
-    if let Some(reselect) = selected_is_gone(o, class) {
+    if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
     if let Some(wait) = served_later(o, now) {
@@ -263,7 +263,7 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(wait) = waits_for_original(o) {
         return wait;
     }
-    if let Some(reselect) = selected_is_gone(o, class) {
+    if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
     match is_unnoted(o) {
@@ -290,10 +290,18 @@ fn is_movable(o: &Observed<'_>, class: &Class) -> bool {
     class.binding == BindingMode::WaitForFirstConsumer && !tied
 }
 
-/// The node that the scheduler selected does not exist any more: it is asked for another.
-fn selected_is_gone(o: &Observed<'_>, class: &Class) -> Option<Decision> {
+/// The node that the scheduler selected does not exist any more, or is none that the class allows: it is asked for
+/// another.
+fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
     let node = o.claim.selected_node.as_ref().filter(|_| is_movable(o, class))?;
     match o.places.state(node) {
+        NodeState::Ready | NodeState::Unreachable if o.outside => {
+            Some(Decision::from(Step::Reschedule { failure: None }).saying(
+                false,
+                reason::RESCHEDULING,
+                format!("the selected node {node} is outside of the allowedTopologies of class {}; the scheduler is asked for another", class.name),
+            ))
+        }
         NodeState::Ready | NodeState::Unreachable => None,
         NodeState::Missing => Some(Step::ConfirmNode { node: node.clone() }.into()),
         NodeState::Gone => Some(Decision::from(Step::Reschedule { failure: None }).saying(
@@ -414,7 +422,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
         Failure::Never => seconds(SLOW),
         Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
     };
-    if let Some(reselect) = selected_is_gone(o, class) {
+    if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
     let due = failure.at.saturating_add(wait);

@@ -186,9 +186,9 @@ fn worlds() -> impl Strategy<Value = World> {
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
     let places = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
-    let copies = (prop::option::weighted(0.2, originals()), copying());
+    let copies = (prop::option::weighted(0.2, originals()), copying(), prop::bool::weighted(0.1));
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places, copies).prop_flat_map(
-        |(base, no_volume, pods_alive, delete_job, places, (origin, copying))| {
+        |(base, no_volume, pods_alive, delete_job, places, (origin, copying, outside))| {
             let (mut claim, class, flags, stamped_recipe, jobs, seen_nodes, volumes) = base;
             claim.data_source = origin.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
             let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
@@ -216,6 +216,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 seen_nodes,
                 places: Places(places),
                 pods_alive,
+                outside,
                 origin,
                 copying,
                 ..new()

@@ -49,6 +49,7 @@ struct World {
     delete_job: Option<Job>,
     room: bool,
     binding: Binding,
+    outside: bool,
     origin: Option<Original>,
     copying: Vec<Copying>,
     removed: Option<Removed>,
@@ -92,6 +93,7 @@ impl World {
             delete_job: self.delete_job.as_ref(),
             room: self.room,
             binding: self.binding,
+            outside: self.outside,
             origin: self.origin.as_ref().map(|original| Origin {
                 claim: original.claim.as_ref(),
                 volume: original.volume.as_ref(),
@@ -145,6 +147,7 @@ fn new() -> World {
             binding: BindingMode::Immediate,
             recipe: Ok(Arc::new(recipe_with(&[]))),
             last_good: false,
+            allowed: Default::default(),
         },
         kept: true,
         stamped_recipe: None,
@@ -160,6 +163,7 @@ fn new() -> World {
         delete_job: None,
         room: true,
         binding: Binding::Direct,
+        outside: false,
         origin: None,
         copying: vec![],
         removed: None,
@@ -625,6 +629,19 @@ fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
         let decision = gone.decide(NOW);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
         assert_eq!(decision.tell.unwrap().message, "the selected node a is gone; the scheduler is asked for another");
+    }
+}
+
+#[test]
+fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back() {
+    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
+        let mut outside = World { outside: true, ..selected(world) };
+        let decision = outside.decide(NOW + 60);
+        assert_eq!(decision.step, Step::Reschedule { failure: None });
+        let said = decision.tell.unwrap().message;
+        assert!(said.contains("node a is outside of the allowedTopologies of class silver"), "{said}");
+        outside.class.binding = BindingMode::Immediate;
+        assert!(!matches!(outside.decide(NOW + 60).step, Step::Reschedule { .. }), "nobody would select another");
     }
 }
 

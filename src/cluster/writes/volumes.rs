@@ -1,7 +1,7 @@
 //! What is written on volumes, and asked of them.
 
 use contract::names;
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume};
 use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
@@ -52,6 +52,7 @@ impl Writes {
         claim: &Claim,
         provenance: &Provenance,
         nodes: &[String],
+        affinity: Option<&NodeSelector>,
     ) -> Result<Volume> {
         let reference = json!({
             "apiVersion": "v1",
@@ -61,7 +62,11 @@ impl Writes {
             "uid": claim.uid,
             "resourceVersion": null,
         });
-        let made_ours = self.make_ours(volume, (&claim.uid, &claim.id()), provenance, nodes, Some(reference)).await?;
+        let mut spec = json!({ "claimRef": reference });
+        if let Some(affinity) = affinity {
+            spec["nodeAffinity"] = json!({ "required": affinity });
+        }
+        let made_ours = self.make_ours(volume, (&claim.uid, &claim.id()), provenance, nodes, spec).await?;
         self.mark(&made_ours).await
     }
 
@@ -75,7 +80,7 @@ impl Writes {
         nodes: &[String],
     ) -> Result<Volume> {
         let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
-        let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, None).await?;
+        let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, json!({})).await?;
         self.mark(&made_ours).await
     }
 
@@ -85,7 +90,7 @@ impl Writes {
         (uid, id): (&str, &str),
         provenance: &Provenance,
         nodes: &[String],
-        reference: Option<Value>,
+        mut spec: Value,
     ) -> Result<Volume> {
         let policy = provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str);
         let mut finalizers = volume.finalizers.clone();
@@ -106,10 +111,7 @@ impl Writes {
             },
             "finalizers": finalizers,
         });
-        let mut spec = json!({ "persistentVolumeReclaimPolicy": policy });
-        if let Some(reference) = reference {
-            spec["claimRef"] = reference;
-        }
+        spec["persistentVolumeReclaimPolicy"] = json!(policy);
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
