@@ -219,9 +219,15 @@ impl History {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
+    /// How much has changed since the beginning.
+    fn changes(&self) -> usize {
+        KINDS.iter().map(|kind| self.store.log(*kind).len()).sum()
+    }
+
     /// Until nothing is left to do.
     async fn rest(&mut self) -> Going {
         let (began, mut requests) = (self.time.millis(), 0);
+        let mut resynced = None;
         for _ in 0..if self.bug.is_some() { REST_WITH_BUG } else { REST } {
             let before = self.time.millis();
             let went_on = self.step().await?;
@@ -230,7 +236,13 @@ impl History {
                 self.people.discard(&mut self.store, &self.world);
             }
             if !went_on && self.store.touched.is_empty() {
-                return Ok(());
+                // The PV controller looks at everything every 15 seconds, also where no event leads it there.
+                let changes = self.changes();
+                if resynced == Some(changes) {
+                    return Ok(());
+                }
+                resynced = Some(changes);
+                self.pv.resync();
             }
             if self.time.millis() > began + LONG {
                 break;
@@ -254,7 +266,7 @@ impl History {
         self.time.pass(self.rng.below(20) as u64);
         trace::at(self.time.millis());
         self.wire.waiting().now = self.time.millis();
-        let changes: usize = KINDS.iter().map(|kind| self.store.log(*kind).len()).sum();
+        let changes = self.changes();
         match part {
             Part::Request => self.request()?,
             Part::Answer => self.answer(),
@@ -291,7 +303,7 @@ impl History {
         }
         self.replicas.iter_mut().for_each(Replica::collect);
         self.note_retained();
-        let now: usize = KINDS.iter().map(|kind| self.store.log(*kind).len()).sum();
+        let now = self.changes();
         if (now != changes || std::mem::take(&mut self.world.changed))
             && let Some(wrong) = check::always(&self.store, &self.world)
         {

@@ -415,7 +415,11 @@ impl World {
             // Two attempts may meet where a person removed a Job, and two expand runs where a watch is far
             // behind; a delete run must meet nobody at its place.
             let makes = request.operation == Operation::Provision && other.request.operation == Operation::Provision;
+            // Who removes a Job removes the record of its attempt: the next may have its number, and then another. To
+            // delete twice does no harm.
+            let deletes = other.request.operation == Operation::Delete && request.operation == Operation::Delete;
             match both_make {
+                false if deletes && profile.by_hand => false,
                 true => makes && other.request.claim_uuid == request.claim_uuid && !profile.by_hand,
                 false => other.place == place,
             }
