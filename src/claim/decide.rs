@@ -38,7 +38,7 @@
 //! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only the selected node keeps it |
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
-//! | 34 | stamped | the run goes on | wait; told where its node does not answer |
+//! | 34 | stamped | the run goes on | [`Step::NoteNodes`] where its pod is on a node that is not noted; wait; told where its node does not answer |
 //! | 35 | with nothing else to do | it is kept for copies that are made, or given up | [`Step::LetOriginalGo`] |
 //! | 36 | going, with nothing else to do | it is kept for copies | told |
 //!

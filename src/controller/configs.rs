@@ -6,6 +6,7 @@ use contract::names::reason;
 
 use super::{Context, Pass};
 use crate::cluster::events::About;
+use crate::cluster::index::Change;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
@@ -39,9 +40,14 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     context.metrics.configs(classes.verdicts.values());
     let unused = context.shared.index().unused_revisions(context.clock.now());
     for hash in unused {
+        // From now on no attempt begins with it, also before the watch says that it is gone.
+        let Some(revision) = context.shared.index().take_revision(&hash) else { continue };
         match context.writes.drop_revision(&hash).await {
             Ok(()) | Err(WriteError::NotFound { .. }) => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                context.shared.index().change_revision(Change::Apply((hash, revision)));
+                return Err(error);
+            }
         }
     }
     Ok(Pass::After(later.unwrap_or(SWEEP)))

@@ -197,6 +197,8 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             now,
         ),
         RunState::Absent => absent(o, class, now),
+        // Its pod, which alone knows where it was, may be gone by the time that its end is seen.
+        RunState::Running | RunState::Stuck { .. } if let Some(nodes) = unnoted(o) => Step::NoteNodes { nodes }.into(),
         RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),

@@ -379,3 +379,16 @@ fn row_26_no_node_is_tried_beyond_those_that_can_be_noted() {
     world.places = Places([("n1".to_owned(), NodeState::Ready)].into());
     assert!(matches!(world.decide(at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
 }
+
+#[test]
+fn row_34_where_a_run_is_is_noted_while_it_goes_on() {
+    let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
+    world.claim.nodes.clear();
+    world.seen_nodes = vec!["a".into()];
+    assert_eq!(world.step(), Step::NoteNodes { nodes: vec!["a".into()] }, "its pod may be gone when its end is seen");
+    world.claim.nodes = vec!["a".into()];
+    world.rests();
+    world.claim.nodes.clear();
+    world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
+    world.rests();
+}

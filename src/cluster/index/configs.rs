@@ -56,6 +56,13 @@ impl Index {
             .collect()
     }
 
+    /// A revision is about to be deleted, and nothing begins with it any more.
+    pub fn take_revision(&mut self, hash: &str) -> Option<Revision> {
+        let taken = self.revisions.remove(hash);
+        self.recipes.remove(hash);
+        taken
+    }
+
     /// The newest revision of a config that exists is kept even while nothing uses it.
     fn is_newest(&self, revision: &Revision, configs: &BTreeMap<ObjectName, Config>) -> bool {
         configs.contains_key(&revision.record.config)

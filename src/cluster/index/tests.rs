@@ -78,3 +78,16 @@ fn the_end_of_a_run_wakes_the_first_in_line() {
     assert_eq!(index.change_job(Change::Apply(over)), [Key::Claim(name("a"))], "its end is told once");
     assert!(asks(&mut index, "z"));
 }
+
+#[test]
+fn a_revision_that_is_being_deleted_is_not_begun_with() {
+    let revision = Revision { number: 1, record: Default::default(), created: 0 };
+    let mut index = index();
+    index.change_revision(Change::Apply(("hash".into(), revision.clone())));
+    assert_eq!(index.unused_revisions(10_000), ["hash"]);
+    assert_eq!(index.take_revision("hash"), Some(revision.clone()));
+    assert!(!index.has_revision("hash"), "although the watch has not said that it is gone");
+    assert_eq!(index.take_revision("hash"), None);
+    index.change_revision(Change::Apply(("hash".into(), revision)));
+    assert!(index.has_revision("hash"), "it could not be deleted");
+}
