@@ -8,7 +8,7 @@
 //! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
 //! | 3 | belongs to a claim that lives | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
 //! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held, and not going: else it would vanish under its claim | [`Step::Unhold`] |
-//! | 5 | belongs to a claim that lives | | its size may change, by the table in [`expand`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one that is not bound |
+//! | 5 | belongs to a claim that lives | | its size may change, by the table in [`expand`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
 //! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
 //! | 8 | is released, or its claim is bound elsewhere | an expand run is left | [`expand::Step::RemoveJob`], and wait for its end |
@@ -161,12 +161,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
             return if clearing.step == Step::Nothing { clearing.or(sizing(o, now)) } else { clearing };
         }
         ClaimState::Alive if !deletes && volume.is_held() && !volume.deleting => return Step::Unhold.into(),
-        // A quarantined volume that an admin deletes. Its claim, which is not bound to it, still answers for the storage.
+        // A quarantined volume that an admin deletes. Its claim still answers for the storage.
         ClaimState::Alive
-            if volume.deleting
-                && volume.is_held()
-                && volume.quarantine.is_some()
-                && (volume.phase != "Bound" || !volume.is_adopted()) =>
+            if volume.deleting && volume.is_held() && volume.quarantine.is_some() && !volume.is_adopted() =>
         {
             return Step::Unhold.into();
         }
