@@ -28,7 +28,7 @@
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
-//! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], or wait |
+//! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], of a later attempt only for a claim that was just read; or wait |
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |
 //! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |

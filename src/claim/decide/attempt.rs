@@ -440,6 +440,10 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
     let ends =
         |job: &Job| job.marks.attempt == attempt && matches!(o.run, RunState::Failed { .. } | RunState::Succeeded);
     let running = || o.jobs.iter().filter(|job| !job.over);
+    // A Job may be seen before the stamp that it was created for.
+    if !o.fresh && running().any(|job| job.marks.attempt > attempt) {
+        return Some(Step::Refresh.into());
+    }
     if let Some(job) = running().find(|job| !job.deleting && !ends(job)) {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
     }

@@ -261,7 +261,7 @@ impl World {
     /// The claim goes, or has another volume than ours.
     fn is_leaving(&self) -> bool {
         let name = self.claim.volume_name.as_ref();
-        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(UID))
+        self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(&self.claim.id()))
     }
 
     /// Someone else acts next, and an event tells when: the reason for which nothing need be said.

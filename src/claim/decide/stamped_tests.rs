@@ -134,8 +134,11 @@ fn row_24_a_process_of_the_attempt_is_stopped() {
     let ending = World { jobs: vec![job(1)], run: failed_run(Failure::Retry, NOW), ..world.clone() };
     assert_eq!(ending.decide(late).step, Step::Nothing, "the Job is about to be over, and its log is wanted");
     assert_eq!(World { pods_alive: true, ..world.clone() }.decide(late).step, Step::Nothing);
-    let earlier = World { jobs: vec![job(7)], run: failed_run(Failure::Retry, NOW), ..world };
-    assert_eq!(earlier.decide(late).step, Step::RemoveJob { job: job(7).name }, "one of another attempt as well");
+    let later = World { jobs: vec![job(7)], run: failed_run(Failure::Retry, NOW), ..world };
+    let unsure = World { fresh: false, ..later.clone() };
+    assert_eq!(unsure.decide(late).step, Step::Refresh, "it may be of a stamp that the cache does not have yet");
+    let sure = World { fresh: true, ..later };
+    assert_eq!(sure.decide(late).step, Step::RemoveJob { job: job(7).name }, "one of another attempt as well");
 }
 
 #[test]
