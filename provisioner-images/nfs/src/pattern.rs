@@ -86,12 +86,12 @@ mod tests {
         Request::from_env(|variable| {
             Some(match variable {
                 "OPERATION" => "provision".into(),
-                "SIZE_BYTES" | "OLD_SIZE_BYTES" | "ATTEMPT" => "1".into(),
+                "SIZE_BYTES" | "OLD_SIZE_BYTES" | "CLONE_OF_SIZE_BYTES" | "ATTEMPT" => "1".into(),
                 "CLAIM_METADATA" => metadata.clone(),
                 "PVC_NAME" => name.into(),
                 "PVC_NAMESPACE" => "team".into(),
                 "PV_NAME" => "pvc-1".into(),
-                "TOPOLOGY" => String::new(),
+                "TOPOLOGY" | "CLASS_TOPOLOGIES" => String::new(),
                 other => other.to_lowercase(),
             })
         })
