@@ -475,8 +475,13 @@ fn made_on(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> String {
     let known = || known_nodes(o);
     let says = volume.affinity.as_deref().and_then(affinity::only_host);
     let right = says.filter(|host| known().next().is_none() || known().any(|node| node == host));
-    let last = || o.seen_nodes.last().or(o.claim.nodes.last()).or(o.claim.selected_node.as_ref()).map(String::as_str);
+    let last = || last_node(o.claim, o.seen_nodes).map(String::as_str);
     right.or_else(last).unwrap_or_default().to_owned()
+}
+
+/// Where the last attempt was or is to be.
+pub fn last_node<'a>(claim: &'a Claim, seen_nodes: &'a [String]) -> Option<&'a String> {
+    seen_nodes.last().or(claim.nodes.last()).or(claim.selected_node.as_ref())
 }
 
 /// Where attempts before the one that made the volume may have left something under the same id, and

@@ -1,5 +1,7 @@
 //! Claims: observed, decided, and carried out.
 
+mod look;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +9,11 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
+use self::look::{Learnt, Snapshot, look};
 use super::{Context, Pass, STEPS, copies};
 use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start};
-use crate::claim::origin::Copying;
 use crate::claim::request::{Attempt, request};
-use crate::claim::{Claim, LastFailure, Stamp, fit, volume_id};
+use crate::claim::{Claim, LastFailure, Stamp, volume_id};
 use crate::cluster::events::About;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Classes, Lookup};
@@ -23,42 +25,12 @@ use crate::object::ObjectName;
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
-use crate::volume::Volume;
 
 /// A claim that stands in line is woken when its turn has come; this is for the case that it was not.
 const FULL: Duration = Duration::from_secs(5);
 
 pub(super) fn about(claim: &Claim) -> About {
     About { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
-}
-
-/// What a decision borrows from.
-struct Snapshot {
-    classes: Arc<Classes>,
-    stamped: Option<Arc<Recipe>>,
-    jobs: Vec<Arc<Job>>,
-    deletes: Vec<Arc<Job>>,
-    pods: Vec<Arc<Pod>>,
-    volumes: Vec<(Arc<Volume>, Vec<String>)>,
-    /// Volumes that get the affinity with which they are shown here.
-    unbound_to_nodes: Vec<String>,
-    seen_nodes: Vec<String>,
-    alive_on: Vec<String>,
-    places: Places,
-    kept: bool,
-    room: bool,
-    original: Option<copies::Seen>,
-    copying: Vec<Copying>,
-}
-
-/// What was learnt in this pass beyond the index.
-#[derive(Default)]
-struct Learnt {
-    fresh: bool,
-    no_volume: bool,
-    volume: Option<Volume>,
-    nodes: Vec<(String, NodeState)>,
-    original: Option<Claim>,
 }
 
 /// One pass over a claim: steps until there is nothing to do but wait.
@@ -106,119 +78,6 @@ enum Next {
     Again,
     With(Box<Claim>),
     Gone,
-}
-
-fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
-    let index = context.shared.index();
-    let classes = index.classes();
-    let class = claim.class.as_deref().unwrap_or_default();
-    // The stamp stands where users can write: it may name a version of the claim's own class, no other.
-    let stamped =
-        claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
-    let current = match classes.lookup(class) {
-        Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
-        _ => None,
-    };
-    let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
-    let room = current.as_ref().is_none_or(|recipe| index.has_room(&claim.name, class, recipe.max_in_flight));
-    let (deletes, jobs): (Vec<_>, Vec<_>) = claim
-        .ids()
-        .flat_map(|id| index.jobs_of(&id))
-        .filter(|job| job.volume.is_none())
-        .partition(|job| job.marks.operation == "delete");
-    // A copy may have to be where its original is, which is noted last.
-    let node = claim.original().and(claim.nodes.last()).or(claim.selected_node.as_ref());
-    let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
-    let id = claim.id();
-    let mut volumes = index.volumes_of(&claim.uid);
-    if id != claim.uid {
-        volumes.extend(index.volumes_of(&id));
-        volumes.sort_by(|a, b| a.name.cmp(&b.name));
-        volumes.dedup_by(|a, b| a.name == b.name);
-    }
-    if let Some(newer) = &learnt.volume {
-        volumes.retain(|volume| volume.name != newer.name);
-        volumes.push(Arc::new(newer.clone()));
-    }
-    let recipe = stamped.as_ref().or(current.as_ref());
-    let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
-    let seen_nodes = seen_nodes(&pods);
-    let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &seen_nodes)).map(|name| (name, index.node(name)));
-    let mut unbound_to_nodes = Vec::new();
-    let volumes = volumes
-        .into_iter()
-        .filter(|volume| {
-            let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
-            volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id)
-        })
-        .map(|volume| {
-            let Some(recipe) = recipe else {
-                return (volume, vec!["the provisioner config of the attempt is not known any more".to_owned()]);
-            };
-            let made_on = made_on.as_ref().map(|(name, node)| (name.as_str(), node.as_ref().map(|node| &node.labels)));
-            let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
-            match fit::derived_affinity(&volume, recipe, made_on) {
-                Ok(None) => {
-                    let misfits = fit::misfits(&volume, claim, recipe, node);
-                    (volume, misfits)
-                }
-                Ok(Some(affinity)) => {
-                    unbound_to_nodes.push(volume.name.clone());
-                    let volume = Volume { affinity: Some(Box::new(affinity)), ..(*volume).clone() };
-                    let misfits = fit::misfits(&volume, claim, recipe, node);
-                    (Arc::new(volume), misfits)
-                }
-                Err(unknown) => {
-                    let mut misfits = fit::misfits(&volume, claim, recipe, node);
-                    misfits.push(unknown);
-                    (volume, misfits)
-                }
-            }
-        })
-        .collect();
-    let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
-    alive_on.sort();
-    alive_on.dedup();
-    let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on));
-    places.0.extend(learnt.nodes.iter().cloned());
-    let original = copies::Seen::of(claim, &index, &context.identity, learnt.original.as_ref());
-    let copying = copies::copying(claim, &index);
-    Snapshot {
-        classes,
-        stamped,
-        jobs,
-        deletes,
-        pods,
-        volumes,
-        unbound_to_nodes,
-        seen_nodes,
-        alive_on,
-        places,
-        kept,
-        room,
-        original,
-        copying,
-    }
-}
-
-/// Where pods of provision runs were placed, the last one last.
-fn seen_nodes(pods: &[Arc<Pod>]) -> Vec<String> {
-    let mut pods: Vec<_> = pods.iter().filter(|pod| pod.marks.operation == "provision").collect();
-    pods.sort_by_key(|pod| (pod.marks.attempt, pod.created));
-    let mut seen: Vec<String> = Vec::new();
-    for node in pods.iter().filter_map(|pod| pod.node.clone()) {
-        seen.retain(|other| *other != node);
-        seen.push(node);
-    }
-    seen
-}
-
-/// Where the volume of a claim is made: on the node of its run, or for the selected one.
-fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, seen_nodes: &'a [String]) -> Option<&'a String> {
-    match recipe.placement {
-        Placement::SelectedNode => seen_nodes.last().or(claim.nodes.last()).or(claim.selected_node.as_ref()),
-        Placement::Any => claim.selected_node.as_ref().or(seen_nodes.last()),
-    }
 }
 
 fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {

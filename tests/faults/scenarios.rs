@@ -110,21 +110,9 @@ impl Scenario {
                 site.bound("a").await?;
                 site.settled(&["a"]).await?;
             }
-            Scenario::Clone => {
-                site.config(&[("capabilities", "clone")]).await;
-                site.claim("a").await;
-                site.bound("a").await?;
-                site.settled(&["a"]).await?;
-                site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
-                site.kept_recipes(2).await?;
-            }
+            Scenario::Clone => original(site).await?,
             Scenario::CloneDeleted => {
-                site.config(&[("capabilities", "clone")]).await;
-                site.claim("a").await;
-                site.bound("a").await?;
-                site.settled(&["a"]).await?;
-                site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
-                site.kept_recipes(2).await?;
+                original(site).await?;
                 site.copy("b", "a").await;
                 site.reached(Stage::Copying).await?;
             }
@@ -220,6 +208,16 @@ impl Scenario {
             }
         }
     }
+}
+
+/// A claim that is bound, and copies of it that are held while they are made.
+async fn original(site: &Site<'_>) -> Result<(), Finding> {
+    site.config(&[("capabilities", "clone")]).await;
+    site.claim("a").await;
+    site.bound("a").await?;
+    site.settled(&["a"]).await?;
+    site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
+    site.kept_recipes(2).await
 }
 
 /// A claim whose image is held at a stage.

@@ -60,10 +60,8 @@ async fn a_claim_whose_volume_was_taken_gets_another() {
     ring.nothing_left().await;
 }
 
-#[tokio::test]
-async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[]).await;
+/// A claim that was deleted half-way, and of which nothing is left: its id, and the Job that it had.
+async fn all_gone(ring: &Ring) -> (String, Job) {
     let id = uid(&ring.claim("a", "c").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
     ring.pod_of(&job).await;
@@ -72,6 +70,14 @@ async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
     ring.pod_ends(&delete, 0, "").await;
     ring.claim_gone("a").await;
     ring.nothing_left().await;
+    (id, job)
+}
+
+#[tokio::test]
+async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    let (id, job) = all_gone(&ring).await;
     // A process that everybody took for dead makes the volume after all.
     let late = nfs_volume(&job);
     ring.create_volume(&late).await;
@@ -95,14 +101,7 @@ async fn a_volume_that_comes_when_all_is_gone_is_deleted() {
 async fn a_run_that_comes_when_its_claim_is_gone_leaves_nothing() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s..2s")]).await;
-    let id = uid(&ring.claim("a", "c").await);
-    let job = ring.job(ADMIN, "provision", &id, 1).await;
-    ring.pod_of(&job).await;
-    ring.delete_claim("a").await;
-    let delete = ring.job(ADMIN, "delete", &id, 1).await;
-    ring.pod_ends(&delete, 0, "").await;
-    ring.claim_gone("a").await;
-    ring.nothing_left().await;
+    let (id, job) = all_gone(&ring).await;
 
     // A request of a process that was killed reaches the API server after all.
     let mut late = job.clone();

@@ -50,14 +50,7 @@ impl History {
             return Ok(());
         }
         self.term = before;
-        let open: Vec<u64> = self
-            .wire
-            .waiting()
-            .requests
-            .iter()
-            .filter(|(_, p)| p.answer.is_none())
-            .map(|(number, _)| *number)
-            .collect();
+        let open = self.open();
         for number in open {
             let late = Late::from(&self.wire.waiting().requests[&number]);
             if Some(late.from) == before && self.rng.permille(500) {
@@ -78,16 +71,15 @@ impl History {
         Ok(())
     }
 
+    /// The requests that the API server has not answered.
+    fn open(&self) -> Vec<u64> {
+        let waiting = self.wire.waiting();
+        waiting.requests.iter().filter(|(_, p)| p.answer.is_none()).map(|(number, _)| *number).collect()
+    }
+
     /// A request reaches the API server, or does not.
     pub(super) fn request(&mut self) -> Going {
-        let open: Vec<u64> = self
-            .wire
-            .waiting()
-            .requests
-            .iter()
-            .filter(|(_, p)| p.answer.is_none())
-            .map(|(number, _)| *number)
-            .collect();
+        let open = self.open();
         let choice = self.rng.below(open.len() + self.late.len());
         let Some(number) = open.get(choice).copied() else {
             let Late { from, request, .. } = self.late.remove(choice - open.len());

@@ -1,0 +1,152 @@
+//! What a pass over a claim sees: the index, and what the pass has learnt beyond it.
+
+use std::sync::Arc;
+
+use contract::names;
+
+use crate::claim::decide::last_node;
+use crate::claim::origin::Copying;
+use crate::claim::{Claim, fit};
+use crate::config::classes::{Classes, Lookup};
+use crate::config::{Placement, Recipe};
+use crate::controller::{Context, copies};
+use crate::node::{NodeState, Places};
+use crate::run::view::{Job, Pod};
+use crate::volume::Volume;
+
+/// What a decision borrows from.
+pub(super) struct Snapshot {
+    pub classes: Arc<Classes>,
+    pub stamped: Option<Arc<Recipe>>,
+    pub jobs: Vec<Arc<Job>>,
+    pub deletes: Vec<Arc<Job>>,
+    pub pods: Vec<Arc<Pod>>,
+    pub volumes: Vec<(Arc<Volume>, Vec<String>)>,
+    /// Volumes that get the affinity with which they are shown here.
+    pub unbound_to_nodes: Vec<String>,
+    pub seen_nodes: Vec<String>,
+    pub alive_on: Vec<String>,
+    pub places: Places,
+    pub kept: bool,
+    pub room: bool,
+    pub original: Option<copies::Seen>,
+    pub copying: Vec<Copying>,
+}
+
+/// What was learnt in this pass beyond the index.
+#[derive(Default)]
+pub(super) struct Learnt {
+    pub fresh: bool,
+    pub no_volume: bool,
+    pub volume: Option<Volume>,
+    pub nodes: Vec<(String, NodeState)>,
+    pub original: Option<Claim>,
+}
+
+/// Looks at a claim and all that concerns it.
+pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
+    let index = context.shared.index();
+    let classes = index.classes();
+    let class = claim.class.as_deref().unwrap_or_default();
+    // The stamp stands where users can write: it may name a version of the claim's own class, no other.
+    let stamped =
+        claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
+    let current = match classes.lookup(class) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+        _ => None,
+    };
+    let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
+    let room = current.as_ref().is_none_or(|recipe| index.has_room(&claim.name, class, recipe.max_in_flight));
+    let (deletes, jobs): (Vec<_>, Vec<_>) = claim
+        .ids()
+        .flat_map(|id| index.jobs_of(&id))
+        .filter(|job| job.volume.is_none())
+        .partition(|job| job.marks.operation == "delete");
+    // A copy may have to be where its original is, which is noted last.
+    let node = claim.original().and(claim.nodes.last()).or(claim.selected_node.as_ref());
+    let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
+    let id = claim.id();
+    let mut volumes = index.volumes_of(&claim.uid);
+    if id != claim.uid {
+        volumes.extend(index.volumes_of(&id));
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes.dedup_by(|a, b| a.name == b.name);
+    }
+    if let Some(newer) = &learnt.volume {
+        volumes.retain(|volume| volume.name != newer.name);
+        volumes.push(Arc::new(newer.clone()));
+    }
+    let recipe = stamped.as_ref().or(current.as_ref());
+    let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
+    let seen_nodes = seen_nodes(&pods);
+    let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &seen_nodes)).map(|name| (name, index.node(name)));
+    let mut unbound_to_nodes = Vec::new();
+    let volumes = volumes
+        .into_iter()
+        .filter(|volume| {
+            let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
+            volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id)
+        })
+        .map(|volume| {
+            let Some(recipe) = recipe else {
+                return (volume, vec!["the provisioner config of the attempt is not known any more".to_owned()]);
+            };
+            let made_on = made_on.as_ref().map(|(name, node)| (name.as_str(), node.as_ref().map(|node| &node.labels)));
+            let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
+            let (volume, unknown) = match fit::derived_affinity(&volume, recipe, made_on) {
+                Ok(None) => (volume, None),
+                Ok(Some(affinity)) => {
+                    unbound_to_nodes.push(volume.name.clone());
+                    (Arc::new(Volume { affinity: Some(Box::new(affinity)), ..(*volume).clone() }), None)
+                }
+                Err(unknown) => (volume, Some(unknown)),
+            };
+            let mut misfits = fit::misfits(&volume, claim, recipe, node);
+            misfits.extend(unknown);
+            (volume, misfits)
+        })
+        .collect();
+    let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
+    alive_on.sort();
+    alive_on.dedup();
+    let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on));
+    places.0.extend(learnt.nodes.iter().cloned());
+    let original = copies::Seen::of(claim, &index, &context.identity, learnt.original.as_ref());
+    let copying = copies::copying(claim, &index);
+    Snapshot {
+        classes,
+        stamped,
+        jobs,
+        deletes,
+        pods,
+        volumes,
+        unbound_to_nodes,
+        seen_nodes,
+        alive_on,
+        places,
+        kept,
+        room,
+        original,
+        copying,
+    }
+}
+
+/// Where pods of provision runs were placed, the last one last.
+fn seen_nodes(pods: &[Arc<Pod>]) -> Vec<String> {
+    let mut pods: Vec<_> = pods.iter().filter(|pod| pod.marks.operation == "provision").collect();
+    pods.sort_by_key(|pod| (pod.marks.attempt, pod.created));
+    let mut seen: Vec<String> = Vec::new();
+    for node in pods.iter().filter_map(|pod| pod.node.clone()) {
+        seen.retain(|other| *other != node);
+        seen.push(node);
+    }
+    seen
+}
+
+/// Where the volume of a claim is made: on the node of its run, or for the selected one.
+fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, seen_nodes: &'a [String]) -> Option<&'a String> {
+    match recipe.placement {
+        Placement::SelectedNode => last_node(claim, seen_nodes),
+        Placement::Any => claim.selected_node.as_ref().or(seen_nodes.last()),
+    }
+}
