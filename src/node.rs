@@ -7,8 +7,11 @@ use k8s_openapi::api::core::v1 as core;
 /// Taints with which Kubernetes says that it does not hear from a node's kubelet, or nothing good.
 const UNREACHABLE: &[&str] = &["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
 
+/// The taint of a node that is cordoned.
+const CORDONED: &str = "node.kubernetes.io/unschedulable";
+
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Its name.
     pub name: String,
@@ -16,15 +19,26 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Its kubelet answers.
     pub reachable: bool,
+    /// What keeps pods off it that do not tolerate it; that it is cordoned among them.
+    pub taints: Vec<core::Taint>,
 }
 
 impl From<&core::Node> for Node {
     fn from(node: &core::Node) -> Self {
-        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let taints = || node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let mut repelling: Vec<_> = taints().filter(|taint| taint.effect != "PreferNoSchedule").cloned().collect();
+        let cordoned = core::Taint { key: CORDONED.into(), effect: "NoSchedule".into(), ..core::Taint::default() };
+        let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        // Kubernetes adds the taint a moment later.
+        if is_cordoned && !repelling.iter().any(|taint| taint.key == CORDONED) {
+            repelling.push(cordoned);
+        }
+        repelling.iter_mut().for_each(|taint| taint.time_added = None);
         Node {
             name: node.metadata.name.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
-            reachable: !taints.into_iter().any(|t| t.effect == "NoExecute" && UNREACHABLE.contains(&t.key.as_str())),
+            reachable: !taints().any(|t| t.effect == "NoExecute" && UNREACHABLE.contains(&t.key.as_str())),
+            taints: repelling,
         }
     }
 }

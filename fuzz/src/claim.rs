@@ -15,6 +15,7 @@ use flex_provisioner::config::{Placement, Recipe};
 use flex_provisioner::node::{NodeState, Places};
 use flex_provisioner::object::is_dns_name;
 use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::run::nodes::Choice;
 use flex_provisioner::run::state::{Cause, RunState};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
@@ -156,6 +157,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     let states = [NodeState::Ready, NodeState::Unreachable, NodeState::Missing, NodeState::Gone];
     let nodes = seen.iter().chain(&claim.nodes).chain(&claim.selected_node).cloned();
     let places = Places(nodes.map(|node| (node, draw.pick(&states))).collect());
+    let choice = Choice { next: seen.first().cloned(), is_new: draw.chance(), last: draw.chance() };
     for _ in 0..5 {
         let state = run(draw);
         let observed = Observed {
@@ -167,7 +169,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             jobs: &[],
             run: state.clone(),
             pods_alive: draw.below(8) == 7,
-            seen_nodes: &seen,
+            choice: &choice,
             alive_on: &[],
             places: &places,
             volumes: &[],
@@ -219,15 +221,13 @@ fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
             let ts = "2026-01-01T00:00:00.000000Z".to_owned();
             runs(claim, recipe, Operation::Delete, attempt, ts, Some(node).filter(|node| !node.is_empty()), scope);
         }
-        Step::RecordFailure { failure, nodes } => {
-            noted(&nodes);
+        Step::RecordFailure { failure } => {
             let text = json!(failure).to_string();
             assert!(text.len() <= ANNOTATION, "a failure is noted in {} bytes", text.len());
             assert_eq!(flex_provisioner::claim::LastFailure::read(&text).as_ref(), Some(&failure));
             claim.last_failure = Some(failure);
-            claim.nodes = nodes;
         }
-        Step::NoteNodes { nodes } | Step::SettleNode { nodes } => {
+        Step::SettleNode { nodes } => {
             noted(&nodes);
             claim.nodes = nodes;
         }

@@ -13,6 +13,7 @@ use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{NodeGone, Recipe};
 use flex_provisioner::node::{NodeState, Places};
 use flex_provisioner::run::job::{Place, job};
+use flex_provisioner::run::nodes::Choice;
 use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::decide::{self as of_volume, ClaimState};
 use flex_provisioner::volume::expand;
@@ -153,7 +154,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             jobs: &[],
             run: RunState::Running,
             pods_alive: true,
-            seen_nodes: &[],
+            choice: &Choice::default(),
             alive_on: &[],
             places: &Places::default(),
             volumes: &[Candidate { volume: &volume, misfits: &misfits }],

@@ -12,8 +12,8 @@
 //! | 5 | bound, not held | a Job of it is over | [`Step::RemoveJob`] |
 //! | 6 | going, not held | | nothing, or [`Step::RemoveJob`] |
 //! | 7 | going, held | an admin lets go of it | [`Step::Release`] |
-//! | 8 | going, held | a pod ran on a node that is not noted | [`Step::NoteNodes`] |
-//! | 9 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
+//! | 8 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
+//! | 9 | going, held | a provision Job is being removed | wait for its end |
 //! | 10 | going, held | a pod may still run | wait for its end |
 //! | 11 | going, held | another claim has its volume | [`Step::Cede`], then [`Step::Release`]; nothing, and told, where the volume's name is not that of the claim's |
 //! | 12 | going, held | a volume of it is going by itself | wait for its end; where it is Bound it waits for the claim's, so that its storage goes first, as row 16, or [`Step::Release`] where that is to stay |
@@ -22,7 +22,7 @@
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
-//! | 18 | pending, not stamped | cannot be served, or not yet: is to be a copy of what is not there | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
+//! | 18 | pending, not stamped | cannot be served, or not yet: is to be a copy of what is not there, or of what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
@@ -30,17 +30,21 @@
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], of a later attempt only for a claim that was just read; or wait |
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |
-//! | 26 | stamped, attempt failed | the next attempt is due | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
+//! | 26 | stamped, attempt failed | the next attempt is due: at once where there was no room on a node, and there is one without an attempt | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, then [`Step::Stamp`] |
-//! | 29 | stamped | no Job, and another node is selected than is noted | [`Step::Stamp`] |
+//! | 29 | stamped | no Job, and another node is selected than is noted, or the one that was chosen takes no runs any more | [`Step::Stamp`] |
 //! | 30 | stamped | no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; at the pace of failures where somebody removes it again and again; where the selected node is gone, [`Step::Reschedule`] |
-//! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only the selected node keeps it |
+//! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only its node keeps it |
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
-//! | 34 | stamped | the run goes on | [`Step::NoteNodes`] where its pod is on a node that is not noted; wait; told where its node does not answer |
+//! | 34 | stamped | the run goes on | wait; told where its node does not answer |
 //! | 35 | with nothing else to do | it is kept for copies that are made, or given up | [`Step::LetOriginalGo`] |
 //! | 36 | going, with nothing else to do | it is kept for copies | told |
+//!
+//! With `placement: selected-node` a run has a node before its Job exists, which is noted with the stamp: the one that
+//! the scheduler selected, or, where the class binds immediately and nobody selects one, the one that
+//! [`choose`](crate::run::nodes::choose) finds. What an attempt may leave on a node is known so even if nobody ever saw its pod.
 //!
 //! A copy of storage that one node has is made on that node, whatever node is selected: the scheduler follows the volume.
 //!
@@ -52,7 +56,7 @@ mod leaving;
 
 use contract::names::{self, reason};
 
-pub use self::attempt::failed_start;
+pub use self::attempt::{failed_start, run_node};
 use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
 use super::origin::{Copying, Origin};
@@ -60,8 +64,9 @@ use super::{Binding, Claim, LastFailure};
 use crate::config::classes::Class;
 use crate::config::{Placement, Recipe};
 pub use crate::decision::Tell;
-use crate::node::{Places, lost_words};
+use crate::node::{Places, lost_words, without};
 use crate::object::ObjectName;
+use crate::run::nodes::Choice;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 use crate::volume::{Provenance, Volume, affinity};
@@ -112,8 +117,8 @@ pub struct Observed<'a> {
     pub run: RunState,
     /// A pod of a provision run may still be running.
     pub pods_alive: bool,
-    /// Where pods of provision runs were placed.
-    pub seen_nodes: &'a [String],
+    /// Where the next attempt may be, if nobody selects a node for the claim.
+    pub choice: &'a Choice,
     /// Where pods are placed that may still be running, of whatever run.
     pub alive_on: &'a [String],
     /// The nodes that the claim and its pods depend on.
@@ -202,8 +207,6 @@ pub enum Step {
     RecordFailure {
         /// What is remembered.
         failure: LastFailure,
-        /// Nodes to note in the same write.
-        nodes: Vec<String>,
     },
     /// Take the selected node off the claim, so that the scheduler selects another.
     Reschedule {
@@ -217,11 +220,6 @@ pub enum Step {
     ConfirmNode {
         /// The node.
         node: String,
-    },
-    /// Remember where something may be left behind.
-    NoteNodes {
-        /// All of them.
-        nodes: Vec<String>,
     },
     /// Remove a Job with its pods.
     RemoveJob {
@@ -355,7 +353,6 @@ fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
     match recipe(o) {
         // The claim's deletion and the end of its use are events.
         _ if !o.claim.deleting || others => Decision::nothing(),
-        _ if unnoted(o).is_some() => Step::NoteNodes { nodes: unnoted(o).unwrap_or_default() }.into(),
         Some(recipe) => process(o).unwrap_or_else(|| deleting(o, recipe, now)),
         None => unknown(),
     }
@@ -378,7 +375,7 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     let (provenance, nodes) = provenance(o, recipe, volume);
     let kept = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
     // Who knows of no node any more has no better word than what was written when one was known.
-    let known = || known_nodes(o).next().is_some();
+    let known = || known_nodes(o.claim).next().is_some();
     let same = |kept: &Provenance| {
         let same_node = kept.node == provenance.node || provenance.node.is_empty();
         kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
@@ -448,7 +445,7 @@ fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
 
 /// How a volume was made, and where something of it is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
-    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o, recipe, volume) };
+    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o.claim, recipe, volume) };
     let nodes = left_on(o, volume, &provenance);
     (provenance, nodes)
 }
@@ -462,26 +459,25 @@ fn recipe<'a>(o: &Observed<'a>) -> Option<&'a Recipe> {
 }
 
 /// Where attempts of the claim were or are to be.
-fn known_nodes<'a>(o: &'a Observed<'_>) -> impl Iterator<Item = &'a String> {
-    o.claim.selected_node.iter().chain(&o.claim.nodes).chain(o.seen_nodes)
+fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
+    claim.selected_node.iter().chain(&claim.nodes)
 }
 
 /// The node that a volume belongs to, where the class makes volumes on nodes. Of several attempts each may have made
-/// it, and the pod of the last may not be seen yet: the volume says which, unless that is none of the claim's nodes.
-fn made_on(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> String {
+/// it: the volume says which, unless that is none of the claim's nodes.
+fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
     if recipe.placement == Placement::Any {
         return String::new();
     }
-    let known = || known_nodes(o);
+    let known = || known_nodes(claim);
     let says = volume.affinity.as_deref().and_then(affinity::only_host);
     let right = says.filter(|host| known().next().is_none() || known().any(|node| node == host));
-    let last = || last_node(o.claim, o.seen_nodes).map(String::as_str);
-    right.or_else(last).unwrap_or_default().to_owned()
+    right.or_else(|| last_node(claim).map(String::as_str)).unwrap_or_default().to_owned()
 }
 
 /// Where the last attempt was or is to be.
-pub fn last_node<'a>(claim: &'a Claim, seen_nodes: &'a [String]) -> Option<&'a String> {
-    seen_nodes.last().or(claim.nodes.last()).or(claim.selected_node.as_ref())
+pub fn last_node(claim: &Claim) -> Option<&String> {
+    claim.nodes.last().or(claim.selected_node.as_ref())
 }
 
 /// Where attempts before the one that made the volume may have left something under the same id, and
@@ -492,8 +488,7 @@ fn left_on(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<St
     if provenance.node.is_empty() || !bound_to_host {
         return Vec::new();
     }
-    let mut nodes = unnoted(o).unwrap_or_else(|| o.claim.nodes.clone());
-    nodes.retain(|node| *node != provenance.node);
+    let mut nodes = without(&o.claim.nodes, &provenance.node);
     nodes.push(provenance.node.clone());
     nodes
 }
@@ -508,17 +503,6 @@ fn lost(o: &Observed<'_>) -> Option<Decision> {
     o.places.lost(o.alive_on).map(|node| Decision::wait(reason::WAITING, lost_words(node)))
 }
 
-/// Nodes to note beside those that are, if any.
-fn unnoted(o: &Observed<'_>) -> Option<Vec<String>> {
-    let new: Vec<_> = o.seen_nodes.iter().filter(|node| !o.claim.nodes.contains(node)).cloned().collect();
-    let on_nodes = recipe(o).is_none_or(|recipe| recipe.placement == Placement::SelectedNode);
-    (on_nodes && !new.is_empty()).then(|| {
-        let mut nodes = o.claim.nodes.clone();
-        nodes.extend(new);
-        nodes.dedup();
-        nodes
-    })
-}
 
 fn unknown() -> Decision {
     Decision::wait(

@@ -14,12 +14,19 @@ use crate::volume::{Volume, affinity};
 
 /// Everything that keeps a volume from being bound to a claim; nothing if it fits. `node` is the
 /// selected node with its labels.
+///
+/// What was adopted for the claim has been checked, and the PV controller binds it at any time: that its node is another
+/// now, or that somebody has changed it, is no matter of ours any more, as it is none a moment later.
 pub fn misfits(
     volume: &Volume,
     claim: &Claim,
     recipe: &Recipe,
     node: Option<(&str, &BTreeMap<String, String>)>,
 ) -> Vec<String> {
+    let names_it = volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.uid);
+    if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.id()) && claim.is_named_by(volume) {
+        return Vec::new();
+    }
     let mut misfits = Vec::new();
     let mut refuse = |misfit: String| misfits.push(misfit);
     let wanted_name = names::pv_name(&claim.id());

@@ -447,19 +447,18 @@ impl Index {
         keys
     }
 
-    /// A node changed. That it came, went, began or ceased to answer, or is somewhere else now concerns what depends on it.
+    /// A node changed. That it came, went, began or ceased to answer or to take pods, or is somewhere else now concerns
+    /// what depends on it.
     pub fn change_node(&mut self, change: Change<Node>) -> Vec<Key> {
         match change {
             Change::Apply(node) => {
-                let before = self.nodes.insert(node.name.clone(), Arc::new(node.clone()));
-                match before.is_none_or(|before| before.reachable != node.reachable || before.labels != node.labels) {
-                    true => self.dependents(&node.name),
-                    false => Vec::new(),
-                }
+                let node = Arc::new(node);
+                let before = self.nodes.insert(node.name.clone(), node.clone());
+                if before.as_ref() == Some(&node) { Vec::new() } else { self.dependents(&node.name, true) }
             }
             Change::Delete(name) => {
                 self.nodes.remove(&name.name);
-                self.dependents(&name.name)
+                self.dependents(&name.name, false)
             }
             Change::Retain(all) => self.retain(
                 all,
@@ -471,12 +470,13 @@ impl Index {
         }
     }
 
-    /// What is under way and depends on a node. Nodes come and go seldom.
-    fn dependents(&self, node: &str) -> Vec<Key> {
+    /// What is under way and depends on a node, or may wait for one like it. Nodes come and go seldom.
+    fn dependents(&self, node: &str, is_there: bool) -> Vec<Key> {
         let on_it = |name: &String| name == node;
-        let claims = self.claims.values().filter(|claim| {
-            (claim.is_held() || !claim.is_bound())
-                && (claim.nodes.iter().any(on_it) || claim.selected_node.iter().any(on_it))
+        let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.original().is_some());
+        let claims = self.claims.values().filter(|claim| match claim.is_bound() {
+            true => claim.is_held() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+            false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
         });
         let volumes = self.volumes.values().filter(|volume| volume.nodes.iter().any(on_it));
         let pods = self.pods.values().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));

@@ -11,7 +11,7 @@ use contract::request::Operation;
 
 use self::look::{Learnt, Snapshot, look};
 use super::{Context, Pass, STEPS, copies};
-use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start};
+use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, volume_id};
 use crate::cluster::events::About;
@@ -121,7 +121,7 @@ fn observed<T>(
         jobs: &jobs,
         run,
         pods_alive: s.pods.iter().filter(provision).any(|pod| !pod.is_over()),
-        seen_nodes: &s.seen_nodes,
+        choice: &s.choice,
         alive_on: &s.alive_on,
         places: &s.places,
         volumes: &volumes,
@@ -244,13 +244,13 @@ async fn act(
             );
             Ok(Next::Again)
         }
-        Step::RecordFailure { failure, nodes } => {
+        Step::RecordFailure { failure } => {
             // That the scheduler was asked for another node is noted on the same failure.
             let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
             if before != Some((failure.operation, failure.attempt)) {
                 context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
             }
-            Ok(with(writes.record_claim_failure(claim, &failure, &nodes).await?))
+            Ok(with(writes.record_claim_failure(claim, &failure).await?))
         }
         Step::Reschedule { failure } => Ok(with(writes.reschedule(claim, failure.as_ref()).await?)),
         Step::ConfirmNoVolume => {
@@ -267,7 +267,6 @@ async fn act(
             learnt.nodes.push((node, state));
             Ok(Next::Again)
         }
-        Step::NoteNodes { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
         Step::RemoveJob { job } => {
             let uid =
                 s.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone()).unwrap_or_default();
@@ -310,8 +309,7 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
         Serving::Ours(class) => class.allowed.clone(),
         Serving::NotOurs => return Ok(Next::Wait),
     };
-    let tied = s.original.as_ref().and_then(|original| original.origin().tie(recipe)).map(str::to_owned);
-    let node = tied.or(claim.selected_node.clone()).unwrap_or_default();
+    let node = run_node(claim, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
     let clone_of = match &s.original {
         Some(original) => Some(original.request(context, claim).await?),
         None => None,
@@ -363,9 +361,9 @@ async fn fail(
     if let Some(tell) = decision.tell {
         context.tell(about(claim), tell);
     }
-    let Step::RecordFailure { failure, nodes } = decision.step else { return Ok(Next::Wait) };
+    let Step::RecordFailure { failure } = decision.step else { return Ok(Next::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
-    Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &nodes).await?)))
+    Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
 }
 
 /// Whether the API has a Job or pod of a provision run that the watches have not shown yet.
@@ -416,7 +414,7 @@ async fn start_delete(
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
             context.tell(about(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
-            Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure, &claim.nodes).await?)))
+            Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
         }
     }
 }

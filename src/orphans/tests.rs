@@ -160,7 +160,7 @@ impl Cluster {
 
     fn node(mut self, name: &str) -> Self {
         let labels = [(names::HOSTNAME.to_owned(), name.to_owned())].into();
-        self.0.nodes.push(Arc::new(Node { name: name.into(), labels, reachable: true }));
+        self.0.nodes.push(Arc::new(Node { name: name.into(), labels, reachable: true, taints: vec![] }));
         self
     }
 

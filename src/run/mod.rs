@@ -4,6 +4,7 @@
 pub mod job;
 pub mod late;
 pub mod list;
+pub mod nodes;
 pub mod state;
 pub mod template;
 pub mod view;

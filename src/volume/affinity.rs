@@ -14,7 +14,8 @@ pub fn matches(selector: &NodeSelector, labels: &BTreeMap<String, String>) -> bo
     })
 }
 
-fn holds(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+/// Whether labels satisfy one requirement.
+pub fn holds(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
     let value = labels.get(&requirement.key);
     let values = requirement.values.as_deref().unwrap_or_default();
     let compared = |order: fn(&i64, &i64) -> bool| {

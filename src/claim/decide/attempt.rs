@@ -6,13 +6,13 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::copying::{keeps_original, left_to_others, node, tied, waits_for_original};
+use super::copying::{keeps_original, left_to_others, tied, waits_for_original};
 use super::{
-    Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, taken, unnoted, vanishing,
+    Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, taken, vanishing,
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds};
-use crate::claim::{Binding, LastFailure, MOST_TAKEN};
+use crate::claim::{Binding, Claim, LastFailure, MOST_TAKEN};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::limits;
@@ -86,7 +86,11 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(wait) = served_later(o, now) {
         return wait;
     }
-    let stamp = Decision::from(Step::Stamp { attempt: 1, nodes: nodes_from(o, recipe), taken: 0 });
+    let nodes = match nodes_from(o, class, recipe) {
+        Ok(nodes) => nodes,
+        Err(wait) => return wait,
+    };
+    let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, taken: 0 });
     match &claim.stamp {
         Some(_) => stamp.saying(true, reason::STAMP_REPLACED, "the claim bore the stamp of another claim, as a copy or a restored backup does; it has been replaced"),
         None if !class.has_object => stamp.saying(
@@ -109,16 +113,56 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
 }
 
 /// Where an attempt that begins now may leave something; last, where it is to run.
-fn nodes_from(o: &Observed<'_>, recipe: &Recipe) -> Vec<String> {
+///
+/// # Errors
+/// No node takes it.
+fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, Decision> {
     let mut nodes = match o.claim.own_stamp() {
-        Some(_) => unnoted(o).unwrap_or_else(|| o.claim.nodes.clone()),
+        Some(_) => o.claim.nodes.clone(),
         None => Vec::new(),
     };
-    if let Some(node) = node(o, recipe).filter(|_| recipe.placement == Placement::SelectedNode) {
+    if recipe.placement == Placement::SelectedNode {
+        let node = next_node(o, class, recipe)?;
         nodes.retain(|noted| noted != node);
         nodes.push(node.to_owned());
     }
-    nodes
+    Ok(nodes)
+}
+
+/// The node of an attempt that begins now: that of the original, the selected one, or one that is chosen here.
+fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, Decision> {
+    if let Some(node) = tied(o, recipe).or(o.claim.selected_node.as_deref()) {
+        return Ok(node);
+    }
+    let last = || o.claim.nodes.last().filter(|_| o.choice.last && o.claim.own_stamp().is_some());
+    let next = || o.choice.next.as_ref();
+    // Where an attempt has failed something may be left, so that the next is there too, unless there is no room.
+    let node = if had_no_room(o) { next().or_else(last) } else { last().or_else(next) };
+    node.map(String::as_str).ok_or_else(|| {
+        let why = format!(
+            "no node takes a run for this claim: class {} makes volumes on nodes (`placement: selected-node`), and none answers, is within allowedTopologies, and is open to the runs (`node-selector`, `tolerations`, `pod-template`); for storage that is reached through the network, set `placement: any` in the provisioner config",
+            class.name
+        );
+        Decision::wait(reason::WAITING, why)
+    })
+}
+
+/// The last attempt found no room on its node.
+fn had_no_room(o: &Observed<'_>) -> bool {
+    let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
+    let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
+    last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoRoom)
+}
+
+/// Where the run of an attempt must be: on the node that its stamp notes last.
+pub fn run_node<'a>(claim: &'a Claim, recipe: &Recipe) -> Option<&'a str> {
+    claim.nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
+}
+
+/// Nobody selects a node for the claim: it is chosen here.
+fn chooses(o: &Observed<'_>, class: &Class) -> bool {
+    let on_node = recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode && tied(o, recipe).is_none());
+    class.binding == BindingMode::Immediate && o.claim.selected_node.is_none() && on_node
 }
 
 /// Rows 20 to 23: a volume came, whatever became of the run.
@@ -197,8 +241,6 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             now,
         ),
         RunState::Absent => absent(o, class, now),
-        // Its pod, which alone knows where it was, may be gone by the time that its end is seen.
-        RunState::Running | RunState::Stuck { .. } if let Some(nodes) = unnoted(o) => Step::NoteNodes { nodes }.into(),
         RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
@@ -235,7 +277,7 @@ fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decisio
     match decision.step {
         // What was left before goes with the volume that was taken.
         Step::Stamp { attempt, nodes, .. } => {
-            let node = nodes.last().filter(|node| o.claim.selected_node.as_ref() == Some(node)).cloned();
+            let node = nodes.last().cloned();
             Decision::from(Step::Stamp { attempt, nodes: node.into_iter().collect(), taken: lost }).saying(
                 false,
                 reason::PROVISIONING,
@@ -268,7 +310,7 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
-    match is_unnoted(o) {
+    match is_misplaced(o, class) {
         true => anew(o, class, now),
         false => keeps_original(o).or_else(|| begun_again(o, now)).unwrap_or_else(|| Step::StartRun.into()),
     }
@@ -318,16 +360,19 @@ fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
 fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     match &class.recipe {
-        Ok(recipe) => next(o, recipe, attempt, now),
+        Ok(recipe) => next(o, class, recipe, attempt, now),
         Err(why) => Decision::wait(reason::WAITING, why.clone()),
     }
 }
 
-/// The node of the attempt is not the one that the stamp was written for.
-fn is_unnoted(o: &Observed<'_>) -> bool {
-    let recipe = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode);
-    let node = recipe.and_then(|recipe| node(o, recipe));
-    node.is_some_and(|node| !o.claim.nodes.iter().any(|noted| noted == node))
+/// The node that the stamp was written for is not the one where the attempt is to be now.
+fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
+    let Some(recipe) = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
+    match run_node(o.claim, recipe) {
+        None => true,
+        Some(_) if chooses(o, class) => !o.choice.last,
+        Some(noted) => tied(o, recipe).or(o.claim.selected_node.as_deref()).is_some_and(|node| node != noted),
+    }
 }
 
 /// Row 31.
@@ -337,8 +382,8 @@ fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -
     }
     let told = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
     let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
-    // Cordoned, tainted or full since it was selected: only the scheduler can find another node.
-    let unfit = cause.reason == "Unschedulable" && is_pinned(o, class);
+    // Cordoned, tainted or full since it was selected: another node may take it.
+    let unfit = cause.reason == "Unschedulable" && (is_pinned(o, class) || has_other_node(o, class));
     let (patience, kind) = match (image, unfit) {
         (true, _) => (STUCK_IMAGE, Failure::Retry),
         (_, true) => (STUCK_NODE, Failure::NoRoom),
@@ -353,6 +398,16 @@ fn is_pinned(o: &Observed<'_>, class: &Class) -> bool {
     is_movable(o, class)
         && o.claim.selected_node.is_some()
         && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
+}
+
+/// There is another node, for a claim for which it is chosen here.
+fn has_other_node(o: &Observed<'_>, class: &Class) -> bool {
+    chooses(o, class) && o.choice.next.is_some()
+}
+
+/// There is a node where no attempt was, for a claim for which it is chosen here.
+fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
+    chooses(o, class) && o.choice.is_new
 }
 
 /// The class has a recipe, and it is not the one of the attempt.
@@ -384,12 +439,12 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
             SLOW.as_secs() / 60
         ),
         (Failure::NoRoom, _) if is_movable(o, class) => "the scheduler is asked for another node".to_owned(),
+        (Failure::NoRoom, _) if has_new_node(o, class) => "another node is tried".to_owned(),
         (_, Some(recipe)) => format!("next try in {} s", pause(recipe, attempt)),
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
     let told = format!("attempt {attempt} failed: {}; {next}", failure.message);
-    let nodes = unnoted(o).unwrap_or_else(|| o.claim.nodes.clone());
-    Decision::from(Step::RecordFailure { failure, nodes }).saying(true, reason::PROVISIONING_FAILED, told)
+    Decision::from(Step::RecordFailure { failure }).saying(true, reason::PROVISIONING_FAILED, told)
 }
 
 /// Rows 24 to 27.
@@ -413,7 +468,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
                 format!("no room on node {node}: {}; the scheduler is asked for another node", failure.message),
             ),
             // Somebody else asked the scheduler.
-            None => Step::RecordFailure { failure, nodes: claim.nodes.clone() }.into(),
+            None => Step::RecordFailure { failure }.into(),
         };
     }
     if delayed && claim.selected_node.is_none() {
@@ -421,6 +476,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     }
     let wait = match failure.kind {
         _ if is_newer(o, class) => 0,
+        Failure::NoRoom if has_new_node(o, class) => 0,
         Failure::Never => seconds(SLOW),
         Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
     };
@@ -431,7 +487,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     if wait > 0 && now < due {
         return Decision::nothing().until(due);
     }
-    next(o, recipe, failure.attempt, now)
+    next(o, class, recipe, failure.attempt, now)
 }
 
 /// What must end before another attempt may begin, if anything.
@@ -451,14 +507,17 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
     (o.pods_alive || goes_on || running().next().is_some()).then(|| lost(o).unwrap_or_else(Decision::nothing))
 }
 
-fn next(o: &Observed<'_>, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
+fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
     if let Err(why) = acceptable(o.claim, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
     if let Some(wait) = waits_for_original(o) {
         return wait;
     }
-    let nodes = nodes_from(o, recipe);
+    let nodes = match nodes_from(o, class, recipe) {
+        Ok(nodes) => nodes,
+        Err(wait) => return wait,
+    };
     if nodes.len() > limits::NODES {
         return Decision::wait(
             reason::PROVISIONING_FAILED,

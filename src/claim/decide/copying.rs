@@ -2,9 +2,10 @@
 
 use contract::names::reason;
 
-use super::{Decision, Observed, Step};
+use super::{Decision, Observed, Step, recipe};
 use crate::claim::origin::{Copying, DataSource};
 use crate::config::Recipe;
+use crate::node::NodeState;
 
 /// Row 18: others fill it, and bring its volume.
 pub(super) fn left_to_others(o: &Observed<'_>) -> Option<Decision> {
@@ -18,16 +19,25 @@ pub(super) fn left_to_others(o: &Observed<'_>) -> Option<Decision> {
 
 /// What a copy waits for before an attempt can begin.
 pub(super) fn waits_for_original(o: &Observed<'_>) -> Option<Decision> {
-    let why = o.origin.as_ref()?.check(o.claim).err()?;
-    Some(Decision::wait(reason::WAITING, why))
+    let origin = o.origin.as_ref()?;
+    if let Err(why) = origin.check(o.claim) {
+        return Some(Decision::wait(reason::WAITING, why));
+    }
+    let node = tied(o, recipe(o)?)?;
+    match o.places.state(node) {
+        NodeState::Ready | NodeState::Unreachable => None,
+        NodeState::Missing => Some(Step::ConfirmNode { node: node.to_owned() }.into()),
+        NodeState::Gone => {
+            let source = o.claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
+            let why = format!(
+                "{source}, which this claim wants to be a copy of, has its storage on node {node}, which is gone; the node is waited for. If it does not come back, delete this claim"
+            );
+            Some(Decision::wait(reason::WAITING, why))
+        }
+    }
 }
 
-/// The node where an attempt must be: that of the original, or the selected one.
-pub(super) fn node<'a>(o: &Observed<'a>, recipe: &Recipe) -> Option<&'a str> {
-    tied(o, recipe).or(o.claim.selected_node.as_deref())
-}
-
-/// The node where it must be, whatever the scheduler selects.
+/// The node where an attempt must be, whatever the scheduler selects: that of the original.
 pub(super) fn tied<'a>(o: &Observed<'a>, recipe: &Recipe) -> Option<&'a str> {
     o.origin.as_ref().and_then(|origin| origin.tie(recipe))
 }

@@ -106,7 +106,9 @@ fn row_30_a_copy_of_what_one_node_has_is_made_there() {
     let world = delayed(copy(new(), "home"), Some("a"));
     assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 });
     let mut world = delayed(copy(stamped(1), "home"), Some("a"));
-    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 }, "noted first");
+    world.claim.nodes = vec!["a".into()];
+    let nodes = vec!["a".into(), "home".into()];
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes, taken: 0 }, "noted first");
     world.claim.nodes = vec!["home".into()];
     keep(&mut world);
     assert_eq!(world.step(), Step::StartRun);
@@ -119,6 +121,21 @@ fn row_30_a_copy_of_what_one_node_has_is_made_there() {
     let anywhere = recipe_with(&[("capabilities", "clone"), ("placement", "any")]);
     world.class.recipe = Ok(Arc::new(anywhere));
     assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], taken: 0 });
+}
+
+#[test]
+fn row_18_a_copy_of_what_is_on_a_node_that_is_gone_waits_for_it() {
+    for begun in [new(), stamped(1), failed_with(Failure::Retry)] {
+        for begun in [delayed(begun.clone(), Some("a")), begun] {
+            let mut world = copy(begun, "home");
+            world.places.0.insert("home".into(), NodeState::Missing);
+            assert_eq!(world.decide(NOW + 60).step, Step::ConfirmNode { node: "home".into() });
+            world.places.0.insert("home".into(), NodeState::Gone);
+            let decision = world.decide(NOW + 60);
+            let said = decision.tell.map(|tell| tell.message).unwrap_or_default();
+            assert!(decision.step == Step::Nothing && said.contains("on node home, which is gone"), "{said}");
+        }
+    }
 }
 
 #[test]

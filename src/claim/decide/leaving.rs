@@ -5,7 +5,7 @@ use contract::request::Operation;
 
 use super::{
     Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, is_taken, is_vanishing, lost, recipe, taken,
-    unholdable, unknown, unnoted, vanishing,
+    unholdable, unknown, vanishing,
 };
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
@@ -22,9 +22,6 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
             reason::VOLUME_FAILED_DELETE,
             "let go by annotation; what an attempt left behind was not deleted",
         );
-    }
-    if let Some(nodes) = unnoted(o) {
-        return Step::NoteNodes { nodes }.into();
     }
     if let Some(wait) = process(o) {
         return wait;
@@ -70,7 +67,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Rows 9 and 10: no process of a provision run may be left before its traces are removed.
+/// Rows 8 to 10: no process of a provision run may be left before its traces are removed.
 pub(super) fn process(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
@@ -109,7 +106,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
             }
             let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
             let next = pause(recipe, attempt);
-            Decision::from(Step::RecordFailure { failure, nodes: claim.nodes.clone() }).saying(
+            Decision::from(Step::RecordFailure { failure }).saying(
                 true,
                 reason::VOLUME_FAILED_DELETE,
                 format!(

@@ -142,6 +142,14 @@ fn copying() -> impl Strategy<Value = Vec<Copying>> {
     prop_oneof![4 => Just(vec![]), 1 => prop::collection::vec(copy, 1..3)]
 }
 
+fn choices() -> impl Strategy<Value = Choice> {
+    let next = prop::option::weighted(0.8, select(vec!["a".to_owned(), "b".into(), "home".into()]));
+    (next, any::<bool>(), any::<bool>()).prop_map(|(next, is_new, last)| {
+        let is_new = is_new && next.is_some();
+        Choice { next, is_new, last }
+    })
+}
+
 prop_compose! {
     fn claims()(
         flags in (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2)),
@@ -186,10 +194,10 @@ fn worlds() -> impl Strategy<Value = World> {
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
     let places = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
-    let copies = (prop::option::weighted(0.2, originals()), copying(), prop::bool::weighted(0.1));
+    let copies = (prop::option::weighted(0.2, originals()), copying(), prop::bool::weighted(0.1), choices());
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places, copies).prop_flat_map(
-        |(base, no_volume, pods_alive, delete_job, places, (origin, copying, outside))| {
-            let (mut claim, class, flags, stamped_recipe, jobs, seen_nodes, volumes) = base;
+        |(base, no_volume, pods_alive, delete_job, places, (origin, copying, outside, choice))| {
+            let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
             claim.data_source = origin.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
             let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
             let has_job = jobs.iter().any(|job| job.marks.attempt == attempt);
@@ -212,8 +220,8 @@ fn worlds() -> impl Strategy<Value = World> {
                 volumes: volumes.0.into_iter().chain(volumes.1).collect(),
                 claim,
                 jobs,
-                alive_on: seen_nodes.iter().filter(|_| pods_alive).cloned().collect(),
-                seen_nodes,
+                alive_on: pod_nodes.into_iter().filter(|_| pods_alive).collect(),
+                choice,
                 places: Places(places),
                 pods_alive,
                 outside,
@@ -325,6 +333,9 @@ impl World {
                 }
                 let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
                 let config = recipe.version();
+                if nodes.last().is_some_and(|node| self.choice.next.as_ref() == Some(node)) {
+                    self.choice = Choice { last: true, ..Choice::default() };
+                }
                 self.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, taken });
                 self.claim.nodes = nodes;
                 if !self.claim.is_held() {
@@ -379,11 +390,11 @@ impl World {
                 let (volume, _) = self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap();
                 volume.quarantine = Some(why);
             }
-            Step::RecordFailure { failure, nodes } => {
+            Step::RecordFailure { failure } => {
                 if failure.operation == Operation::Delete {
                     (self.delete_run, self.delete_job) = (RunState::Absent, None);
                 }
-                (self.claim.last_failure, self.claim.nodes) = (Some(failure), nodes);
+                self.claim.last_failure = Some(failure);
             }
             Step::Reschedule { failure } => {
                 self.claim.selected_node = None;
@@ -393,7 +404,6 @@ impl World {
             Step::ConfirmNode { node } => {
                 self.places.0.insert(node, NodeState::Gone);
             }
-            Step::NoteNodes { nodes } => self.claim.nodes = nodes,
             Step::SettleNode { nodes } => {
                 (self.delete_run, self.delete_job) = (RunState::Absent, None);
                 if nodes.is_empty() {
@@ -451,11 +461,11 @@ fn check(world: &World, decision: &Decision) {
             let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
             assert!(claim.own_stamp().is_some() && !world.is_alive());
             let tied = world.observed(|o| o.origin.and_then(|origin| origin.tie(recipe)).map(str::to_owned));
-            if world.class.binding == BindingMode::WaitForFirstConsumer && recipe.placement == Placement::SelectedNode {
-                let node = tied.as_ref().or(claim.selected_node.as_ref()).expect("a node is selected");
-                assert!(claim.nodes.contains(node), "where it may leave something is not noted");
+            if recipe.placement == Placement::SelectedNode {
+                let noted = claim.nodes.last().expect("where it may leave something is not noted");
+                let node = tied.as_ref().or(claim.selected_node.as_ref());
+                assert!(node.is_none_or(|node| node == noted), "another node is noted");
             }
-            assert!(tied.is_none_or(|node| claim.nodes.contains(&node)), "where it copies is not noted");
             if let Some(original) = &world.origin {
                 let kept = original.claim.as_ref().is_some_and(|o| o.finalizers.contains(&names::clone_finalizer(UID)));
                 assert!(kept && original.ours, "what it copies may vanish under it");
@@ -499,12 +509,11 @@ fn check(world: &World, decision: &Decision) {
             let (volume, misfits) = world.volume(volume);
             assert!(!misfits.is_empty() && volume.quarantine.as_ref() != Some(why));
         }
-        Step::RecordFailure { failure, nodes } => {
+        Step::RecordFailure { failure } => {
             assert!(
                 (NOW - 60..=NOW).contains(&failure.at)
                     || claim.last_failure.as_ref().is_some_and(|f| f.at == failure.at)
             );
-            assert!(claim.nodes.iter().all(|node| nodes.contains(node)), "a node is forgotten");
             assert_eq!(failure.operation == Operation::Delete, world.is_leaving());
         }
         Step::Reschedule { failure } => {
@@ -519,10 +528,6 @@ fn check(world: &World, decision: &Decision) {
             assert!(!there, "it would be found, and asked for again");
         }
         Step::ConfirmNode { node } => assert_eq!(world.places.state(node), NodeState::Missing),
-        Step::NoteNodes { nodes } => {
-            let goes_on = matches!(world.run, RunState::Running | RunState::Stuck { .. });
-            assert!(nodes.len() > claim.nodes.len() && (world.is_leaving() || goes_on));
-        }
         Step::RemoveJob { job } => {
             let job = world.jobs.iter().find(|candidate| candidate.name == *job).expect("a Job that was observed");
             assert!(!job.deleting);

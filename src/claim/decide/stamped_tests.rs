@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn row_19_a_new_claim_is_stamped() {
     let decision = new().decide(NOW);
-    assert_eq!((decision.step, decision.tell), (Step::Stamp { attempt: 1, nodes: vec![], taken: 0 }, None));
+    assert_eq!((decision.step, decision.tell), (Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 }, None));
     let delayed = delayed(new(), Some("a"));
     assert_eq!(delayed.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], taken: 0 });
 }
@@ -24,12 +24,12 @@ fn row_19_a_copied_stamp_is_replaced() {
     world.claim.stamp.as_mut().unwrap().uuid = "copied".into();
     world.claim.nodes = vec!["of the other".into()];
     let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec![], taken: 0 });
+    assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 });
     assert_eq!(decision.tell.unwrap().reason, reason::STAMP_REPLACED);
     let mut world = stamped(0);
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], taken: 0 }, "an attempt 0 is none");
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 }, "an attempt 0 is none");
     world.claim.stamp = None;
-    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec![], taken: 0 });
+    assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 });
 }
 
 #[test]
@@ -37,12 +37,10 @@ fn row_20_a_volume_that_fits_is_adopted() {
     let mut world = with_volume(stamped(2), volume(), &[]);
     world.run = RunState::Running;
     world.jobs = vec![job(2)];
-    assert_eq!(adopts(&world).node, "", "the image need not have ended");
+    assert_eq!(adopts(&world).node, "home", "the image need not have ended");
     let mut world = delayed(world, Some("a"));
-    world.claim.nodes = vec!["a".into()];
-    assert_eq!(adopts(&world).node, "a");
-    world.seen_nodes = vec!["a".into(), "b".into()];
-    assert_eq!(adopts(&world).node, "b", "where its pod was");
+    world.claim.nodes = vec!["b".into(), "a".into()];
+    assert_eq!(adopts(&world).node, "a", "where the attempt was");
     world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
     assert_eq!(adopts(&world).node, "");
 }
@@ -163,17 +161,48 @@ fn row_25_no_room_on_the_node() {
 }
 
 #[test]
-fn row_25_no_room_and_no_node_to_ask_for() {
-    let world = failed_with(Failure::NoRoom);
-    assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2));
-    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes: vec![], taken: 0 });
+fn row_26_no_room_where_the_node_is_chosen_here() {
+    let choice = |next: Option<&str>, is_new| Choice { next: next.map(str::to_owned), is_new, last: true };
+    let stamp = |nodes: &[&str]| {
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        Step::Stamp { attempt: 2, nodes, taken: 0 }
+    };
+    let mut world = World { choice: choice(Some("b"), true), ..failed_with(Failure::NoRoom) };
+    assert_eq!(world.step(), stamp(&["home", "b"]), "a new node at once");
+    world.choice = choice(Some("b"), false);
+    world.claim.nodes = vec!["b".into(), "home".into()];
+    assert_eq!(world.decide(NOW).wake_at, Some(NOW + 2), "all have had an attempt");
+    assert_eq!(world.decide(NOW + 2).step, stamp(&["home", "b"]));
+    world.choice = choice(None, false);
+    assert_eq!(world.decide(NOW + 2).step, stamp(&["b", "home"]), "there is no other");
+    let mut failed = World { choice: choice(Some("b"), true), ..failed_with(Failure::Retry) };
+    assert_eq!(failed.decide(NOW + 2).step, stamp(&["home"]), "something may be left there");
+    failed.choice.last = false;
+    assert_eq!(failed.decide(NOW + 2).step, stamp(&["home", "b"]));
+    failed.choice = Choice::default();
+    let decision = failed.decide(NOW + 2);
+    assert_eq!(decision.step, Step::Nothing);
+    assert!(decision.tell.unwrap().message.contains("no node takes a run for this claim"));
+}
+
+#[test]
+fn row_29_a_chosen_node_that_takes_no_runs_any_more() {
+    let mut world = stamped(1);
+    world.choice.last = false;
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 });
+    world.choice.next = Some("b".into());
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into(), "b".into()], taken: 0 });
+    world.claim.nodes.clear();
+    world.choice.last = true;
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["b".into()], taken: 0 }, "none was noted");
+    world.choice = Choice::default();
+    world.waits("no node takes a run for this claim");
 }
 
 #[test]
 fn row_26_the_next_attempt() {
     let mut world = failed_with(Failure::Retry);
-    world.claim.nodes = vec!["a".into()];
-    world.seen_nodes = vec!["b".into()];
+    world.claim.nodes = vec!["a".into(), "b".into()];
     world.claim.selected_node = Some("a".into());
     let nodes = vec!["b".to_owned(), "a".to_owned()];
     assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes, taken: 0 }, "last is where it is to run");
@@ -218,7 +247,7 @@ fn row_28_without_its_finalizer_an_attempt_begins_anew() {
     world.jobs[0].deleting = true;
     world.rests();
     (world.jobs, world.run) = (vec![], RunState::Absent);
-    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec![], taken: 0 });
+    assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 });
     world.class.recipe = Err("the config has errors".into());
     world.waits("the config has errors");
 }
@@ -255,7 +284,9 @@ fn row_31_what_keeps_a_run_is_told_and_an_image_is_given_up() {
     for reason in ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"] {
         assert_eq!(records(&stuck(reason, NOW - 30)).kind, Failure::Retry);
     }
-    let unschedulable = stuck("Unschedulable", 0);
+    let mut unschedulable = stuck("Unschedulable", 0);
+    assert_eq!(records(&unschedulable).kind, Failure::NoRoom, "there is another node");
+    unschedulable.choice = Choice { last: true, ..Choice::default() };
     unschedulable.waits("words");
     assert_eq!(unschedulable.decide(NOW).wake_at, None, "it ends with its deadline");
     let mut changed = unschedulable;
@@ -288,16 +319,10 @@ fn row_33_a_failed_run_is_remembered_and_told() {
     assert!(
         told(Failure::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
     );
-    assert!(told(Failure::NoRoom, stamped(1)).contains("next try in 2 s"));
+    assert!(told(Failure::NoRoom, stamped(1)).ends_with("another node is tried"));
+    let alone = World { choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
+    assert!(told(Failure::NoRoom, alone).contains("next try in 2 s"));
     assert!(told(Failure::NoRoom, delayed(stamped(1), Some("a"))).contains("the scheduler is asked for another node"));
-}
-
-#[test]
-fn row_33_the_nodes_are_noted_in_the_same_write() {
-    let mut world = World { run: failed_run(Failure::Retry, NOW), ..stamped(1) };
-    (world.claim.nodes, world.seen_nodes) = (vec!["a".into()], vec!["b".into()]);
-    let Step::RecordFailure { nodes, .. } = world.step() else { panic!("{:?}", world.step()) };
-    assert_eq!(nodes, ["a", "b"]);
 }
 
 #[test]
@@ -333,7 +358,9 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
     robbed.jobs = vec![Job { over: true, ..job(1) }];
-    assert_eq!(robbed.step(), Step::Stamp { attempt: 2, nodes: vec![], taken: 1 });
+    robbed.claim.nodes = vec!["a".into(), "home".into()];
+    let step = Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 1 };
+    assert_eq!(robbed.step(), step, "what is on the other goes with the volume");
     robbed.pods_alive = true;
     robbed.rests();
     robbed.pods_alive = false;
@@ -381,17 +408,4 @@ fn row_26_no_node_is_tried_beyond_those_that_can_be_noted() {
     let mut world = delayed(world, Some("n1"));
     world.places = Places([("n1".to_owned(), NodeState::Ready)].into());
     assert!(matches!(world.decide(at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
-}
-
-#[test]
-fn row_34_where_a_run_is_is_noted_while_it_goes_on() {
-    let mut world = World { jobs: vec![job(1)], run: RunState::Running, ..stamped(1) };
-    world.claim.nodes.clear();
-    world.seen_nodes = vec!["a".into()];
-    assert_eq!(world.step(), Step::NoteNodes { nodes: vec!["a".into()] }, "its pod may be gone when its end is seen");
-    world.claim.nodes = vec!["a".into()];
-    world.rests();
-    world.claim.nodes.clear();
-    world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    world.rests();
 }

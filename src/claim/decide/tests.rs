@@ -13,6 +13,7 @@ use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
 use crate::config::record::Record;
 use crate::node::NodeState;
+use crate::run::nodes::Choice;
 use crate::run::state::Cause;
 use crate::run::view::Marks;
 use crate::volume::Reference;
@@ -39,7 +40,7 @@ struct World {
     jobs: Vec<Job>,
     run: RunState,
     pods_alive: bool,
-    seen_nodes: Vec<String>,
+    choice: Choice,
     alive_on: Vec<String>,
     /// The nodes that are not as they should be.
     places: Places,
@@ -71,7 +72,8 @@ impl World {
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
         let jobs: Vec<&Job> = self.jobs.iter().collect();
-        let nodes = self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.alive_on);
+        let its_node = self.origin.as_ref().map(|original| original.node.to_owned());
+        let nodes = self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.alive_on).chain(&its_node);
         let mut places = Places(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
         places.0.extend(self.places.0.clone());
         let volumes: Vec<_> = self.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
@@ -84,7 +86,7 @@ impl World {
             jobs: &jobs,
             run: self.run.clone(),
             pods_alive: self.pods_alive,
-            seen_nodes: &self.seen_nodes,
+            choice: &self.choice,
             alive_on: &self.alive_on,
             places: &places,
             volumes: &volumes,
@@ -154,7 +156,7 @@ fn new() -> World {
         jobs: vec![],
         run: RunState::Absent,
         pods_alive: false,
-        seen_nodes: vec![],
+        choice: Choice { next: Some("home".into()), is_new: true, last: true },
         alive_on: vec![],
         places: Places::default(),
         volumes: vec![],
@@ -177,6 +179,7 @@ fn begin(attempt: u32, node: &str) -> Step {
 /// The claim bears the stamp of an attempt, with the finalizer.
 fn stamped(attempt: u32) -> World {
     let mut world = new();
+    world.claim.nodes = vec!["home".into()];
     let recipe = recipe_with(&[]);
     world.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0 });
     world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
@@ -247,7 +250,7 @@ fn volume() -> Volume {
 
 /// As it is after its adoption.
 fn adopted_volume() -> Volume {
-    let provenance = Provenance { record: recipe_with(&[]).record, node: String::new() };
+    let provenance = Provenance { record: recipe_with(&[]).record, node: "home".into() };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),
@@ -375,7 +378,7 @@ fn row_3_going_and_its_volume_is_lost() {
     let mut world = bound(going(), &names::pv_name(UID));
     assert_eq!(world.step(), Step::ConfirmNoVolume);
     world.no_volume = true;
-    assert_eq!(world.step(), begin(1, ""));
+    assert_eq!(world.step(), begin(1, "home"));
 }
 
 #[test]
@@ -386,7 +389,7 @@ fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests();
     world.claim.finalizers.pop();
-    assert_eq!(world.step(), begin(1, ""));
+    assert_eq!(world.step(), begin(1, "home"));
     world.jobs = vec![job(1)];
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
     world.claim.abandoned = true;
@@ -425,28 +428,21 @@ fn row_7_an_admin_lets_go() {
 }
 
 #[test]
-fn row_8_nodes_are_noted_before_their_pods_go() {
-    let mut world = going();
-    world.claim.nodes = vec!["b".into()];
-    world.seen_nodes = vec!["a".into(), "b".into()];
-    world.jobs = vec![job(1)];
-    assert_eq!(world.step(), Step::NoteNodes { nodes: vec!["b".into(), "a".into()] });
-    world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name }, "no node matters for storage that is everywhere");
-}
-
-#[test]
-fn row_9_jobs_are_removed_first() {
+fn row_8_jobs_are_removed_first() {
     let mut world = with_volume(going(), volume(), &[]);
     world.jobs = vec![Job { deleting: true, ..job(1) }, over(2)];
     assert_eq!(world.step(), Step::RemoveJob { job: over(2).name });
 }
 
 #[test]
+fn row_9_a_job_that_is_being_removed_is_waited_for() {
+    World { no_volume: true, jobs: vec![Job { deleting: true, ..over(1) }], ..going() }.rests();
+}
+
+#[test]
 fn row_10_a_pod_that_may_run_is_waited_for() {
     let ready = World { no_volume: true, ..going() };
     World { pods_alive: true, ..ready.clone() }.rests();
-    World { jobs: vec![Job { deleting: true, ..over(1) }], ..ready.clone() }.rests();
     World { run: RunState::Running, ..ready }.rests();
 }
 
@@ -470,7 +466,7 @@ fn row_12_a_volume_that_goes_by_itself_is_waited_for() {
 fn row_12_a_bound_volume_does_not_go_before_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
     let mut world = with_volume(going(), protected.clone(), &[]);
-    assert_eq!(world.step(), begin(1, ""), "its storage goes first");
+    assert_eq!(world.step(), begin(1, "home"), "its storage goes first");
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests();
     let mut kept = with_volume(going(), protected, &[]);
@@ -527,7 +523,7 @@ fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
     assert_eq!(records(&world).attempt, 2);
     world.delete_run = RunState::Absent;
     assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 2)));
-    assert_eq!(world.decide(NOW + 2).step, begin(2, ""));
+    assert_eq!(world.decide(NOW + 2).step, begin(2, "home"));
     world.delete_run = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
     world.rests();
 }
@@ -654,8 +650,9 @@ fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
     assert_eq!(pinned.decide(NOW).wake_at, Some(NOW + 5));
     let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
     assert_eq!(failure.kind, Failure::NoRoom);
-    // Where any node will do, there is nothing to give back.
-    assert_eq!(stuck(stamped(1)).decide(NOW + 1000).step, Step::Nothing);
+    // Where there is no other node, and where any will do, there is nothing to be gained.
+    let alone = World { choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
+    assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);
     let mut anywhere = selected(stamped(1));
     anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
     assert_eq!(stuck(anywhere).decide(NOW + 1000).step, Step::Nothing);
@@ -696,10 +693,9 @@ fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
 
 #[test]
 fn rows_13_and_20_a_volume_says_on_which_node_it_is() {
-    let made_on = |noted: &[&str], seen: &[&str]| {
-        let names = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect();
+    let made_on = |noted: &[&str]| {
         let mut world = stamped(2);
-        (world.claim.nodes, world.seen_nodes) = (names(noted), names(seen));
+        world.claim.nodes = noted.iter().map(|node| (*node).to_owned()).collect();
         let text =
             "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
         let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
@@ -710,8 +706,7 @@ fn rows_13_and_20_a_volume_says_on_which_node_it_is() {
         }
     };
     let on = |node: &str, nodes: &str| (node.to_owned(), nodes.to_owned());
-    assert_eq!(made_on(&[], &[]), on("b", "b"), "its pod is not seen yet");
-    assert_eq!(made_on(&["b", "a"], &[]), on("b", "a,b"), "the attempt before the last made it");
-    assert_eq!(made_on(&[], &["b", "a"]), on("b", "a,b"));
-    assert_eq!(made_on(&["a"], &["c"]), on("c", "a,c"), "no attempt was where it says");
+    assert_eq!(made_on(&[]), on("b", "b"), "somebody has taken the note off");
+    assert_eq!(made_on(&["b", "a"]), on("b", "a,b"), "the attempt before the last made it");
+    assert_eq!(made_on(&["c", "a"]), on("a", "c,a"), "no attempt was where it says");
 }

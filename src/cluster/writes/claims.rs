@@ -72,12 +72,9 @@ impl Writes {
         self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
     }
 
-    /// What the last failed run said, and where something may be left.
-    pub async fn record_claim_failure(&self, claim: &Claim, failure: &LastFailure, nodes: &[String]) -> Result<Claim> {
-        let annotations = json!({
-            names::FAILURE: json!(failure).to_string(),
-            names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
-        });
+    /// What the last failed run said.
+    pub async fn record_claim_failure(&self, claim: &Claim, failure: &LastFailure) -> Result<Claim> {
+        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
 

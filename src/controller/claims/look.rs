@@ -7,10 +7,12 @@ use contract::names;
 use crate::claim::decide::last_node;
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, fit};
-use crate::config::classes::{Classes, Lookup};
+use crate::cluster::index::Index;
+use crate::config::classes::{BindingMode, Class, Classes, Lookup};
 use crate::config::{Placement, Recipe};
 use crate::controller::{Context, copies};
 use crate::node::{NodeState, Places};
+use crate::run::nodes::{Choice, choose};
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
 
@@ -24,7 +26,7 @@ pub(super) struct Snapshot {
     pub volumes: Vec<(Arc<Volume>, Vec<String>)>,
     /// Volumes that get the affinity with which they are shown here.
     pub unbound_to_nodes: Vec<String>,
-    pub seen_nodes: Vec<String>,
+    pub choice: Choice,
     pub alive_on: Vec<String>,
     pub places: Places,
     pub kept: bool,
@@ -51,10 +53,12 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     // The stamp stands where users can write: it may name a version of the claim's own class, no other.
     let stamped =
         claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
-    let current = match classes.lookup(class) {
-        Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+    let ours = match classes.lookup(class) {
+        Lookup::Ours(class) => Some(class),
         _ => None,
     };
+    let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
+    let choice = choice(claim, ours, stamped.as_deref(), &index);
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
     let room = current.as_ref().is_none_or(|recipe| index.has_room(&claim.name, class, recipe.max_in_flight));
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
@@ -78,8 +82,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     }
     let recipe = stamped.as_ref().or(current.as_ref());
     let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
-    let seen_nodes = seen_nodes(&pods);
-    let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &seen_nodes)).map(|name| (name, index.node(name)));
+    let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &pods)).map(|name| (name, index.node(name)));
     let mut unbound_to_nodes = Vec::new();
     let volumes = volumes
         .into_iter()
@@ -109,9 +112,10 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     alive_on.sort();
     alive_on.dedup();
-    let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on));
-    places.0.extend(learnt.nodes.iter().cloned());
     let original = copies::Seen::of(claim, &index, &context.identity, learnt.original.as_ref());
+    let its_node = original.as_ref().map(|original| original.origin().node.to_owned());
+    let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on).chain(&its_node));
+    places.0.extend(learnt.nodes.iter().cloned());
     let copying = copies::copying(claim, &index);
     Snapshot {
         classes,
@@ -121,7 +125,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         pods,
         volumes,
         unbound_to_nodes,
-        seen_nodes,
+        choice,
         alive_on,
         places,
         kept,
@@ -131,22 +135,25 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     }
 }
 
-/// Where pods of provision runs were placed, the last one last.
-fn seen_nodes(pods: &[Arc<Pod>]) -> Vec<String> {
-    let mut pods: Vec<_> = pods.iter().filter(|pod| pod.marks.operation == "provision").collect();
-    pods.sort_by_key(|pod| (pod.marks.attempt, pod.created));
-    let mut seen: Vec<String> = Vec::new();
-    for node in pods.iter().filter_map(|pod| pod.node.clone()) {
-        seen.retain(|other| *other != node);
-        seen.push(node);
+/// Where the volume of a claim is made: on the node of its run, or for the selected one.
+fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Option<&'a String> {
+    let provision = || pods.iter().filter(|pod| pod.marks.operation == "provision" && pod.node.is_some());
+    let last_pod = || provision().max_by_key(|pod| (pod.marks.attempt, pod.created))?.node.as_ref();
+    match recipe.placement {
+        Placement::SelectedNode => last_node(claim),
+        Placement::Any => claim.selected_node.as_ref().or_else(last_pod),
     }
-    seen
 }
 
-/// Where the volume of a claim is made: on the node of its run, or for the selected one.
-fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, seen_nodes: &'a [String]) -> Option<&'a String> {
-    match recipe.placement {
-        Placement::SelectedNode => last_node(claim, seen_nodes),
-        Placement::Any => claim.selected_node.as_ref().or(seen_nodes.last()),
+/// Where the next attempt may be, for a claim that has no node and needs one.
+fn choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> Choice {
+    let current = class.and_then(|class| class.recipe.as_deref().ok());
+    let asks = !claim.is_bound() && !claim.deleting && claim.selected_node.is_none();
+    let on_node = |recipe: &&Recipe| recipe.placement == Placement::SelectedNode;
+    match (class, current.filter(on_node).or(stamped.filter(on_node))) {
+        (Some(class), Some(recipe)) if asks && class.binding == BindingMode::Immediate => {
+            choose(index.nodes().map(Arc::as_ref), claim, recipe, &class.allowed)
+        }
+        _ => Choice::default(),
     }
 }

@@ -16,7 +16,7 @@ pub const STEPS: &[&str] = &[
     "claim Reschedule",
     "claim ConfirmNoVolume",
     "claim ConfirmNode",
-    "claim NoteNodes",
+    "claim LetOriginalGo",
     "claim RemoveJob",
     "claim StartDelete",
     "claim SettleNode",
@@ -39,7 +39,6 @@ pub const STEPS: &[&str] = &[
     "claim StandInLine",
     "claim Name",
     "claim KeepOriginal",
-    "claim LetOriginalGo",
 ];
 
 /// The name of a step of a claim. A step that is new does not compile here, until it has its place in
@@ -59,7 +58,6 @@ pub fn of_claim(step: &claim::decide::Step) -> &'static str {
         Step::Reschedule { .. } => 9,
         Step::ConfirmNoVolume => 10,
         Step::ConfirmNode { .. } => 11,
-        Step::NoteNodes { .. } => 12,
         Step::RemoveJob { .. } => 13,
         Step::StartDelete { .. } => 14,
         Step::SettleNode { .. } => 15,
@@ -67,7 +65,7 @@ pub fn of_claim(step: &claim::decide::Step) -> &'static str {
         Step::StandInLine => 32,
         Step::Name { .. } => 33,
         Step::KeepOriginal => 34,
-        Step::LetOriginalGo { .. } => 35,
+        Step::LetOriginalGo { .. } => 12,
     }]
 }
 

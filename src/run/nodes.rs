@@ -1,0 +1,199 @@
+//! On which nodes the pods of a recipe may run, and which of them the next attempt gets where no scheduler selects one.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use k8s_openapi::api::core::v1::{NodeSelector, Taint, Toleration};
+
+use crate::claim::Claim;
+use crate::config::Recipe;
+use crate::config::topology::Topologies;
+use crate::limits;
+use crate::node::Node;
+use crate::volume::affinity::holds;
+
+/// Where the next attempt for a claim may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The best node that is not the one of the last attempt.
+    pub next: Option<String>,
+    /// No attempt was there.
+    pub is_new: bool,
+    /// The node of the last attempt would do.
+    pub last: bool,
+}
+
+/// Chooses among all nodes: first those without an attempt, spread by the claim's UID, then the one whose attempt was
+/// the longest ago.
+pub fn choose<'a>(
+    nodes: impl Iterator<Item = &'a Node>,
+    claim: &Claim,
+    recipe: &Recipe,
+    allowed: &Topologies,
+) -> Choice {
+    let last = claim.nodes.last();
+    let mut choice = Choice::default();
+    let mut best: Option<((usize, u64), &Node)> = None;
+    for node in nodes.filter(|node| allowed.allows(&node.labels) && takes(node, recipe)) {
+        if last == Some(&node.name) {
+            choice.last = true;
+            continue;
+        }
+        let rank = claim.nodes.iter().position(|noted| *noted == node.name).map_or(0, |at| at + 1);
+        if rank == 0 && claim.nodes.len() >= limits::NODES {
+            continue;
+        }
+        let key = (rank, spread(&claim.uid, &node.name));
+        if best.is_none_or(|(least, _)| key < least) {
+            best = Some((key, node));
+        }
+    }
+    if let Some(((rank, _), node)) = best {
+        (choice.next, choice.is_new) = (Some(node.name.clone()), rank == 0);
+    }
+    choice
+}
+
+fn spread(uid: &str, node: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (uid, node).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The scheduler would place a pod of the recipe there, as far as labels and taints say. Whether there is room for it,
+/// it alone knows.
+fn takes(node: &Node, recipe: &Recipe) -> bool {
+    let spec = recipe.pod_template.as_ref().and_then(|template| template.spec.as_ref());
+    let selector = spec.and_then(|spec| spec.node_selector.as_ref());
+    let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
+    let required = affinity.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
+    let tolerations = || recipe.tolerations.iter().chain(spec.iter().flat_map(|spec| spec.tolerations.iter().flatten()));
+    let selected = |selector: &BTreeMap<String, String>| {
+        selector.iter().all(|(key, value)| node.labels.get(key).is_some_and(|label| label == value))
+    };
+    node.reachable
+        && selected(&recipe.node_selector)
+        && selector.is_none_or(selected)
+        && required.is_none_or(|required| is_within(node, required))
+        && node.taints.iter().all(|taint| tolerations().any(|toleration| tolerates(toleration, taint)))
+}
+
+/// The terms are alternatives. Labels and the name, which is a field, are both asked for in them.
+fn is_within(node: &Node, selector: &NodeSelector) -> bool {
+    let fields = BTreeMap::from([("metadata.name".to_owned(), node.name.clone())]);
+    selector.node_selector_terms.iter().any(|term| {
+        let mut labels = term.match_expressions.iter().flatten().peekable();
+        let mut names = term.match_fields.iter().flatten().peekable();
+        let asks = labels.peek().is_some() || names.peek().is_some();
+        asks && labels.all(|wanted| holds(wanted, &node.labels)) && names.all(|wanted| holds(wanted, &fields))
+    })
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let or_any = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|w| w.is_empty() || w == is);
+    let value = match toleration.operator.as_deref() {
+        Some("Exists") => true,
+        _ => toleration.key.is_some() && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
+    };
+    or_any(&toleration.effect, &taint.effect) && or_any(&toleration.key, &taint.key) && value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::record::Record;
+    use crate::config::values::yaml;
+    use crate::object::ObjectName;
+
+    fn recipe(keys: &[(&str, &str)]) -> Recipe {
+        let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let config = ObjectName::new("admin", "silver");
+        Record { config, class: "silver".into(), service_token: false, data }.recipe().unwrap()
+    }
+
+    fn node(text: &str) -> Node {
+        Node::from(&yaml::<k8s_openapi::api::core::v1::Node>(text).unwrap())
+    }
+
+    fn plain(name: &str) -> Node {
+        node(&format!("metadata: {{name: {name}}}"))
+    }
+
+    fn claim(nodes: &[&str]) -> Claim {
+        let text = "metadata: {name: data, namespace: team, uid: u}\nspec: {}\n";
+        let claim = yaml::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(text).unwrap();
+        Claim { nodes: nodes.iter().map(|node| (*node).to_owned()).collect(), ..Claim::from(&claim) }
+    }
+
+    fn chosen(nodes: &[Node], tried: &[&str]) -> (Option<String>, bool, bool) {
+        let Choice { next, is_new, last } =
+            choose(nodes.iter(), &claim(tried), &recipe(&[]), &Topologies::default());
+        (next, is_new, last)
+    }
+
+    #[test]
+    fn a_new_node_first_then_the_one_of_long_ago() {
+        let nodes = ["a", "b", "c"].map(plain);
+        let first = chosen(&nodes, &[]).0.unwrap();
+        let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != first).collect();
+        let second = chosen(&nodes, &[&first]);
+        assert!(others.contains(&second.0.as_deref().unwrap()) && second.1 && second.2, "{second:?}");
+        assert_eq!(chosen(&nodes, &["b", "a", "c"]), (Some("b".into()), false, true));
+        assert_eq!(chosen(&nodes[..1], &["a"]), (None, false, true), "there is no other");
+        assert_eq!(chosen(&nodes[..2], &["b", "c"]), (Some("a".into()), true, false), "the last one is gone");
+        assert_eq!(chosen(&[], &[]), (None, false, false));
+        let many: Vec<String> = (0..limits::NODES).map(|n| format!("n{n}")).collect();
+        let tried: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(chosen(&nodes, &tried).0, None, "no more can be noted");
+    }
+
+    #[test]
+    fn claims_are_spread() {
+        let nodes = ["a", "b", "c"].map(plain);
+        let of = |uid: usize| {
+            let claim = Claim { uid: uid.to_string(), ..claim(&[]) };
+            choose(nodes.iter(), &claim, &recipe(&[]), &Topologies::default()).next.unwrap()
+        };
+        for name in ["a", "b", "c"] {
+            let share = (0..300).filter(|uid| of(*uid) == name).count();
+            assert!((50..150).contains(&share), "{name} has {share} of 300");
+        }
+    }
+
+    #[test]
+    fn only_where_the_scheduler_would_place_the_pod() {
+        let may = |text: &str, keys: &[(&str, &str)]| takes(&node(text), &recipe(keys));
+        let zone = "metadata: {name: a, labels: {zone: west}}";
+        assert!(may(zone, &[]) && may(zone, &[("node-selector", "zone=west")]));
+        assert!(!may(zone, &[("node-selector", "zone=east")]));
+        let within = |term: &str| {
+            let required = format!("{{nodeSelectorTerms: [{term}]}}");
+            let template = format!(
+                "spec: {{affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {required}}}}}}}"
+            );
+            may(zone, &[("pod-template", &template)])
+        };
+        assert!(within("{matchExpressions: [{key: zone, operator: Exists}]}"));
+        assert!(!within("{matchExpressions: [{key: zone, operator: DoesNotExist}]}"));
+        assert!(within("{matchFields: [{key: metadata.name, operator: In, values: [a]}]}"));
+        assert!(!within("{matchFields: [{key: metadata.name, operator: In, values: [b]}]}"));
+        assert!(!within("{}"), "it asks for nothing, and holds nowhere");
+        assert!(!may(zone, &[("pod-template", "spec: {nodeSelector: {zone: east}}")]));
+    }
+
+    #[test]
+    fn taints_are_tolerated_as_kubernetes_does() {
+        let tainted = "metadata: {name: a}\nspec: {taints: [{key: gpu, value: big, effect: NoSchedule}]}";
+        let may = |tolerations: &str| takes(&node(tainted), &recipe(&[("tolerations", tolerations)]));
+        assert!(!takes(&node(tainted), &recipe(&[])));
+        assert!(may("[{key: gpu, operator: Exists}]") && may("[{operator: Exists}]"));
+        assert!(may("[{key: gpu, value: big}]") && may("[{key: gpu, value: big, effect: NoSchedule}]"));
+        assert!(!may("[{key: gpu, value: small}]") && !may("[{key: gpu, operator: Exists, effect: NoExecute}]"));
+        assert!(!may("[{key: other, operator: Exists}]"));
+        let prefers = "metadata: {name: a}\nspec: {taints: [{key: gpu, effect: PreferNoSchedule}]}";
+        assert!(takes(&node(prefers), &recipe(&[])));
+        assert!(!takes(&node("metadata: {name: a}\nspec: {unschedulable: true}"), &recipe(&[])), "cordoned");
+        let dead = "metadata: {name: a}\nspec: {taints: [{key: node.kubernetes.io/unreachable, effect: NoExecute}]}";
+        assert!(!takes(&node(dead), &recipe(&[("tolerations", "[{operator: Exists}]")])));
+    }
+}
