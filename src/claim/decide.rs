@@ -26,7 +26,7 @@
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
-//! | 22 | stamped | a volume fits, but is going by itself | wait for its end |
+//! | 22 | stamped | a volume fits, but is going by itself | wait for its end; where it is Bound that does not come, and it is the claim's: [`Step::Name`] |
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], of a later attempt only for a claim that was just read; or wait |
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |

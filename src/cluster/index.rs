@@ -24,6 +24,9 @@ use crate::volume::Volume;
 /// A watch that shows a created Job later than this is broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
 
+/// For so long a version of a config is kept that nothing is seen to use: a stamp with it may be on its way.
+pub const UNUSED: Duration = Duration::from_secs(3600);
+
 /// Who stands in line asks again within this time.
 const IN_LINE: Duration = Duration::from_secs(25);
 
@@ -98,6 +101,8 @@ pub struct Index {
     objects: BTreeMap<String, ClassObject>,
     objects_gone: BTreeMap<String, Duration>,
     revisions: BTreeMap<String, Revision>,
+    /// When a version was first seen, or an attempt began with it.
+    revisions_used: HashMap<String, Duration>,
     recipes: HashMap<String, Arc<Recipe>>,
     classes: Arc<Classes>,
 }
@@ -126,6 +131,7 @@ impl Index {
             objects: BTreeMap::new(),
             objects_gone: BTreeMap::new(),
             revisions: BTreeMap::new(),
+            revisions_used: HashMap::new(),
             recipes: HashMap::new(),
             classes: Arc::default(),
         }

@@ -176,7 +176,7 @@ async fn act(
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
             let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
             // Another worker may have taken the place since it was decided.
-            if !context.shared.index().reserve(&job, &claim.name, &class.name, recipe.max_in_flight) {
+            if !context.shared.index().reserve(&job, &claim.name, recipe) {
                 context.shared.index().stand_in_line(&claim.name, &class.name);
                 return Ok(Next::Full);
             }

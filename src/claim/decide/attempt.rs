@@ -169,7 +169,13 @@ fn chooses(o: &Observed<'_>, class: &Class) -> bool {
 fn found(o: &Observed<'_>) -> Option<Decision> {
     if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
         if is_vanishing(right.volume) {
-            return Some(vanishing(right.volume));
+            let reserved = right.volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid);
+            // The PV controller has begun to bind it, and Kubernetes keeps what is Bound.
+            let half_bound = reserved && right.volume.phase == "Bound" && o.claim.volume_name.is_none();
+            return Some(match half_bound {
+                true => Step::Name { volume: right.volume.name.clone() }.into(),
+                false => vanishing(right.volume),
+            });
         }
         return Some(adopted(o, right.volume).unwrap_or_else(|| bound(o, right.volume)));
     }

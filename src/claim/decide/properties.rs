@@ -502,7 +502,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::Name { volume } => {
             let (volume, misfits) = world.volume(volume);
-            assert!(misfits.is_empty() && volume.is_held() && world.is_safe(volume));
+            assert!(misfits.is_empty() && (volume.is_held() && world.is_safe(volume) || volume.phase == "Bound"));
             assert!(!claim.deleting && claim.volume_name.is_none());
         }
         Step::Quarantine { volume, why } => {

@@ -103,6 +103,13 @@ fn row_22_a_volume_that_goes_is_not_bound_nor_looked_for() {
     let mut world = with_volume(stamped(1), vanishing_volume(), &[]);
     world.run = RunState::Succeeded;
     world.waits("is being deleted; its end is waited for");
+    // Somebody deletes it between the binding's two writes.
+    world.volumes[0].0.phase = "Bound".into();
+    world.waits("is being deleted; its end is waited for");
+    world.volumes[0].0.claim_ref = adopted_volume().claim_ref;
+    assert_eq!(world.step(), Step::Name { volume: names::pv_name(UID) });
+    world.claim.volume_name = Some(names::pv_name(UID));
+    world.waits("is being deleted; its end is waited for");
 }
 
 #[test]

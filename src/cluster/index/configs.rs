@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Change, Index, Key, REPLACED};
+use super::{Change, Index, Key, REPLACED, UNUSED};
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
 use crate::config::record::hash_of;
@@ -56,8 +56,12 @@ impl Index {
             .collect()
     }
 
-    /// A revision is about to be deleted, and nothing begins with it any more.
+    /// A revision is about to be deleted, and nothing begins with it any more. None if something may have begun with
+    /// it that is not seen yet.
     pub fn take_revision(&mut self, hash: &str) -> Option<Revision> {
+        if self.revisions_used.get(hash).is_some_and(|used| self.clock.since(*used) < UNUSED) {
+            return None;
+        }
         let taken = self.revisions.remove(hash);
         self.recipes.remove(hash);
         taken
@@ -142,17 +146,20 @@ impl Index {
                 if let Ok(recipe) = revision.record.recipe() {
                     self.recipes.insert(hash.clone(), Arc::new(recipe));
                 }
+                self.revisions_used.entry(hash.clone()).or_insert_with(|| self.clock.passed());
                 self.revisions.insert(hash, revision);
             }
             Change::Delete(name) => {
                 let hash = name.name.rsplit('-').next().unwrap_or_default();
                 self.revisions.remove(hash);
+                self.revisions_used.remove(hash);
                 self.recipes.remove(hash);
             }
             // They are in one namespace alone.
             Change::Retain(all) | Change::RetainIn(_, all) => {
                 let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
                 self.revisions.retain(|hash, _| kept.contains(hash.as_str()));
+                self.revisions_used.retain(|hash, _| kept.contains(hash.as_str()));
                 self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
             }
         }

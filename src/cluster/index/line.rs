@@ -2,6 +2,7 @@
 
 use super::{EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
 use crate::claim::decide::Removed;
+use crate::config::Recipe;
 use crate::config::classes::Lookup;
 use crate::object::ObjectName;
 use crate::run::view::Job;
@@ -9,13 +10,15 @@ use crate::run::view::Job;
 impl Index {
     /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim; else
     /// it should [stand in line](Index::stand_in_line).
-    pub fn reserve(&mut self, job: &str, claim: &ObjectName, class: &str, most: usize) -> bool {
+    pub fn reserve(&mut self, job: &str, claim: &ObjectName, recipe: &Recipe) -> bool {
+        let (class, most) = (recipe.class.as_str(), recipe.max_in_flight);
         let clock = &self.clock;
         self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
         if !self.expected.contains_key(job) && !self.has_room(claim, class, most) {
             return false;
         }
         self.leave_line(claim);
+        self.revisions_used.insert(recipe.record.hash(), self.clock.passed());
         let since = self.clock.passed();
         let expected = Expected { since, class: crate::object::label_value(class), created: false };
         self.expected.insert(job.to_owned(), expected);

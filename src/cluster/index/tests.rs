@@ -1,11 +1,54 @@
 //! Places for runs, and what is remembered of Jobs.
 
+use std::sync::Mutex;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
 use super::*;
+use crate::clock::Time;
+use crate::config::record::Record;
 use crate::run::view::Marks;
 
 const CLASS: &str = "c";
 
+/// A clock that a test sets.
+#[derive(Clone, Debug, Default)]
+struct Hands(Arc<Mutex<Duration>>);
+
+impl Hands {
+    fn pass(&self, time: Duration) {
+        *self.0.lock().unwrap() += time;
+    }
+}
+
+impl Time for Hands {
+    fn wall(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn passed(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        futures::future::pending().boxed()
+    }
+}
+
+/// One run at a time.
+fn recipe(class: &str) -> Recipe {
+    let data = [("image", "x"), ("max-in-flight", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let config = ObjectName::new("own", class);
+    Record { config, class: class.into(), service_token: false, data }.recipe().unwrap()
+}
+
 fn index() -> Index {
+    timed().1
+}
+
+fn timed() -> (Hands, Index) {
+    let hands = Hands::default();
     let identity = Identity {
         provisioner: "p".into(),
         plugin: "p".into(),
@@ -13,7 +56,8 @@ fn index() -> Index {
         namespace: "own".into(),
         config_namespaces: vec!["own".into()],
     };
-    Index::new(identity, Clock::default())
+    let index = Index::new(identity, Clock::new(hands.clone()));
+    (hands, index)
 }
 
 fn name(claim: &str) -> ObjectName {
@@ -21,7 +65,7 @@ fn name(claim: &str) -> ObjectName {
 }
 
 fn asks(index: &mut Index, claim: &str) -> bool {
-    let has = index.reserve(claim, &name(claim), CLASS, 1);
+    let has = index.reserve(claim, &name(claim), &recipe(CLASS));
     if !has {
         index.stand_in_line(&name(claim), CLASS);
     }
@@ -39,7 +83,7 @@ fn places_go_to_those_who_came_first() {
     index.forget_expected("b");
     assert!(!asks(&mut index, "new") && asks(&mut index, "c"));
     index.forget_expected("c");
-    assert!(index.reserve("elsewhere", &name("z"), "other", 1), "classes do not wait for each other");
+    assert!(index.reserve("elsewhere", &name("z"), &recipe("other")), "classes do not wait for each other");
     assert!(asks(&mut index, "new"));
 }
 
@@ -82,9 +126,11 @@ fn the_end_of_a_run_wakes_the_first_in_line() {
 #[test]
 fn a_revision_that_is_being_deleted_is_not_begun_with() {
     let revision = Revision { number: 1, record: Default::default(), created: 0 };
-    let mut index = index();
+    let (clock, mut index) = timed();
     index.change_revision(Change::Apply(("hash".into(), revision.clone())));
     assert_eq!(index.unused_revisions(10_000), ["hash"]);
+    assert_eq!(index.take_revision("hash"), None, "a stamp with it may be on its way");
+    clock.pass(UNUSED);
     assert_eq!(index.take_revision("hash"), Some(revision.clone()));
     assert!(!index.has_revision("hash"), "although the watch has not said that it is gone");
     assert_eq!(index.take_revision("hash"), None);

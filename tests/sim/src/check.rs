@@ -122,7 +122,7 @@ fn is_copy_of(claim: &Value, original: &ObjectName) -> bool {
 }
 
 /// A claim is to be a copy of what cannot be copied: only users can change that.
-fn waits_for_original(store: &Store, name: &ObjectName, claim: &Value) -> bool {
+fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &Value) -> bool {
     let of = text(claim, "/spec/dataSource/name");
     if of.is_empty() {
         return false;
@@ -133,6 +133,8 @@ fn waits_for_original(store: &Store, name: &ObjectName, claim: &Value) -> bool {
         let size = &claim["spec"]["resources"]["requests"]["storage"];
         let same = text(original, "/spec/storageClassName") == text(claim, "/spec/storageClassName");
         let there = volume.is_some_and(|volume| !is_deleting(volume) && volume["spec"]["capacity"]["storage"] == *size);
+        let node = volume.and_then(|volume| world.made.get(uid(volume))).map_or("", |(_, node)| node);
+        let there = there && (node.is_empty() || store.get(Kind::Node, &ObjectName::new("", node)).is_some());
         is_bound(original) && same && there && (!is_deleting(original) || is_kept(original, claim))
     };
     original.filter(fits).is_none()
@@ -205,7 +207,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         let kept = || copies().any(|(_, copy)| is_copy_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
         if is_deleting(claim) && !kept() {
             wrong(Broken::Stuck, format!("claim {name} does not go"));
-        } else if !is_deleting(claim) && !is_bound(claim) && !waits_for_original(store, name, claim) {
+        } else if !is_deleting(claim) && !is_bound(claim) && !waits_for_original(store, world, name, claim) {
             wrong(Broken::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim) && has_finalizer(claim, names::CLAIM_FINALIZER) && !volume.is_some_and(cannot_be_held)
         {

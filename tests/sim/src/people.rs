@@ -428,8 +428,10 @@ impl People {
         waiting.retain(|(_, (_, claim))| is_deleting(claim));
         waiting.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
         for (kind, (name, object)) in waiting {
-            let nodes: Vec<&str> =
-                annotation(&object, names::NODES).split(',').filter(|node| !node.is_empty()).collect();
+            // What was never adopted says in its affinity where it is.
+            let noted = annotation(&object, names::NODES).split(',');
+            let made = world.made.get(uid(&object)).map_or("", |(_, node)| node);
+            let nodes: Vec<&str> = noted.chain([made]).filter(|node| !node.is_empty()).collect();
             let stays = kind == Kind::Volume && text(&object, "/status/phase") == "Bound";
             let hopeless = !nodes.is_empty() && nodes.iter().all(|node| world.lost.contains(*node));
             if hopeless && !stays && self.holds(store, &object) && annotation(&object, names::ABANDON).is_empty() {
