@@ -145,6 +145,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         has_object: draw.chance(),
         binding: draw.pick(&[BindingMode::Immediate, BindingMode::WaitForFirstConsumer]),
         recipe: Ok(recipe.clone()),
+        uid: String::new(),
         last_good: false,
         allowed: Default::default(),
     };

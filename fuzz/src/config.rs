@@ -114,6 +114,7 @@ fn drawn(draw: &mut Draw<'_>) {
         name: "silver".into(),
         provisioner: identity().provisioner,
         parameters,
+        uid: String::new(),
         allow_expansion: draw.chance(),
         reclaim_policy: draw.pick(&["Delete", "Retain"]).into(),
         mount_options: draw.texts(&["noatime"]),

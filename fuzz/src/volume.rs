@@ -141,6 +141,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         has_object: true,
         binding: BindingMode::Immediate,
         recipe: Ok(recipe.clone()),
+        uid: String::new(),
         last_good: false,
         allowed: Default::default(),
     };

@@ -21,7 +21,7 @@ is_id() {
 }
 
 check() {
-    [ "${OPERATION:-}" = list ] || is_id "$id" ||
+    case ${OPERATION:-} in list | capacity) ;; *) is_id "$id" ;; esac ||
         fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done"
     case $base/ in
         */../* | */./* | *//*) fail config "base-path is \`$base\`: write it without ., .. and a slash at its end" ;;
@@ -40,9 +40,13 @@ check() {
 }
 
 # Room for so many bytes more.
-room_for() {
-    space=$(stat -f -c '%a %S' "$base")
+free() {
+    space=$(stat -f -c '%a %S' "$base" 2>&1) || fail retry "on node ${POD_NODE:-?}: $space"
     free=$((${space% *} * ${space#* }))
+}
+
+room_for() {
+    free
     [ "$free" -ge "$1" ] ||
         fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
 }
@@ -110,11 +114,17 @@ list() {
     } | flex-pv list
 }
 
+capacity() {
+    free
+    exec flex-pv capacity --bytes "$free"
+}
+
 check
 case ${OPERATION:-} in
     provision) provision ;;
     delete) delete ;;
     expand) expand ;;
     list) list ;;
-    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete, expand and list" ;;
+    capacity) capacity ;;
+    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete, expand, list and tell its capacity" ;;
 esac

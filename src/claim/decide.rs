@@ -56,8 +56,8 @@ mod leaving;
 
 use contract::names::{self, reason};
 
-pub use self::attempt::{failed_start, run_node};
 use self::attempt::pending;
+pub use self::attempt::{failed_start, run_node};
 use self::leaving::{deleting, leaving, process};
 use super::origin::{Copying, Origin};
 use super::{Binding, Claim, LastFailure};
@@ -502,7 +502,6 @@ pub fn cleanup_node<'a>(claim: &'a Claim, places: &Places) -> &'a str {
 fn lost(o: &Observed<'_>) -> Option<Decision> {
     o.places.lost(o.alive_on).map(|node| Decision::wait(reason::WAITING, lost_words(node)))
 }
-
 
 fn unknown() -> Decision {
     Decision::wait(

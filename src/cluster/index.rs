@@ -1,6 +1,7 @@
 //! What is kept of the cluster, with the relations that decisions need. Every change says which
 //! keys must be decided anew.
 
+mod capacity;
 mod configs;
 mod line;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use contract::names;
 
+use crate::capacity::{Driver, Published};
 use crate::claim::Claim;
 use crate::claim::decide::Removed;
 use crate::clock::Clock;
@@ -50,6 +52,9 @@ struct Waiting {
     asked: Duration,
 }
 
+/// The operation of runs that are for no claim or volume, and of ours all the same.
+const CAPACITY: &str = crate::capacity::CAPABILITY;
+
 /// Something that is decided on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
@@ -61,6 +66,8 @@ pub enum Key {
     Volume(String),
     /// What is left over, all of it.
     Orphans,
+    /// How much room there is, everywhere.
+    Capacity,
 }
 
 /// One change in a watch of objects that are kept as `V`.
@@ -105,6 +112,10 @@ pub struct Index {
     revisions_used: HashMap<String, Duration>,
     recipes: HashMap<String, Arc<Recipe>>,
     classes: Arc<Classes>,
+    capacities: BTreeMap<String, Arc<Published>>,
+    driver: Option<Arc<Driver>>,
+    /// A class tells how much room it has.
+    reports: bool,
 }
 
 impl Index {
@@ -134,6 +145,9 @@ impl Index {
             revisions_used: HashMap::new(),
             recipes: HashMap::new(),
             classes: Arc::default(),
+            capacities: BTreeMap::new(),
+            driver: None,
+            reports: false,
         }
     }
 
@@ -243,7 +257,9 @@ impl Index {
         match change {
             Change::Apply(claim) => {
                 let name = claim.name.clone();
-                if let Some(before) = self.claims.get(&name).cloned() {
+                let before = self.claims.get(&name).cloned();
+                let room = self.capacity_keys_of_claim(before.as_deref(), &claim);
+                if let Some(before) = before {
                     self.forget_claim(&before);
                 }
                 if claim.deleting || claim.is_bound() {
@@ -258,6 +274,7 @@ impl Index {
                 let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
                 let grows = self.wants_more(&claim);
                 let mut keys = self.copy_keys(&name);
+                keys.extend(room);
                 if let Some(original) = claim.original() {
                     self.copies.entry(original.clone()).or_default().insert(name.clone());
                     keys.push(Key::Claim(original.clone()));
@@ -330,7 +347,14 @@ impl Index {
             Change::Apply(volume) => {
                 let name = volume.name.clone();
                 let mut keys: Vec<Key> = vec![Key::Volume(name.clone())];
-                if let Some(before) = self.volumes.get(&name).cloned() {
+                let before = self.volumes.get(&name).cloned();
+                if before
+                    .as_ref()
+                    .is_none_or(|before| (&before.size, &before.affinity) != (&volume.size, &volume.affinity))
+                {
+                    keys.extend(self.capacity_keys());
+                }
+                if let Some(before) = before {
                     self.forget_volume(&before);
                 }
                 for uid in claims_of(&volume) {
@@ -346,6 +370,7 @@ impl Index {
                 let Some(volume) = self.volumes.remove(&name.name) else { return Vec::new() };
                 self.forget_volume(&volume);
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
+                keys.extend(self.capacity_keys());
                 keys.push(Key::Volume(name.name));
                 keys
             }
@@ -425,6 +450,9 @@ impl Index {
     }
 
     fn pod_keys(&self, pod: &Pod) -> Vec<Key> {
+        if pod.marks.operation == CAPACITY {
+            return vec![Key::Capacity];
+        }
         let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
         let mut keys: Vec<Key> = job.map(|job| job_key(job)).into_iter().collect();
         keys.extend(self.claim_keys(&pod.marks.id));
@@ -460,11 +488,18 @@ impl Index {
             Change::Apply(node) => {
                 let node = Arc::new(node);
                 let before = self.nodes.insert(node.name.clone(), node.clone());
-                if before.as_ref() == Some(&node) { Vec::new() } else { self.dependents(&node.name, true) }
+                if before.as_ref() == Some(&node) {
+                    return Vec::new();
+                }
+                let mut keys = self.dependents(&node.name, true);
+                keys.extend(self.capacity_keys());
+                keys
             }
             Change::Delete(name) => {
                 self.nodes.remove(&name.name);
-                self.dependents(&name.name, false)
+                let mut keys = self.dependents(&name.name, false);
+                keys.extend(self.capacity_keys());
+                keys
             }
             Change::Retain(all) => self.retain(
                 all,
@@ -510,7 +545,7 @@ impl Index {
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
         let jobs = self.jobs.values().map(|job| job_key(job));
-        claims.chain(volumes).chain(jobs).chain([Key::Configs, Key::Orphans]).collect()
+        claims.chain(volumes).chain(jobs).chain([Key::Configs, Key::Orphans, Key::Capacity]).collect()
     }
 }
 
@@ -521,6 +556,7 @@ fn within<'a>(names: impl Iterator<Item = &'a ObjectName>, namespace: &str) -> V
 
 fn job_key(job: &Job) -> Key {
     match &job.volume {
+        None if job.marks.operation == CAPACITY => Key::Capacity,
         Some(volume) => Key::Volume(volume.clone()),
         None => Key::Claim(job.claim.clone().unwrap_or_default()),
     }

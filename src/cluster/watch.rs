@@ -11,7 +11,7 @@ use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -80,7 +80,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     namespaces.sort();
     namespaces.dedup();
     // Counted before any starts, so that the first cannot make the whole look ready.
-    shared.unready.store(5 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
+    shared.unready.store(7 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
 
     follow::<PersistentVolumeClaim, _>(
         shared,
@@ -104,6 +104,10 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
         Index::change_class,
     );
     follow::<Node, _>(shared, Api::all(client.clone()), everything(), |o| Some((&o).into()), Index::change_node);
+    let capacities = Api::namespaced(client.clone(), &identity.namespace);
+    follow::<CSIStorageCapacity, _>(shared, capacities, ours(), |o| Some((&o).into()), Index::change_capacity);
+    let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
+    follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, |o| Some((&o).into()), Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
     for namespace in &identity.config_namespaces {

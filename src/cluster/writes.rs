@@ -1,6 +1,7 @@
 //! What is written to the cluster. Every write is idempotent by name or guarded by the
 //! resourceVersion of what was decided on; *AlreadyExists* means: read it and see that it is ours.
 
+mod capacity;
 mod claims;
 mod runs;
 mod volumes;

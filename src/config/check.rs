@@ -6,8 +6,8 @@ use std::time::Duration;
 use contract::{parameter, quantity, request};
 
 use super::record::Record;
-use super::values::{backoff, duration, known_yaml, list, map, source_rule, words};
-use super::{Backoff, NodeGone, Placement, Problem, Recipe};
+use super::values::{backoff, duration, known_yaml, list, map, refresh, source_rule, words};
+use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh};
 use crate::limits;
 use crate::object::is_dns_name;
 
@@ -40,6 +40,7 @@ pub const KEYS: &[&str] = &[
     "retries",
     "backoff",
     "max-in-flight",
+    "capacity-interval",
     "min-size",
     "max-size",
     "volume-sources",
@@ -58,12 +59,14 @@ const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"
 const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
 const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
 /// Those of them that the orchestrator makes use of.
-const BUILT: &[&str] = &["clone", "expand", "list"];
+const BUILT: &[&str] = &["clone", "expand", "list", "capacity"];
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
 const DEFAULT_RETRIES: u32 = 15;
 const DEFAULT_MAX_IN_FLIGHT: usize = 100;
+const DEFAULT_CAPACITY_INTERVAL: Refresh =
+    Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
 
 /// A reader of values that goes on after an error and remembers it.
 struct Reader<'a> {
@@ -185,6 +188,9 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         max_in_flight: r
             .read("max-in-flight", |text| number(text, 1, 10_000))
             .map_or(DEFAULT_MAX_IN_FLIGHT, |n| n as usize),
+        capacity_interval: r
+            .read("capacity-interval", |text| refresh(text, DEFAULT_CAPACITY_INTERVAL.pause))
+            .unwrap_or(DEFAULT_CAPACITY_INTERVAL),
         min_size: r.read("min-size", size),
         max_size: r.read("max-size", size),
         volume_sources: r

@@ -73,6 +73,8 @@ pub enum BindingMode {
 pub struct ClassObject {
     /// Its name.
     pub name: String,
+    /// Its UID.
+    pub uid: String,
     /// Its provisioner.
     pub provisioner: String,
     /// Its parameters.
@@ -93,6 +95,7 @@ impl From<&StorageClass> for ClassObject {
     fn from(class: &StorageClass) -> Self {
         ClassObject {
             name: class.metadata.name.clone().unwrap_or_default(),
+            uid: class.metadata.uid.clone().unwrap_or_default(),
             provisioner: class.provisioner.clone(),
             parameters: class.parameters.clone().unwrap_or_default(),
             reclaim_policy: class.reclaim_policy.clone().unwrap_or_else(|| "Delete".into()),
@@ -125,6 +128,8 @@ pub struct Class {
     pub name: String,
     /// Whether there is a StorageClass object.
     pub has_object: bool,
+    /// Its UID, where there is one.
+    pub uid: String,
     /// When its claims are served.
     pub binding: BindingMode,
     /// How its volumes are made, or why none can be made now.
@@ -280,6 +285,7 @@ pub fn classes<'a>(
             Err(why) => Class {
                 name: object.name.clone(),
                 has_object: true,
+                uid: object.uid.clone(),
                 binding: object.binding,
                 recipe: Err(why),
                 last_good: false,
@@ -469,10 +475,22 @@ fn with_object(
             ),
         );
     }
+    if object.binding == BindingMode::Immediate && recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "has `capacity`, but the StorageClass {} says `volumeBindingMode: Immediate`: for its claims nobody asks how much room there is; it matters with WaitForFirstConsumer",
+                object.name
+            ),
+        );
+    }
     let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
     Class {
         name: object.name.clone(),
         has_object: true,
+        uid: object.uid.clone(),
         binding: object.binding,
         recipe,
         last_good,
@@ -512,10 +530,22 @@ fn pure(
             ),
         );
     }
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "has `capacity`, but without a StorageClass object nobody asks how much room there is; create it:\n{}",
+                class_to_create(identity, name)
+            ),
+        );
+    }
     let (recipe, last_good) = serve(table, config, name, recipe, revisions);
     Class {
         name: name.to_owned(),
         has_object: false,
+        uid: String::new(),
         binding: BindingMode::Immediate,
         recipe,
         last_good,

@@ -37,6 +37,7 @@ fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
         reclaim_policy: "Delete".into(),
         mount_options: vec![],
         binding: BindingMode::WaitForFirstConsumer,
+        uid: format!("uid-{name}"),
         allow_expansion: false,
         allowed: Default::default(),
     }

@@ -104,6 +104,15 @@ pub struct Backoff {
     pub max: Duration,
 }
 
+/// When a backend is asked how much room it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refresh {
+    /// After a change at the earliest so long after the last answer.
+    pub pause: Duration,
+    /// Without a change again after so long.
+    pub interval: Duration,
+}
+
 /// A class as it is provisioned: the checked form of a config with its StorageClass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
@@ -163,6 +172,8 @@ pub struct Recipe {
     pub backoff: Backoff,
     /// Runs of this class at one time.
     pub max_in_flight: usize,
+    /// When its backend is asked for its capacity.
+    pub capacity_interval: Refresh,
     /// The smallest claim, in bytes.
     pub min_size: Option<u64>,
     /// The largest claim, in bytes.

@@ -19,6 +19,12 @@ impl From<&[TopologySelectorTerm]> for Topologies {
 }
 
 impl Topologies {
+    /// Only where all of these labels are; everywhere without labels.
+    pub fn only(labels: &BTreeMap<String, String>) -> Self {
+        let term = labels.iter().map(|(key, value)| (key.clone(), vec![value.clone()])).collect();
+        Topologies(if labels.is_empty() { Vec::new() } else { vec![term] })
+    }
+
     /// Nodes are not restricted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -69,6 +75,9 @@ mod tests {
         assert!(allowed.allows(&node(&[("zone", "c")])));
         assert!(!allowed.allows(&node(&[("zone", "a")])) && !allowed.allows(&node(&[("zone", "d"), ("disk", "ssd")])));
         assert!(!allowed.allows(&node(&[])), "an empty term allows nothing");
+        let only = Topologies::only(&node(&[("zone", "a")]));
+        assert!(only.allows(&node(&[("zone", "a"), ("disk", "x")])) && !only.allows(&node(&[("zone", "b")])));
+        assert!(Topologies::only(&node(&[])).is_empty());
         assert!(Topologies::default().allows(&node(&[])) && Topologies::default().json().is_empty());
         assert!(
             allowed.json().starts_with(r#"[{"disk":["ssd"],"zone":["a","b"]},{"zone":["c"]}"#),

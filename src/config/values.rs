@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Backoff, SourceRule};
+use super::{Backoff, Refresh, SourceRule};
 
 /// YAML straight into its type: `0755` is octal, and `on` and `no` stay texts where texts belong.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
@@ -129,6 +129,21 @@ pub fn backoff(text: &str, default_max: Duration) -> Result<Backoff, String> {
     Ok(Backoff { initial, max })
 }
 
+/// `10s..30m`, or just the longer time.
+pub fn refresh(text: &str, default_pause: Duration) -> Result<Refresh, String> {
+    let (pause, interval) = match text.split_once("..") {
+        Some((pause, interval)) => (duration(pause)?, duration(interval)?),
+        None => {
+            let interval = duration(text)?;
+            (interval.min(default_pause), interval)
+        }
+    };
+    if pause > interval {
+        return Err(format!("`{text}` ends before it begins; write the shorter time first, such as 10s..30m"));
+    }
+    Ok(Refresh { pause, interval })
+}
+
 /// A source: `nfs`, `csi:driver`-less kinds, or `hostPath:/prefix` and `local:/prefix`.
 pub fn source_rule(text: &str) -> Result<SourceRule, String> {
     let (kind, prefix) = match text.split_once(':') {
@@ -186,6 +201,10 @@ mod tests {
             assert!(duration(text).is_err(), "{text}");
         }
         assert!(backoff("10m..5s", Duration::from_secs(300)).is_err());
+        let seconds = |text| refresh(text, Duration::from_secs(10)).map(|r| (r.pause.as_secs(), r.interval.as_secs()));
+        assert_eq!(seconds("1s..1h"), Ok((1, 3600)));
+        assert_eq!((seconds("30m"), seconds("5s")), (Ok((10, 1800)), Ok((5, 5))));
+        assert!(seconds("30m..10s").is_err() && seconds("soon").is_err());
     }
 
     #[test]

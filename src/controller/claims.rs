@@ -11,7 +11,9 @@ use contract::request::Operation;
 
 use self::look::{Learnt, Snapshot, look};
 use super::{Context, Pass, STEPS, copies};
-use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start, run_node};
+use crate::claim::decide::{
+    Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start, run_node,
+};
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, volume_id};
 use crate::cluster::events::About;

@@ -1,6 +1,7 @@
 //! `observe → decide → act`: workers take keys from the queue, look at the index, ask the pure
 //! decision, and carry out its step.
 
+mod capacity;
 pub mod claims;
 pub mod configs;
 mod copies;
@@ -48,6 +49,7 @@ pub struct Context {
     pub clock: Clock,
     /// What was found left over.
     pub sweep: sweep::Sweep,
+    capacity: capacity::Pace,
     failures: Mutex<HashMap<Key, u32>>,
 }
 
@@ -73,8 +75,8 @@ impl Context {
         kube_api: String,
         clock: Clock,
     ) -> Arc<Self> {
-        let (sweep, failures) = Default::default();
-        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, failures })
+        let (sweep, capacity, failures) = Default::default();
+        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
     }
 
     /// One pass over a key.
@@ -84,6 +86,7 @@ impl Context {
             Key::Claim(name) => claims::pass(self, name).await,
             Key::Volume(name) => volumes::pass(self, name).await,
             Key::Orphans => sweep::pass(self).await,
+            Key::Capacity => capacity::pass(self).await,
         }
     }
 
@@ -142,7 +145,7 @@ impl Context {
                 Some(volume) => (volumes::about(&volume), contract::names::reason::VOLUME_FAILED_DELETE),
                 None => return,
             },
-            Key::Configs | Key::Orphans => return,
+            Key::Configs | Key::Orphans | Key::Capacity => return,
         };
         self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
     }

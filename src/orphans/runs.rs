@@ -7,8 +7,8 @@ use crate::run::view::{Job, Pod};
 
 /// How long Kubernetes keeps a finished Job of ours, in seconds.
 const KEPT: i64 = 3600;
-/// A list run is for no volume; whoever asked for it removes it.
-const LIST: &str = "list";
+/// Runs that are for no volume; whoever asked for them removes them.
+const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
 
 fn object(kind: &'static str, name: &ObjectName, uid: &str) -> Object {
     Object { kind, name: name.clone(), uid: uid.to_owned() }
@@ -18,7 +18,8 @@ fn object(kind: &'static str, name: &ObjectName, uid: &str) -> Object {
 pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let age = w.now - job.created;
     // Without an id and an operation it bears our label, but no run of ours wrote it.
-    let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || job.marks.operation == LIST);
+    let of_no_volume = OF_NO_VOLUME.contains(&job.marks.operation.as_str());
+    let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || of_no_volume);
     if job.deleting || age < YOUNG || !ours {
         return None;
     }
@@ -28,7 +29,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let claim = w.claims.get(id).copied();
     let owner = match &job.volume {
         Some(volume) => w.volumes.contains_key(volume.as_str()),
-        None => claim.is_some() || job.marks.operation == LIST,
+        None => claim.is_some() || of_no_volume,
     };
     if !owner {
         // It may be all that tells how a volume was made.
@@ -80,6 +81,7 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let id = &pod.marks.id;
     let claim = w.claims.get(id.as_str());
     let whose = match claim {
+        _ if OF_NO_VOLUME.contains(&pod.marks.operation.as_str()) => "no claim".to_owned(),
         Some(claim) => format!("claim {}", claim.name),
         None => format!("a claim that is gone ({id})"),
     };

@@ -60,6 +60,7 @@ impl Cluster {
             parameters: BTreeMap::new(),
             reclaim_policy: "Delete".into(),
             mount_options: vec![],
+            uid: String::new(),
             allow_expansion: false,
             allowed: Default::default(),
             binding: crate::config::classes::BindingMode::Immediate,

@@ -14,8 +14,34 @@ const KEPT: i32 = 600;
 
 /// The Job of a list run on a node, or anywhere. `ts`, RFC 3339, says when it was asked for.
 pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {
-    let request = Request {
-        operation: Operation::List,
+    let request = about_backend(Operation::List, recipe, identity, (kube_api, ts), node);
+    let place = Place { namespace: recipe.config.namespace.clone(), node: node.map(str::to_owned), ..Place::default() };
+    let mut job = job(recipe, &request, &place);
+    let which = format!("{}\0{}\0{ts}", recipe.version(), node.unwrap_or_default());
+    job.metadata.name = Some(format!("{}-{}", Operation::List, hash(which.as_bytes())));
+    job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(KEPT);
+    of_no_claim(&mut job);
+    job
+}
+
+/// It has no claim whose name it could bear.
+pub(super) fn of_no_claim(job: &mut Job) {
+    let template = job.spec.as_mut().and_then(|spec| spec.template.metadata.as_mut());
+    for metadata in template.into_iter().chain([&mut job.metadata]) {
+        metadata.annotations.get_or_insert_default().remove(names::JOB_CLAIM);
+    }
+}
+
+/// What is asked of the backend of a class as a whole.
+pub(super) fn about_backend(
+    operation: Operation,
+    recipe: &Recipe,
+    identity: &Identity,
+    (kube_api, ts): (&str, &str),
+    node: Option<&str>,
+) -> Request {
+    Request {
+        operation,
         claim_uuid: String::new(),
         provision_ts: ts.to_owned(),
         attempt: 1,
@@ -43,18 +69,7 @@ pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: 
         claim_metadata: Default::default(),
         parameters: recipe.parameters.clone(),
         pod_namespace: recipe.config.namespace.clone(),
-    };
-    let place = Place { namespace: recipe.config.namespace.clone(), node: node.map(str::to_owned), ..Place::default() };
-    let mut job = job(recipe, &request, &place);
-    let which = format!("{}\0{}\0{ts}", recipe.version(), node.unwrap_or_default());
-    job.metadata.name = Some(format!("{}-{}", Operation::List, hash(which.as_bytes())));
-    let spec = job.spec.get_or_insert_default();
-    spec.ttl_seconds_after_finished = Some(KEPT);
-    // It has no claim whose name it could bear.
-    for metadata in spec.template.metadata.iter_mut().chain([&mut job.metadata]) {
-        metadata.annotations.get_or_insert_default().remove(names::JOB_CLAIM);
     }
-    job
 }
 
 #[cfg(test)]

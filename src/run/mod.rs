@@ -1,6 +1,8 @@
 //! One run of an image: the Job that is started for it ([`job`]), the admin's template under it
-//! ([`template`]), and what became of it ([`state`]). A run that lists a backend is [`list`].
+//! ([`template`]), and what became of it ([`state`]). Runs that are for no volume
+//! are [`list`], which lists a backend, and [`capacity`].
 
+pub mod capacity;
 pub mod job;
 pub mod late;
 pub mod list;

@@ -62,20 +62,27 @@ fn spread(uid: &str, node: &str) -> u64 {
 
 /// The scheduler would place a pod of the recipe there, as far as labels and taints say. Whether there is room for it,
 /// it alone knows.
-fn takes(node: &Node, recipe: &Recipe) -> bool {
+pub fn takes(node: &Node, recipe: &Recipe) -> bool {
+    let spec = recipe.pod_template.as_ref().and_then(|template| template.spec.as_ref());
+    let tolerations =
+        || recipe.tolerations.iter().chain(spec.iter().flat_map(|spec| spec.tolerations.iter().flatten()));
+    node.reachable
+        && is_meant(node, recipe)
+        && node.taints.iter().all(|taint| tolerations().any(|toleration| tolerates(toleration, taint)))
+}
+
+/// The admin means the pods of the recipe to be there.
+pub fn is_meant(node: &Node, recipe: &Recipe) -> bool {
     let spec = recipe.pod_template.as_ref().and_then(|template| template.spec.as_ref());
     let selector = spec.and_then(|spec| spec.node_selector.as_ref());
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let required = affinity.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
-    let tolerations = || recipe.tolerations.iter().chain(spec.iter().flat_map(|spec| spec.tolerations.iter().flatten()));
     let selected = |selector: &BTreeMap<String, String>| {
         selector.iter().all(|(key, value)| node.labels.get(key).is_some_and(|label| label == value))
     };
-    node.reachable
-        && selected(&recipe.node_selector)
+    selected(&recipe.node_selector)
         && selector.is_none_or(selected)
         && required.is_none_or(|required| is_within(node, required))
-        && node.taints.iter().all(|taint| tolerations().any(|toleration| tolerates(toleration, taint)))
 }
 
 /// The terms are alternatives. Labels and the name, which is a field, are both asked for in them.
@@ -93,7 +100,10 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let or_any = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|w| w.is_empty() || w == is);
     let value = match toleration.operator.as_deref() {
         Some("Exists") => true,
-        _ => toleration.key.is_some() && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
+        _ => {
+            toleration.key.is_some()
+                && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
+        }
     };
     or_any(&toleration.effect, &taint.effect) && or_any(&toleration.key, &taint.key) && value
 }
@@ -126,8 +136,7 @@ mod tests {
     }
 
     fn chosen(nodes: &[Node], tried: &[&str]) -> (Option<String>, bool, bool) {
-        let Choice { next, is_new, last } =
-            choose(nodes.iter(), &claim(tried), &recipe(&[]), &Topologies::default());
+        let Choice { next, is_new, last } = choose(nodes.iter(), &claim(tried), &recipe(&[]), &Topologies::default());
         (next, is_new, last)
     }
 

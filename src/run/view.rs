@@ -59,6 +59,8 @@ pub struct Job {
     pub volume: Option<String>,
     /// The size that it is to give its volume, in bytes.
     pub size: Option<u64>,
+    /// What was there when a capacity run was asked for.
+    pub saw: String,
     /// It is being deleted.
     pub deleting: bool,
     /// It completed.
@@ -86,6 +88,7 @@ impl From<&batch::Job> for Job {
             view.config = annotations.get(names::JOB_CONFIG).cloned().unwrap_or_default();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
+            view.saw = annotations.get(names::JOB_SAW).cloned().unwrap_or_default();
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
         }
         for condition in conditions.filter(|condition| condition.status == "True") {

@@ -27,6 +27,9 @@ pub const FAILS: &str = "fails";
 /// Parameter: where the image stops until it is let go, or killed.
 pub const HOLDS_AT: &str = "holds-at";
 
+/// The room that it says there is, in bytes.
+pub const CAPACITY: u64 = 1_234_567;
+
 /// Where an image can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
@@ -291,11 +294,20 @@ impl Shared {
     }
 
     async fn image(&self, request: &Request, namespace: &str, pod: &str) -> Exit {
-        let _working = self.backend.work(&request.claim_uuid, &format!("{namespace}/{pod}"));
+        // One run of a kind at a time is asked of those that are for no volume.
+        let of = match request.operation.is_of_volume() {
+            true => request.claim_uuid.clone(),
+            false => format!("none, but the {} of {}", request.operation, request.storage_class),
+        };
+        let _working = self.backend.work(&of, &format!("{namespace}/{pod}"));
         match request.operation {
             Operation::Provision => self.provision(request, namespace).await,
             Operation::Delete => self.delete(request, namespace).await,
             Operation::Expand => self.expand(request).await,
+            Operation::Capacity => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                Exit { code: 0, words: contract::capacity::Answer { bytes: CAPACITY, largest: None }.to_string() }
+            }
             Operation::List => Exit { code: 78, words: "this image cannot list".into() },
         }
     }

@@ -10,6 +10,7 @@ use contract::names::{self, reason};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -228,6 +229,7 @@ async fn everything(ring: &mut Ring) {
     ring.volume_gone(&volume).await;
 
     a_node_that_is_gone(ring).await;
+    room_that_is_told(ring).await;
     revisions_that_come_back_and_go(ring).await;
     a_pod_that_is_left_over(ring).await;
 
@@ -271,6 +273,30 @@ async fn a_node_that_is_gone(ring: &Ring) {
     nodes.delete("ghost", &DeleteParams::default()).await.unwrap();
     ring.delete_claim("n").await;
     ring.claim_gone("n").await;
+}
+
+/// A class tells how much room it has, again and again, and then does not any more.
+async fn room_that_is_told(ring: &Ring) {
+    let told = ring.api::<CSIStorageCapacity>(OWN);
+    let drivers: Api<CSIDriver> = Api::all(ring.client.clone());
+    ring.class("k", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
+    ring.config("k", "k", &[("placement", "any"), ("capabilities", "capacity"), ("capacity-interval", "1s..2s")]).await;
+    until("it is asked twice, and the scheduler looks", || async {
+        let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let driver = drivers.get_opt(names::DEFAULT_PROVISIONER).await.map_err(|error| error.to_string())?;
+        let record = |one: &CSIStorageCapacity| one.annotations().get(names::CAPACITY).cloned();
+        let records: Vec<_> = all.iter().filter_map(record).collect();
+        let again = records.iter().any(|record| !record.contains("\"attempt\":1,"));
+        if again && driver.is_some() { Ok(()) } else { seen((records, driver)) }
+    })
+    .await;
+    ring.config("k", "k", &[("placement", "any"), ("capabilities", "-"), ("capacity-interval", "-")]).await;
+    until("all of it is gone", || async {
+        let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let driver = drivers.get_opt(names::DEFAULT_PROVISIONER).await.map_err(|error| error.to_string())?;
+        if all.is_empty() && driver.is_none() { Ok(()) } else { seen((all, driver)) }
+    })
+    .await;
 }
 
 /// A config that takes back an edit uses its first version again; one that nobody needs is dropped

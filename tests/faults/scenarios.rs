@@ -4,7 +4,7 @@
 use contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::node::{FAILS, HOLDS_AT, Stage};
+use crate::node::{CAPACITY, FAILS, HOLDS_AT, Stage};
 use crate::orchestrator::uid;
 use crate::proxy::Proxy;
 use crate::site::{Finding, Site, Trouble};
@@ -36,10 +36,12 @@ pub enum Scenario {
     Clone,
     /// A claim and its half-made copy are deleted.
     CloneDeleted,
+    /// A class begins to tell how much room it has, is asked again, and ceases to.
+    Capacity,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 12] = [
+    pub const ALL: [Scenario; 13] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -52,6 +54,7 @@ impl Scenario {
         Scenario::Expand,
         Scenario::Clone,
         Scenario::CloneDeleted,
+        Scenario::Capacity,
     ];
 
     pub fn name(self) -> &'static str {
@@ -68,6 +71,7 @@ impl Scenario {
             Scenario::Expand => "expand",
             Scenario::Clone => "clone",
             Scenario::CloneDeleted => "clone-deleted",
+            Scenario::Capacity => "capacity",
         }
     }
 
@@ -110,6 +114,7 @@ impl Scenario {
                 site.bound("a").await?;
                 site.settled(&["a"]).await?;
             }
+            Scenario::Capacity => site.delayed_class().await,
             Scenario::Clone => original(site).await?,
             Scenario::CloneDeleted => {
                 original(site).await?;
@@ -200,6 +205,17 @@ impl Scenario {
                 let of = site.world.node.backend().copy_of(&copy);
                 expect(of.as_ref() == Some(&original), || format!("{copy} is a copy of {of:?}, not of {original}"))?;
                 Ok(&["b"])
+            }
+            Scenario::Capacity => {
+                let asked = [("capabilities", "capacity"), ("capacity-interval", "1s..1h"), ("placement", "any")];
+                site.config(&asked).await;
+                site.told_of_room(Some(CAPACITY)).await?;
+                site.config(&[asked[0], asked[1], asked[2], ("zone", "another")]).await;
+                site.kept_recipes(2).await?;
+                site.asked_with_the_last_config().await?;
+                site.config(&[]).await;
+                site.told_of_room(None).await?;
+                Ok(&[])
             }
             Scenario::CloneDeleted => {
                 site.delete_claim("a").await;

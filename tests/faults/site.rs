@@ -14,7 +14,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -225,6 +225,51 @@ impl Site<'_> {
         });
         let class = serde_json::from_value(class).unwrap();
         self.classes().create(&PostParams::default(), &class).await.expect("the class is created");
+    }
+
+    /// The same, whose claims wait for their first consumer.
+    pub async fn delayed_class(&self) {
+        let class = json!({
+            "metadata": { "name": self.name }, "provisioner": provisioner(&self.name),
+            "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        let class = serde_json::from_value(class).unwrap();
+        self.classes().create(&PostParams::default(), &class).await.expect("the class is created");
+    }
+
+    /// Waits until the scheduler is told of so much room, or of none at all and need not look any more.
+    pub async fn told_of_room(&self, bytes: Option<u64>) -> Result<(), Finding> {
+        let drivers: Api<CSIDriver> = Api::all(self.world.client.clone());
+        let told = self.api::<CSIStorageCapacity>();
+        self.until("the scheduler is told", || async {
+            let driver = drivers.get_opt(&provisioner(&self.name)).await.map_err(|error| error.to_string())?;
+            let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+            let bytes_told: Vec<_> = all.iter().filter_map(|one| Some(one.capacity.as_ref()?.0.clone())).collect();
+            let looks = driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true));
+            let expected = bytes.map(|bytes| bytes.to_string()).into_iter().collect::<Vec<_>>();
+            match looks == bytes.is_some() && bytes_told == expected {
+                true => Ok(()),
+                false => Err(format!("{bytes_told:?}, looks: {looks}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until what the scheduler is told was asked with the newest version of the config.
+    pub async fn asked_with_the_last_config(&self) -> Result<(), Finding> {
+        let revisions = self.api::<ControllerRevision>().list(&ListParams::default()).await.expect("they are listed");
+        let newest = revisions.items.iter().max_by_key(|revision| revision.revision).expect("there is one").name_any();
+        let hash = newest.rsplit('-').next().unwrap_or_default().to_owned();
+        let told = self.api::<CSIStorageCapacity>();
+        self.until("the newest config is asked", || async {
+            let all = told.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+            let records: Vec<_> = all.iter().filter_map(|one| one.annotations().get(names::CAPACITY)).collect();
+            match records.as_slice() {
+                [record] if record.contains(&hash) => Ok(()),
+                records => Err(format!("{records:?}, not {hash}")),
+            }
+        })
+        .await
     }
 
     pub async fn delete_class(&self) {

@@ -12,6 +12,7 @@ mod orchestrator;
 mod wait;
 
 mod binding;
+mod capacity;
 mod clones;
 mod configs;
 mod deletion;

@@ -430,7 +430,7 @@ impl Ring {
     }
 
     /// Adds the orchestrator's log to a panic.
-    async fn explained<T>(&self, waiting: impl Future<Output = T>) -> T {
+    pub async fn explained<T>(&self, waiting: impl Future<Output = T>) -> T {
         struct Dump(Option<PathBuf>);
         impl Drop for Dump {
             fn drop(&mut self) {

@@ -72,6 +72,10 @@ pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
 pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
 /// On Jobs: the size that an expand run is to give its volume, in bytes.
 pub const JOB_SIZE: &str = "flex-provisioner.io/size";
+/// On Jobs of capacity runs: what was there when they were asked for, so that a change shows.
+pub const JOB_SAW: &str = "flex-provisioner.io/saw";
+/// On CSIStorageCapacity objects: what they are the answer to, as JSON.
+pub const CAPACITY: &str = "flex-provisioner.io/capacity";
 /// On revisions: the ConfigMap, as `namespace.name` (hashed where too long).
 pub const LABEL_REVISION: &str = "flex-provisioner.io/revision-of";
 /// Prefix of the numbered pod annotations that carry the properties into files.
@@ -162,6 +166,10 @@ pub mod reason {
     pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
     /// The storage has grown, and the kubelet is to grow the file system on it.
     pub const RESIZE_ON_NODE: &str = "FileSystemResizeRequired";
+    /// On a ConfigMap: a run that should tell how much room there is has failed.
+    pub const CAPACITY_FAILED: &str = "CapacityFailed";
+    /// On a ConfigMap: how much room there is is told to nobody.
+    pub const CAPACITY_UNUSED: &str = "CapacityUnused";
     /// On anything: it is left over, or does not get on, and nothing that is under way changes that.
     pub const ORPHAN_FOUND: &str = "OrphanFound";
     /// On anything: it was left over, provably ours, and has been removed.

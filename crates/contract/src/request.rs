@@ -18,6 +18,8 @@ pub enum Operation {
     List,
     /// Make the storage of a volume larger.
     Expand,
+    /// Tell how much room the backend has ([`crate::capacity`]). Such a run is for no volume.
+    Capacity,
 }
 
 impl Operation {
@@ -28,7 +30,13 @@ impl Operation {
             Operation::Delete => "delete",
             Operation::List => "list",
             Operation::Expand => "expand",
+            Operation::Capacity => "capacity",
         }
+    }
+
+    /// Its runs are for a volume.
+    pub fn is_of_volume(self) -> bool {
+        !matches!(self, Operation::List | Operation::Capacity)
     }
 }
 
@@ -46,10 +54,11 @@ impl FromStr for Operation {
             "delete" => Ok(Operation::Delete),
             "list" => Ok(Operation::List),
             "expand" => Ok(Operation::Expand),
+            "capacity" => Ok(Operation::Capacity),
             _ => Err(RequestError::Invalid {
                 variable: "OPERATION",
                 value: text.into(),
-                expected: "provision, delete, expand or list",
+                expected: "provision, delete, expand, list or capacity",
             }),
         }
     }
@@ -289,10 +298,8 @@ impl Request {
         let list = |name: &str| -> Vec<String> {
             optional(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
         };
-        // A list run is for no volume.
-        let of_volume = ["CLAIM_UUID", "PV_NAME", "SIZE_BYTES"]
-            .into_iter()
-            .filter(|_| optional("OPERATION") != Operation::List.as_str());
+        let for_no_volume = optional("OPERATION").parse().is_ok_and(|operation: Operation| !operation.is_of_volume());
+        let of_volume = ["CLAIM_UUID", "PV_NAME", "SIZE_BYTES"].into_iter().filter(|_| !for_no_volume);
         let missing: Vec<&str> = ["OPERATION", "STORAGE_CLASS"]
             .into_iter()
             .chain(of_volume)
@@ -454,11 +461,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_list_run_is_for_no_volume() {
-        let env = [("OPERATION", "list"), ("STORAGE_CLASS", "c")];
-        let found = Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
-        let found = found.unwrap();
-        assert_eq!((found.operation, found.claim_uuid.as_str(), found.size_bytes), (Operation::List, "", 0));
+    fn some_runs_are_for_no_volume() {
+        for operation in [Operation::List, Operation::Capacity] {
+            let env = [("OPERATION", operation.as_str()), ("STORAGE_CLASS", "c")];
+            let found = Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
+            let found = found.unwrap();
+            assert_eq!((found.operation, found.claim_uuid.as_str(), found.size_bytes), (operation, "", 0));
+        }
     }
 
     #[test]

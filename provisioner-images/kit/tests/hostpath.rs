@@ -237,6 +237,24 @@ fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
 }
 
 #[test]
+fn its_capacity_is_what_the_file_system_has_left() {
+    let node = Node::new();
+    let ended = {
+        let mut command = node.command("capacity", "", &[]);
+        node.end(command.env_remove("CLAIM_UUID"))
+    };
+    let answer =
+        contract::capacity::Answer::read(&ended.last_words).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let df = Command::new("df").args(["-B1", "--output=avail"]).arg(node.base()).output().unwrap();
+    let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
+    // Others write on this file system, too.
+    assert!(answer.bytes > free / 2 && answer.bytes / 2 < free, "{} by the image, {free} by df", answer.bytes);
+    assert_eq!((ended.code, answer.largest), (0, None));
+    let ended = node.run("capacity", "", &[("BASE_PATH", "/nonexistent")]);
+    assert_eq!(ended.code, 78, "{ended:?}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let node = Node::new();
     let file = node.folder.path().join("log");

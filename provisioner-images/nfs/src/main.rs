@@ -4,6 +4,7 @@
 //! `nfs-provisioner --dry-run` makes the directory and prints the PersistentVolume instead of
 //! creating it, for trying an export without a cluster.
 
+mod capacity;
 mod delete;
 mod expand;
 mod list;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
 
 async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::from_env(|name| std::env::var(name).ok())?;
-    if request.operation != Operation::List {
+    if request.operation.is_of_volume() {
         record::check_id(&request.claim_uuid)?;
     }
     let server = Server::connect(&parameters).await?;
@@ -48,6 +49,7 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
         Operation::Expand => expand::expand(&server, &parameters, &request).await,
         Operation::Delete => delete::delete(&server, &parameters, &request).await,
         Operation::List => list::list(&server, &parameters).await,
+        Operation::Capacity => capacity::capacity(&server).await,
     };
     server.leave().await;
     outcome

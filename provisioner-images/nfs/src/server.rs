@@ -88,6 +88,13 @@ impl Server {
         }
     }
 
+    /// The bytes that are free on the export's file system.
+    pub async fn free(&self) -> Result<u64, Failure> {
+        let space =
+            self.mount.fsstat().await.map_err(|error| self.failure("cannot tell how much room there is", &error))?;
+        Ok(space.abytes)
+    }
+
     /// Makes a directory and those above it; true if it was not there before.
     pub async fn make_directory(&self, path: &str, mode: u32) -> Result<bool, Failure> {
         for (end, _) in path.match_indices('/') {

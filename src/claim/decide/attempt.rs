@@ -161,7 +161,8 @@ pub fn run_node<'a>(claim: &'a Claim, recipe: &Recipe) -> Option<&'a str> {
 
 /// Nobody selects a node for the claim: it is chosen here.
 fn chooses(o: &Observed<'_>, class: &Class) -> bool {
-    let on_node = recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode && tied(o, recipe).is_none());
+    let on_node =
+        recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode && tied(o, recipe).is_none());
     class.binding == BindingMode::Immediate && o.claim.selected_node.is_none() && on_node
 }
 

@@ -5,7 +5,10 @@ use super::*;
 #[test]
 fn row_19_a_new_claim_is_stamped() {
     let decision = new().decide(NOW);
-    assert_eq!((decision.step, decision.tell), (Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 }, None));
+    assert_eq!(
+        (decision.step, decision.tell),
+        (Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 }, None)
+    );
     let delayed = delayed(new(), Some("a"));
     assert_eq!(delayed.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], taken: 0 });
 }

@@ -148,6 +148,7 @@ fn new() -> World {
             has_object: true,
             binding: BindingMode::Immediate,
             recipe: Ok(Arc::new(recipe_with(&[]))),
+            uid: String::new(),
             last_good: false,
             allowed: Default::default(),
         },

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Change, Index, Key, REPLACED, UNUSED};
+use crate::capacity::segment::any_reports;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
 use crate::config::record::hash_of;
@@ -171,6 +172,7 @@ impl Index {
         let mut table = classes(&self.identity, self.configs.values(), self.objects.values(), &self.revisions);
         self.objects_gone.keys().for_each(|class| table.hold_back(class));
         self.classes = Arc::new(table);
+        self.reports = any_reports(self.classes.iter());
         let concerned = self.claims.values().filter(|claim| {
             let ours =
                 || claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), Lookup::Ours(_)));
@@ -184,6 +186,7 @@ impl Index {
         let growing = self.claims.values().filter(|claim| self.wants_more(claim));
         keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(Key::Volume));
         keys.push(Key::Configs);
+        keys.extend(self.capacity_keys());
         keys
     }
 }

@@ -26,6 +26,15 @@ pub enum Command {
     /// Reads lines `volume ID [BYTES|- [PLACE]]` from standard input, or `kept` for storage that outlives its
     /// volume, or `rubbish` for what a deletion left; the last line must be `end`.
     List,
+    /// Tell how much room the backend has; the last act of a `capacity` run.
+    Capacity {
+        /// The bytes that are free for volumes, or a quantity such as 10Gi.
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        bytes: u64,
+        /// The size of the largest volume that can be made, where it is less.
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        maximum_volume_size: Option<u64>,
+    },
     /// Copy a directory with all that is in it, for a run that is to make a copy of a volume.
     ///
     /// The original may be in use: no link in it leads anywhere.
@@ -43,6 +52,10 @@ pub enum Command {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         message: Vec<String>,
     },
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    contract::quantity::bytes(text).map_err(|error| error.to_string())
 }
 
 /// What the flex provisioner shall do about a failure.

@@ -28,6 +28,20 @@ fn long_words_are_cut_to_what_the_kubelet_keeps() {
 }
 
 #[test]
+fn room_is_told_in_one_line() {
+    for (args, line) in [
+        (&["capacity", "--bytes", "10"][..], "flex-capacity 1 10\n"),
+        (&["capacity", "--bytes", "1Ki", "--maximum-volume-size", "1k"], "flex-capacity 1 1024 1000\n"),
+    ] {
+        let ended = flex_pv(args, &[], "");
+        assert_eq!((ended.code, ended.last_words.as_str()), (0, line), "{args:?}");
+    }
+    for args in [&["capacity"][..], &["capacity", "--bytes", "-1"], &["capacity", "--bytes", "much"]] {
+        assert_eq!(flex_pv(args, &[], "").code, 64, "{args:?}");
+    }
+}
+
+#[test]
 fn help_is_no_failure() {
     let ended = flex_pv(&["create", "--help"], &[], "");
     assert_eq!(ended.code, 0);

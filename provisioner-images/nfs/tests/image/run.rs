@@ -75,9 +75,18 @@ impl Run {
         run.with("SIZE_BYTES", "2097152").end()
     }
 
-    /// A list run, which is for no volume.
+    /// A list run.
     pub fn list(&self) -> Ended {
-        let mut run = self.clone().with("OPERATION", "list");
+        self.for_no_volume("list")
+    }
+
+    /// A capacity run.
+    pub fn capacity(&self) -> Ended {
+        self.for_no_volume("capacity")
+    }
+
+    fn for_no_volume(&self, operation: &str) -> Ended {
+        let mut run = self.clone().with("OPERATION", operation);
         for name in ["CLAIM_UUID", "PV_NAME", "PVC_UID", "SIZE_BYTES"] {
             run.0.remove(name);
         }

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     kit::conclude(match cli.command {
         Command::Create(create) => run(*create),
         Command::List => kit::listing::read(std::io::stdin().lock()).and_then(|entries| kit::listing::print(&entries)),
+        Command::Capacity { bytes, maximum_volume_size } => kit::capacity::tell(bytes, maximum_volume_size),
         Command::Copy { from, to } => kit::copy::copy(&from, &to),
         Command::Fail { kind, message } => Err(Failure { code: code(kind), message: message.join(" ") }),
     })

@@ -1,0 +1,118 @@
+//! How much room a backend has, as an image tells it in a `capacity` run and the orchestrator reads it
+//! from the pod's termination message.
+//!
+//! ```text
+//! flex-capacity 1 107374182400 10737418240
+//! ```
+//!
+//! The version of the format, the bytes that are free, and where it is less the size of the largest volume
+//! that can be made. Every other line of the message is passed over. Of several answers none counts: nobody
+//! knows which is meant.
+
+use std::fmt;
+
+/// Begins the line of an answer.
+pub const MARK: &str = "flex-capacity";
+/// The version of the format.
+pub const VERSION: &str = "1";
+/// No size in the API is larger, in bytes.
+pub const MOST: u64 = i64::MAX as u64;
+
+/// How much room there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The bytes that are free for volumes.
+    pub bytes: u64,
+    /// The size of the largest volume that can be made, in bytes, where it is less than that.
+    pub largest: Option<u64>,
+}
+
+/// Why a text holds no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// There is none.
+    #[error(
+        "the termination message has no line `{MARK} {VERSION} BYTES`: the image must write one to /dev/termination-log, as `flex-pv capacity` does"
+    )]
+    None,
+    /// There are several.
+    #[error("the termination message has several lines that begin with `{MARK}`; one is possible")]
+    Several,
+    /// It cannot be read.
+    #[error("the line `{0}` cannot be read; it should be `{MARK} {VERSION} BYTES [LARGEST]`, both in whole bytes")]
+    Line(String),
+}
+
+impl Answer {
+    /// The answer in a termination message.
+    ///
+    /// # Errors
+    /// If there is none, or more than one.
+    pub fn read(message: &str) -> Result<Self, AnswerError> {
+        let mut lines = message.lines().map(str::trim).filter(|line| line.split(' ').next() == Some(MARK));
+        match (lines.next(), lines.next()) {
+            (None, _) => Err(AnswerError::None),
+            (Some(_), Some(_)) => Err(AnswerError::Several),
+            (Some(line), None) => Self::parse(line).ok_or_else(|| AnswerError::Line(line.chars().take(100).collect())),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        words.next().filter(|version| *version == VERSION)?;
+        let bytes = |word: &str| word.parse().ok().filter(|bytes| *bytes <= MOST);
+        let free = bytes(words.next()?)?;
+        let largest = match words.next() {
+            Some(word) => Some(bytes(word)?),
+            None => None,
+        };
+        words.next().is_none().then_some(Answer { bytes: free, largest })
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{MARK} {VERSION} {}", self.bytes)?;
+        self.largest.map_or(Ok(()), |largest| write!(f, " {largest}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_line_is_an_answer() {
+        let answer = |bytes, largest| Ok(Answer { bytes, largest });
+        assert_eq!(Answer::read("flex-capacity 1 10\n"), answer(10, None));
+        assert_eq!(Answer::read("df: warning\n flex-capacity 1 0 0 \nbye"), answer(0, Some(0)));
+        assert_eq!(Answer::read("flex-capacityx 1 10"), Err(AnswerError::None));
+        assert_eq!(Answer::read(""), Err(AnswerError::None));
+        assert_eq!(Answer::read("flex-capacity 1 10\nflex-capacity 1 10"), Err(AnswerError::Several));
+        for line in [
+            "flex-capacity",
+            "flex-capacity 1",
+            "flex-capacity 2 10",
+            "flex-capacity 1 -1",
+            "flex-capacity 1 10Gi",
+            "flex-capacity 1 1 1 1",
+            "flex-capacity 1 9223372036854775808",
+        ] {
+            assert_eq!(Answer::read(line), Err(AnswerError::Line(line.into())), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(bytes in 0..=MOST, largest in proptest::option::of(0..=MOST), around in "[a-z \n]{0,20}") {
+            let answer = Answer { bytes, largest };
+            prop_assert_eq!(Answer::read(&format!("{around}\n{answer}\n{around}")), Ok(answer));
+        }
+
+        #[test]
+        fn any_text_is_read_without_harm(text in any::<String>()) {
+            let _ = Answer::read(&format!("{MARK} {text}"));
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Capacity runs: what the server's file system has left.
+
+use std::process::Command;
+
+use contract::capacity::Answer;
+use ganesha::{Ganesha, Options};
+
+use crate::run::{ONE, Run};
+
+#[test]
+fn the_server_says_what_is_left() {
+    let server = Ganesha::start(Options::default());
+    let ended = Run::new(&server, ONE).capacity();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let answer = Answer::read(&ended.last_words).unwrap();
+    let df = Command::new("df").args(["-B1", "--output=avail"]).arg(server.directory()).output().unwrap();
+    let free: u64 = String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
+    // Others write on this file system, too.
+    assert!(answer.bytes > free / 2 && answer.bytes / 2 < free, "{} by the server, {free} by df", answer.bytes);
+}
+
+#[test]
+fn a_server_that_is_not_there_has_no_capacity() {
+    let server = Ganesha::start(Options::default());
+    let ended = Run::new(&server, ONE).with("PORT", "1").capacity();
+    assert_ne!(ended.code, 0);
+    assert!(Answer::read(&ended.last_words).is_err() && ended.last_words.contains("127.0.0.1"), "{ended:?}");
+}

@@ -1,0 +1,521 @@
+use contract::capacity::MOST;
+use proptest::prelude::*;
+
+use super::*;
+use crate::capacity::segment::tests::{class, node};
+use crate::capacity::segment::wanted;
+use crate::config::classes::Class;
+use crate::node::Node;
+
+const INSTANCE: &str = "default";
+/// The config's pause and interval, in seconds.
+const PAUSE: i64 = 10;
+const INTERVAL: i64 = 1800;
+
+/// A cluster as far as capacity goes, in which steps are carried out.
+#[derive(Clone)]
+struct World {
+    classes: Vec<Class>,
+    nodes: Vec<Arc<Node>>,
+    published: BTreeMap<String, Arc<Published>>,
+    driver: Option<Driver>,
+    runs: Vec<Run>,
+    /// How often something changed on a node.
+    changes: BTreeMap<String, u32>,
+    started: usize,
+    now: i64,
+}
+
+fn asked(name: &str) -> Class {
+    class(name, &[("capabilities", "capacity")])
+}
+
+impl World {
+    fn new(classes: &[Class], nodes: &[&str]) -> World {
+        World {
+            classes: classes.to_vec(),
+            nodes: nodes.iter().map(|name| node(name, "z")).collect(),
+            published: BTreeMap::new(),
+            driver: None,
+            runs: Vec::new(),
+            changes: BTreeMap::new(),
+            started: 0,
+            now: 1_000_000,
+        }
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let classes: Vec<&Class> = self.classes.iter().collect();
+        let foreign = self.driver.as_ref().is_some_and(|d| d.on && d.instance.as_deref() != Some(INSTANCE));
+        wanted(INSTANCE, &classes, &self.nodes, foreign)
+    }
+
+    fn plan(&self) -> Plan {
+        let wanted = self.wanted();
+        let saw = wanted.iter().map(|wanted| {
+            let node = wanted.source.as_ref().and_then(|source| source.node.clone()).unwrap_or_default();
+            (wanted.segment.id.clone(), self.changes.get(&node).copied().unwrap_or_default().to_string())
+        });
+        let observed = Observed {
+            wanted: &wanted,
+            published: &self.published,
+            driver: self.driver.as_ref(),
+            instance: INSTANCE,
+            runs: &self.runs,
+            saw: &saw.collect(),
+        };
+        decide(&observed, self.now)
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Publish { segment, answer, record } => {
+                let published = Published {
+                    name: segment.object_name(),
+                    class: segment.class.clone(),
+                    topology: segment.topology.clone(),
+                    bytes: answer.bytes,
+                    largest: answer.largest,
+                    record: record.map(|record| *record),
+                    ..Published::default()
+                };
+                self.published.insert(segment.object_name(), Arc::new(published));
+            }
+            Step::Start { segment, source, ask } => {
+                let mut job =
+                    Job { config: source.recipe.version(), saw: ask.saw, created: self.now, ..Job::default() };
+                job.name = ObjectName::new("admin", crate::run::capacity::name(&segment.id, ask.attempt));
+                (job.marks.id, job.marks.attempt, job.marks.class) = (segment.id, ask.attempt, segment.class);
+                assert!(self.runs.iter().all(|run| run.job.name != job.name), "{} runs twice", job.name);
+                self.started += 1;
+                self.runs.push(Run { job: Arc::new(job), outcome: Outcome::GoesOn });
+            }
+            Step::Switch { on } => {
+                assert!(!on || self.unknown().is_empty(), "it looks before all is known: {:?}", self.unknown());
+                let driver = Driver {
+                    name: "flex".into(),
+                    uid: "u".into(),
+                    resource_version: "1".into(),
+                    instance: Some(INSTANCE.into()),
+                    on,
+                };
+                assert!(self.driver.as_ref().is_none_or(|driver| driver.instance.as_deref() == Some(INSTANCE)));
+                self.driver = Some(driver);
+            }
+            Step::RemoveDriver => {
+                let driver = self.driver.take().expect("it is there");
+                assert_eq!(driver.instance.as_deref(), Some(INSTANCE), "that of another");
+                assert!(!driver.on, "the scheduler is told first that it need not look");
+            }
+            Step::Withdraw { name } => drop(self.published.remove(&name).expect("it is there")),
+            Step::RemoveJob { job, .. } => self.runs.retain(|run| run.job.name != job),
+        }
+        self.check();
+    }
+
+    /// What must hold at any time, also between two steps.
+    fn check(&self) {
+        let mut of_segment: BTreeMap<&str, usize> = BTreeMap::new();
+        for run in self.runs.iter().filter(|run| run.outcome == Outcome::GoesOn) {
+            *of_segment.entry(&run.job.marks.id).or_default() += 1;
+        }
+        assert!(of_segment.values().all(|runs| *runs == 1), "two runs of one segment: {of_segment:?}");
+    }
+
+    /// The segments of which nothing is known, though somebody could be asked or need not be.
+    fn unknown(&self) -> Vec<String> {
+        let wanted = self.wanted().into_iter();
+        let known = wanted.filter(|wanted| wanted.source.as_ref().is_none_or(|source| source.able));
+        let unknown = known.filter(|wanted| !self.published.contains_key(&wanted.segment.object_name()));
+        unknown.map(|wanted| wanted.segment.to_string()).collect()
+    }
+
+    /// Takes all steps that can be taken now.
+    fn settle(&mut self) -> usize {
+        let mut steps = 0;
+        for _ in 0..50 {
+            let plan = self.plan();
+            if plan.steps.is_empty() {
+                let unknown = self.unknown();
+                let unasked = unknown.iter().filter(|segment| !segment.contains("hostname"));
+                assert_eq!(unasked.count(), 0, "a class has no room: {unknown:?}");
+                return steps;
+            }
+            steps += plan.steps.len();
+            plan.steps.into_iter().for_each(|step| self.apply(step));
+        }
+        panic!("it does not come to an end");
+    }
+
+    fn end(&mut self, at: usize, outcome: Outcome) {
+        let run = &mut self.runs[at];
+        let mut job = (*run.job).clone();
+        (job.over, job.complete) = (true, matches!(outcome, Outcome::Answered(_)));
+        (run.job, run.outcome) = (Arc::new(job), outcome);
+    }
+
+    /// All runs that go on end like this.
+    fn end_all(&mut self, outcome: &Outcome) {
+        for at in 0..self.runs.len() {
+            if self.runs[at].outcome == Outcome::GoesOn {
+                self.end(at, outcome.clone());
+            }
+        }
+    }
+
+    fn known(&self) -> Vec<u64> {
+        self.published.values().map(|published| published.bytes).collect()
+    }
+
+    fn looks(&self) -> bool {
+        self.driver.as_ref().is_some_and(|driver| driver.on)
+    }
+}
+
+fn room(bytes: u64) -> Outcome {
+    Outcome::Answered(Answer { bytes, largest: None })
+}
+
+#[test]
+fn the_scheduler_looks_when_all_is_known() {
+    let mut world = World::new(&[asked("c"), class("plain", &[])], &["a", "b"]);
+    world.settle();
+    assert_eq!((world.started, world.known(), world.looks()), (2, vec![MOST], false), "plain alone is known");
+    world.end(0, room(5));
+    world.settle();
+    assert!(!world.looks(), "one node has not answered");
+    world.end_all(&room(7));
+    world.settle();
+    let mut known = world.known();
+    known.sort_unstable();
+    assert_eq!((known, world.looks()), (vec![5, 7, MOST], true));
+    assert!(world.runs.is_empty(), "answered runs are removed");
+    assert_eq!(world.settle(), 0);
+}
+
+#[test]
+fn nothing_runs_while_nothing_changes_and_then_only_there() {
+    let mut world = World::new(&[asked("c")], &["a", "b"]);
+    world.settle();
+    world.end_all(&room(5));
+    world.settle();
+    let first = world.started;
+    world.now += INTERVAL - 1;
+    assert_eq!(world.settle(), 0, "until the interval is over");
+    assert_eq!(world.plan().wake_at, Some(world.now + 1));
+    world.now += 1;
+    world.settle();
+    assert_eq!(world.started, first + 2, "then both");
+    world.end_all(&room(5));
+    world.settle();
+
+    world.changes.insert("a".into(), 1);
+    assert_eq!(world.settle(), 0, "not at once after the last answer");
+    assert_eq!(world.plan().wake_at, Some(world.now + PAUSE));
+    world.now += PAUSE;
+    world.settle();
+    assert_eq!(world.started, first + 3, "only where something changed");
+    world.changes.insert("a".into(), 2);
+    world.end_all(&room(4));
+    world.now += PAUSE;
+    world.settle();
+    assert_eq!(world.started, first + 3, "the change during the run is after its answer, which counts from now");
+    world.now += PAUSE;
+    world.settle();
+    assert_eq!(world.started, first + 4, "and it is asked again");
+}
+
+#[test]
+fn a_run_that_fails_keeps_nobody_from_a_node() {
+    let mut world = World::new(&[asked("c")], &["a"]);
+    world.settle();
+    world.end_all(&Outcome::Failed("no such file".into()));
+    let plan = world.plan();
+    let (config, tell) = &plan.tells[0];
+    assert_eq!(config.name, "config-of-c");
+    assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
+    world.settle();
+    assert_eq!((world.known(), world.looks()), (vec![MOST], true));
+    // Again, more and more rarely.
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let due = world.plan().wake_at.expect("it is tried again");
+        pauses.push(due - world.now);
+        world.now = due;
+        world.settle();
+        world.end_all(&Outcome::Failed("no such file".into()));
+        world.settle();
+    }
+    assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1280, 1800, 1800]);
+    world.now = world.plan().wake_at.unwrap();
+    world.settle();
+    world.end_all(&room(3));
+    world.settle();
+    assert_eq!(world.known(), [3]);
+
+    // What was known counts for a while.
+    world.changes.insert("a".into(), 1);
+    world.now += PAUSE;
+    world.settle();
+    world.end_all(&Outcome::Failed("busy".into()));
+    world.settle();
+    assert_eq!(world.known(), [3], "the last answer");
+    world.now += i64::from(STALE) * INTERVAL;
+    world.settle();
+    world.end_all(&Outcome::Failed("busy".into()));
+    world.settle();
+    assert_eq!(world.known(), [MOST], "not for ever");
+}
+
+#[test]
+fn another_version_of_the_config_is_asked_at_once() {
+    let mut world = World::new(&[asked("c")], &["a"]);
+    world.settle();
+    world.end_all(&Outcome::Failed("config".into()));
+    world.settle();
+    world.classes = vec![class("c", &[("capabilities", "capacity"), ("pool-name", "p")])];
+    world.now += PAUSE;
+    world.settle();
+    assert_eq!(world.started, 2);
+}
+
+#[test]
+fn a_clock_that_is_set_back_stops_nothing() {
+    let mut world = World::new(&[asked("c")], &["a"]);
+    world.settle();
+    world.end_all(&room(1));
+    world.settle();
+    world.now -= 1_000_000;
+    world.changes.insert("a".into(), 1);
+    assert_eq!(world.plan().wake_at, Some(world.now + PAUSE));
+}
+
+#[test]
+fn when_none_is_asked_any_more_the_scheduler_is_told_first() {
+    let mut world = World::new(&[asked("c"), class("plain", &[])], &["a", "b"]);
+    world.settle();
+    world.end_all(&room(1));
+    world.settle();
+    world.classes = vec![class("c", &[]), class("plain", &[])];
+    let plan = world.plan();
+    assert_eq!(plan.steps, [Step::Switch { on: false }]);
+    world.settle();
+    assert_eq!((world.published.len(), world.driver.is_none()), (0, true));
+}
+
+#[test]
+fn a_class_that_ceases_to_be_asked_is_never_without_room() {
+    let mut world = World::new(&[asked("c"), asked("d")], &["a"]);
+    world.settle();
+    world.end_all(&room(1));
+    world.settle();
+    world.classes[0] = class("c", &[]);
+    let steps = world.plan().steps;
+    let publish = steps.iter().position(|step| matches!(step, Step::Publish { .. }));
+    let withdraw = steps.iter().position(|step| matches!(step, Step::Withdraw { .. }));
+    assert!(publish.is_some() && publish < withdraw, "{steps:?}");
+    world.settle();
+    assert!(world.looks());
+    assert_eq!(world.published.len(), 2);
+    // And back: what it has counts until its nodes have answered.
+    world.classes[0] = asked("c");
+    world.settle();
+    assert_eq!(world.published.len(), 2);
+    world.end_all(&room(1));
+    world.settle();
+    assert_eq!(world.known(), [1, 1]);
+}
+
+#[test]
+fn a_node_that_goes_takes_its_object_along_and_one_that_is_silent_keeps_it() {
+    let mut world = World::new(&[asked("c")], &["a", "b"]);
+    world.settle();
+    world.end_all(&room(1));
+    world.settle();
+    world.nodes[0] = Arc::new(Node { reachable: false, ..(*world.nodes[0]).clone() });
+    world.now += INTERVAL;
+    world.settle();
+    assert_eq!((world.published.len(), world.runs.len()), (2, 1), "only b is asked");
+    world.nodes.remove(1);
+    world.settle();
+    assert_eq!((world.published.len(), world.runs.len()), (1, 0), "b is gone, and its run");
+}
+
+#[test]
+fn the_csidriver_of_another_is_left_alone() {
+    let mut world = World::new(&[asked("c")], &["a"]);
+    let foreign = |on, instance: Option<&str>| Driver {
+        name: "flex".into(),
+        uid: "f".into(),
+        resource_version: "1".into(),
+        instance: instance.map(str::to_owned),
+        on,
+    };
+    for instance in [None, Some("other")] {
+        world.driver = Some(foreign(false, instance));
+        world.settle();
+        world.end_all(&room(1));
+        world.settle();
+        assert_eq!(world.driver, Some(foreign(false, instance)));
+        assert_eq!(world.plan().tells.len(), 1, "told");
+        world.driver = Some(foreign(true, instance));
+        world.settle();
+        assert_eq!((world.known(), world.plan().tells.len()), (vec![1], 0), "its owner has the scheduler look");
+    }
+    // With nobody to ask, its classes must still be found to have room.
+    world.classes = vec![class("plain", &[])];
+    world.settle();
+    assert_eq!(world.known(), [MOST]);
+    assert_eq!(world.driver, Some(foreign(true, Some("other"))));
+}
+
+#[test]
+fn so_many_at_one_time() {
+    let names: Vec<String> = (0..25).map(|n| format!("n{n}")).collect();
+    let mut world = World::new(&[asked("c"), asked("d")], &names.iter().map(String::as_str).collect::<Vec<_>>());
+    world.settle();
+    assert_eq!(world.runs.len(), 2 * AT_ONCE, "of each class");
+    while !world.runs.is_empty() {
+        world.end(0, room(1));
+        world.settle();
+    }
+    assert_eq!((world.started, world.looks()), (50, true));
+}
+
+#[test]
+fn what_a_run_says_is_its_last_word() {
+    use crate::run::state::{Cause, RunState};
+    use crate::run::view::Terminated;
+    let job = Job { uid: "j".into(), over: true, complete: true, ..Job::default() };
+    let pod = |uid: &str, message: &str| {
+        let terminated = Terminated {
+            container: "provisioner".into(),
+            code: 0,
+            reason: String::new(),
+            message: message.into(),
+            at: 0,
+        };
+        Arc::new(Pod { job_uid: uid.into(), terminated: Some(terminated), ..Pod::default() })
+    };
+    let said = |pods: &[Arc<Pod>]| outcome(RunState::Succeeded, &job, pods);
+    assert_eq!(said(&[pod("before", "flex-capacity 1 9"), pod("j", "flex-capacity 1 3")]), room(3));
+    let failed = |outcome: Outcome| match outcome {
+        Outcome::Failed(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(failed(said(&[pod("j", "all is well")])).contains("/dev/termination-log"));
+    assert!(failed(said(&[])).contains("its pod is gone"));
+    assert_eq!(outcome(RunState::Succeeded, &Job { over: false, ..job.clone() }, &[]), Outcome::GoesOn);
+    let cause = Cause::new("ExitCode", "exit code 78");
+    let state = RunState::Failed { cause, kind: contract::exit::Failure::Never, at: 0, settled: false };
+    assert_eq!(failed(outcome(state, &job, &[])), "exit code 78");
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Answers(usize),
+    Fails(usize),
+    Changes(usize),
+    NodeComes(usize),
+    NodeGoes(usize),
+    NodeSilent(usize),
+    Asked(usize),
+    Plain(usize),
+    ClassGoes(usize),
+    Published(usize),
+    Time(i64),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        4 => (0usize..8).prop_map(Event::Answers),
+        1 => (0usize..8).prop_map(Event::Fails),
+        2 => (0usize..4).prop_map(Event::Changes),
+        1 => (0usize..4).prop_map(Event::NodeComes),
+        1 => (0usize..4).prop_map(Event::NodeGoes),
+        1 => (0usize..4).prop_map(Event::NodeSilent),
+        1 => (0usize..3).prop_map(Event::Asked),
+        1 => (0usize..3).prop_map(Event::Plain),
+        1 => (0usize..3).prop_map(Event::ClassGoes),
+        1 => (0usize..8).prop_map(Event::Published),
+        2 => (1i64..4000).prop_map(Event::Time),
+    ];
+    prop::collection::vec(event, 1..60)
+}
+
+impl World {
+    fn happens(&mut self, event: &Event) {
+        let name = |n: usize| format!("n{n}");
+        let put = |world: &mut World, class: Class| {
+            world.classes.retain(|other| other.name != class.name);
+            world.classes.push(class);
+            world.classes.sort_by(|a, b| a.name.cmp(&b.name));
+        };
+        match event {
+            Event::Answers(n) | Event::Fails(n) => {
+                let on: Vec<usize> =
+                    (0..self.runs.len()).filter(|at| self.runs[*at].outcome == Outcome::GoesOn).collect();
+                if let Some(at) = on.get(n % on.len().max(1)) {
+                    let answered = matches!(event, Event::Answers(_));
+                    self.end(*at, if answered { room(*n as u64) } else { Outcome::Failed("busy".into()) });
+                }
+            }
+            Event::Changes(n) => *self.changes.entry(name(*n)).or_default() += 1,
+            Event::NodeComes(n) => {
+                self.nodes.retain(|node| node.name != name(*n));
+                self.nodes.push(node(&name(*n), "z"));
+            }
+            Event::NodeGoes(n) => self.nodes.retain(|node| node.name != name(*n)),
+            Event::NodeSilent(n) => {
+                for node in self.nodes.iter_mut().filter(|node| node.name == name(*n)) {
+                    *node = Arc::new(Node { reachable: false, ..(**node).clone() });
+                }
+            }
+            Event::Asked(n) => put(self, asked(&format!("new-{n}"))),
+            Event::Plain(n) => put(self, class(&format!("new-{n}"), &[])),
+            // With the class Kubernetes removes what it owns.
+            Event::ClassGoes(n) => {
+                let class = format!("new-{n}");
+                self.classes.retain(|other| other.name != class);
+                self.published.retain(|_, published| published.class != class);
+            }
+            Event::Published(n) => {
+                let gone = self.published.keys().nth(*n).cloned();
+                gone.into_iter().for_each(|name| drop(self.published.remove(&name)));
+            }
+            Event::Time(seconds) => self.now += seconds,
+        }
+    }
+}
+
+proptest! {
+    /// Whatever happens: at most one run of a segment at a time, the scheduler looks only when something is published
+    /// for every class, and when all runs have answered, what is published is what there is, and nothing more is done.
+    #[test]
+    fn it_always_comes_to_rest_with_all_known(events in events()) {
+        let mut world = World::new(&[], &["n0", "n1"]);
+        for event in &events {
+            world.happens(event);
+            world.settle();
+        }
+        for _ in 0..20 {
+            world.now += INTERVAL * 2;
+            world.settle();
+            world.end_all(&room(1));
+            world.settle();
+        }
+        prop_assert_eq!(world.settle(), 0);
+        let wanted = world.wanted();
+        let asked = wanted.iter().any(|wanted| wanted.source.is_some());
+        prop_assert_eq!(world.unknown(), Vec::<String>::new());
+        prop_assert_eq!(world.looks(), asked);
+        let of_today = |name: &String| wanted.iter().any(|wanted| wanted.segment.object_name() == *name);
+        prop_assert!(world.published.keys().all(of_today));
+        // But for the log of those that failed, where none has answered since: their nodes do not answer.
+        let failed = |run: &Run| {
+            let published = world.published.values().find(|published| published.name.ends_with(&run.job.marks.id));
+            published.and_then(|published| published.record.as_ref()).is_some_and(|record| record.failures > 0)
+        };
+        prop_assert!(world.runs.iter().all(failed), "{:?}", world.runs);
+    }
+}

@@ -1,0 +1,138 @@
+//! The parts of the cluster of which a class has storage of its own: its nodes, its zones, or all of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use contract::names;
+
+use super::CAPABILITY;
+use crate::config::classes::{BindingMode, Class};
+use crate::config::topology::Topologies;
+use crate::config::{Placement, Recipe};
+use crate::node::Node;
+use crate::object::hash;
+use crate::run::nodes::{is_meant, takes};
+
+/// Nodes that reach the same storage of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Tells it from all others, also from one of a class that had the same name before.
+    pub id: String,
+    /// The class.
+    pub class: String,
+    /// The UID of its StorageClass.
+    pub class_uid: String,
+    /// The labels that its nodes have in common; empty for all nodes.
+    pub topology: BTreeMap<String, String>,
+}
+
+impl Segment {
+    fn new(instance: &str, class: &Class, topology: BTreeMap<String, String>) -> Self {
+        let id = hash(serde_json::json!([instance, class.name, class.uid, topology]).to_string().as_bytes());
+        Segment { id, class: class.name.clone(), class_uid: class.uid.clone(), topology }
+    }
+
+    /// The name of its CSIStorageCapacity object.
+    pub fn object_name(&self) -> String {
+        format!("flex-capacity-{}", self.id)
+    }
+}
+
+impl std::fmt::Display for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.topology.is_empty() {
+            return write!(f, "class {}", self.class);
+        }
+        let labels: Vec<_> = self.topology.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        write!(f, "class {} where {}", self.class, labels.join(","))
+    }
+}
+
+/// Who can tell how much room a segment has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// How it is asked.
+    pub recipe: Arc<Recipe>,
+    /// What its class allows.
+    pub allowed: Topologies,
+    /// The node that the run must be on, where the storage is that of one node.
+    pub node: Option<String>,
+    /// A run can take place there now.
+    pub able: bool,
+}
+
+/// A segment of which the scheduler must know something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// The segment.
+    pub segment: Segment,
+    /// Who tells how much room it has; with nobody to ask, it has room without end.
+    pub source: Option<Source>,
+}
+
+/// The scheduler looks for room only for claims that wait for their first consumer.
+fn is_looked_for(class: &Class) -> bool {
+    class.has_object && class.binding == BindingMode::WaitForFirstConsumer
+}
+
+fn reporting(class: &Class) -> Option<&Arc<Recipe>> {
+    class.recipe.as_ref().ok().filter(|recipe| recipe.can(CAPABILITY))
+}
+
+/// A class tells how much room it has.
+pub fn any_reports<'a>(classes: impl IntoIterator<Item = &'a Class>) -> bool {
+    classes.into_iter().any(|class| is_looked_for(class) && reporting(class).is_some())
+}
+
+/// All segments of which the scheduler must know something: none while no class tells how much room it has, unless
+/// somebody else makes the scheduler look.
+pub fn wanted(instance: &str, classes: &[&Class], nodes: &[Arc<Node>], looked_for: bool) -> Vec<Wanted> {
+    if !looked_for && !any_reports(classes.iter().copied()) {
+        return Vec::new();
+    }
+    classes
+        .iter()
+        .copied()
+        .filter(|class| is_looked_for(class))
+        .flat_map(|class| of_class(instance, class, nodes))
+        .collect()
+}
+
+fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<Wanted> {
+    let everywhere = |source| vec![Wanted { segment: Segment::new(instance, class, BTreeMap::new()), source }];
+    let Some(recipe) = reporting(class) else { return everywhere(None) };
+    let source = |node, able| Some(Source { recipe: recipe.clone(), allowed: class.allowed.clone(), node, able });
+    let keys = keys(recipe);
+    if keys.is_empty() {
+        return everywhere(source(None, true));
+    }
+    let by_node = keys.iter().any(|key| key == names::HOSTNAME);
+    let mut found: BTreeMap<BTreeMap<String, String>, (Option<String>, bool)> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| class.allowed.allows(&node.labels) && is_meant(node, recipe)) {
+        let labels = keys.iter().map(|key| Some((key.clone(), node.labels.get(key)?.clone())));
+        // A node without the labels can have no volume that is bound to them.
+        let Some(topology) = labels.collect::<Option<BTreeMap<_, _>>>() else { continue };
+        let entry = found.entry(topology).or_insert((by_node.then(|| node.name.clone()), false));
+        entry.1 |= takes(node, recipe);
+    }
+    found
+        .into_iter()
+        .map(|(topology, (node, able))| Wanted {
+            segment: Segment::new(instance, class, topology),
+            source: source(node, able),
+        })
+        .collect()
+}
+
+/// The labels by which storage of a class is apart; none for storage that all nodes reach.
+pub fn keys(recipe: &Recipe) -> Vec<String> {
+    match recipe.placement {
+        _ if !recipe.volume_affinity.is_empty() => recipe.volume_affinity.clone(),
+        Placement::SelectedNode => vec![names::HOSTNAME.to_owned()],
+        Placement::Any => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+#[path = "segment_tests.rs"]
+pub(in crate::capacity) mod tests;

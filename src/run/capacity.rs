@@ -1,0 +1,71 @@
+//! The Job that asks how much room a backend has in one part of the cluster.
+
+use std::collections::BTreeMap;
+
+use contract::names;
+use contract::request::Operation;
+use k8s_openapi::api::batch::v1::Job;
+
+use super::job::{self, Place, job};
+use super::list::{about_backend, of_no_claim};
+use crate::capacity::segment::Segment;
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+use crate::config::topology::Topologies;
+
+/// How long a finished Job stays, in seconds: its answer is published long before.
+const KEPT: i32 = 600;
+
+/// The name of the Job of a segment's run.
+pub fn name(segment: &str, attempt: u32) -> String {
+    job::name(Operation::Capacity, segment, attempt, "")
+}
+
+/// What one run is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The number of the run, from 1.
+    pub attempt: u32,
+    /// The node that it must run on, where the storage is that of one node.
+    pub node: Option<String>,
+    /// What was there when it was asked for.
+    pub saw: String,
+}
+
+/// The Job of a capacity run. `ts`, RFC 3339, says when it was asked for.
+pub fn capacity(
+    recipe: &Recipe,
+    allowed: &Topologies,
+    segment: &Segment,
+    ask: &Ask,
+    identity: &Identity,
+    (kube_api, ts): (&str, &str),
+) -> Job {
+    let mut request = about_backend(Operation::Capacity, recipe, identity, (kube_api, ts), ask.node.as_deref());
+    request.attempt = ask.attempt;
+    request.topology = segment.topology.clone();
+    request.class_topologies = allowed.json();
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        node: ask.node.clone(),
+        allowed: match &ask.node {
+            None => Topologies::only(&segment.topology),
+            Some(_) => Topologies::default(),
+        },
+        ..Place::default()
+    };
+    let mut job = job(recipe, &request, &place);
+    job.metadata.name = Some(name(&segment.id, ask.attempt));
+    of_no_claim(&mut job);
+    // Found by its segment, as others are by their volumes.
+    let marks = [(names::LABEL_CLAIM_UUID, segment.id.clone())];
+    let marked = |labels: &mut Option<BTreeMap<String, String>>| {
+        labels.get_or_insert_default().extend(marks.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    };
+    marked(&mut job.metadata.labels);
+    job.metadata.annotations.get_or_insert_default().insert(names::JOB_SAW.into(), ask.saw.clone());
+    let spec = job.spec.get_or_insert_default();
+    spec.ttl_seconds_after_finished = Some(KEPT);
+    marked(&mut spec.template.metadata.get_or_insert_default().labels);
+    job
+}

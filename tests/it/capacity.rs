@@ -1,0 +1,279 @@
+//! How much room there is: asked of images, told to the scheduler.
+
+use std::collections::BTreeMap;
+
+use contract::names::{self, reason};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::kubelet::request;
+use crate::nodes::local_volume;
+use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
+use crate::wait::{seen, stays, until};
+
+/// Asked at once after a change, and else not in the time of a test. The control plane keeps nodes tainted that no
+/// kubelet is on.
+const KEYS: &[(&str, &str)] = &[
+    ("capabilities", "capacity"),
+    ("capacity-interval", "1s..1h"),
+    ("volume-sources", "local:/data"),
+    ("tolerations", "[{operator: Exists}]"),
+];
+const UNLIMITED: &str = "9223372036854775807";
+
+impl Ring {
+    /// Creates a node whose kubelet is heard of for a while.
+    pub async fn living_node(&self, name: &str, zone: &str) {
+        let labels = json!({ names::HOSTNAME: name, "topology.kubernetes.io/zone": zone });
+        let now = jiff::Timestamp::now().to_string();
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now });
+        let node = json!({ "metadata": { "name": name, "labels": labels }, "status": { "conditions": [ready] } });
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.create(&PostParams::default(), &serde_json::from_value(node.clone()).unwrap()).await.unwrap();
+        let status = Patch::Merge(json!({ "status": node["status"] }));
+        nodes.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+        let micro = format!("{:.6}", jiff::Timestamp::now());
+        let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro } });
+        self.namespace("kube-node-lease", &[]).await;
+        let leases = self.api::<Lease>("kube-node-lease");
+        leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    }
+
+    fn capacities(&self) -> Api<CSIStorageCapacity> {
+        self.api(OWN)
+    }
+
+    fn drivers(&self) -> Api<CSIDriver> {
+        Api::all(self.client.clone())
+    }
+
+    /// What the scheduler is told, by class and label: the bytes.
+    async fn told(&self) -> BTreeMap<String, String> {
+        let all = self.capacities().list(&ListParams::default()).await.unwrap().items;
+        let one = |object: CSIStorageCapacity| {
+            let labels = object.node_topology.and_then(|selector| selector.match_labels).unwrap_or_default();
+            let labels: Vec<_> = labels.into_values().collect();
+            let bytes = object.capacity.map(|bytes| bytes.0).unwrap_or_default();
+            let largest = object.maximum_volume_size.map(|bytes| format!("/{}", bytes.0)).unwrap_or_default();
+            (format!("{}@{}", object.storage_class_name, labels.join(",")), format!("{bytes}{largest}"))
+        };
+        all.into_iter().map(one).collect()
+    }
+
+    async fn tells(&self, expected: &[(&str, &str)]) {
+        let expected: BTreeMap<String, String> =
+            expected.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        until(format!("the scheduler is told {expected:?}"), || async {
+            let told = self.told().await;
+            if told == expected { Ok(()) } else { seen(told) }
+        })
+        .await;
+    }
+
+    /// Whether the scheduler looks: none without a CSIDriver.
+    async fn looks(&self, expected: Option<bool>) {
+        until(format!("the scheduler looks: {expected:?}"), || async {
+            let driver = self.drivers().get_opt(names::DEFAULT_PROVISIONER).await.map_err(|error| error.to_string())?;
+            let looks = driver.map(|driver| driver.spec.storage_capacity.unwrap_or_default());
+            if looks == expected { Ok(()) } else { seen(looks) }
+        })
+        .await;
+    }
+
+    async fn capacity_jobs(&self) -> Vec<Job> {
+        let list = ListParams::default().labels(&format!("{}=capacity", names::LABEL_OPERATION));
+        self.api::<Job>(ADMIN).list(&list).await.unwrap().items
+    }
+
+    /// Waits for a run on a node, or anywhere, that nobody has answered.
+    async fn asked(&self, class: &str, node: &str) -> Job {
+        let job = until(format!("class {class} is asked on {node:?}"), || async {
+            let jobs = self.capacity_jobs().await;
+            let list = ListParams::default().labels(&format!("{}=capacity", names::LABEL_OPERATION));
+            let pods = self.api::<Pod>(ADMIN).list(&list).await.map_err(|error| error.to_string())?.items;
+            let waits = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+            let owners = |pod: &Pod| pod.metadata.owner_references.clone().unwrap_or_default();
+            let waiting: Vec<_> = pods.iter().filter(waits).flat_map(owners).map(|owner| owner.uid).collect();
+            let open = |job: &&Job| {
+                let asked = request(job);
+                job.metadata.uid.as_ref().is_some_and(|uid| waiting.contains(uid))
+                    && (asked.storage_class.as_str(), asked.node_name.as_str()) == (class, node)
+            };
+            jobs.iter()
+                .find(open)
+                .cloned()
+                .ok_or_else(|| format!("{:?}", jobs.iter().map(Job::name_any).collect::<Vec<_>>()))
+        });
+        self.explained(job).await
+    }
+
+    /// The image answers on a node.
+    async fn answers(&self, class: &str, node: &str, words: &str) -> Job {
+        let job = self.asked(class, node).await;
+        self.pod_ends(&job, 0, words).await;
+        job
+    }
+
+    async fn no_runs(&self) {
+        until("no capacity run is left", || async {
+            let jobs = self.capacity_jobs().await;
+            if jobs.is_empty() { Ok(()) } else { seen(jobs.iter().map(Job::name_any).collect::<Vec<_>>()) }
+        })
+        .await;
+    }
+
+    /// For a while nobody is asked.
+    async fn nothing_runs(&self) {
+        stays("nobody is asked", WHILE, || async {
+            let jobs = self.capacity_jobs().await;
+            if jobs.is_empty() { Ok(()) } else { seen(jobs.iter().map(Job::name_any).collect::<Vec<_>>()) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_change() {
+    let mut ring = Ring::start().await;
+    ring.living_node("n1", "west").await;
+    ring.living_node("n2", "west").await;
+    ring.delayed_class("plain", &[]).await;
+    let class =
+        ring.class("c", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
+    ring.config("c", "c", KEYS).await;
+
+    // Not before all is known.
+    let job = ring.answers("c", "n1", "flex-capacity 1 5000000001 2000000001\n").await;
+    let asked = request(&job);
+    assert_eq!((asked.claim_uuid.as_str(), asked.topology[names::HOSTNAME].as_str()), ("", "n1"));
+    ring.tells(&[("c@n1", "5000000001/2000000001"), ("plain@", UNLIMITED)]).await;
+    assert!(ring.drivers().get_opt(names::DEFAULT_PROVISIONER).await.unwrap().is_none(), "n2 has not answered");
+    ring.answers("c", "n2", "df: no warning\nflex-capacity 1 0").await;
+    ring.tells(&[("c@n1", "5000000001/2000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
+    ring.looks(Some(true)).await;
+    for object in ring.capacities().list(&ListParams::default()).await.unwrap() {
+        let owner = &object.metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!((owner.kind.as_str(), &owner.name), ("StorageClass", &object.storage_class_name));
+        assert_eq!(object.labels()[names::LABEL_INSTANCE], names::DEFAULT_INSTANCE);
+    }
+    ring.no_runs().await;
+    ring.nothing_runs().await;
+
+    // After a provision and after a delete, and only there; with the class's volume of a size that is less.
+    ring.claim("data", "c").await;
+    ring.select("data", "n1").await;
+    let stamped = ring.stamped("data").await;
+    let job = ring.job(ADMIN, "provision", &uid(&stamped), 1).await;
+    ring.create_volume(&local_volume(&job, "n1")).await;
+    let volume = ring.bound("data").await.spec.unwrap().volume_name.unwrap();
+    ring.pod_ends(&job, 0, "").await;
+    ring.answers("c", "n1", "flex-capacity 1 4000000001").await;
+    ring.tells(&[("c@n1", "4000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
+    ring.no_runs().await;
+    ring.delete_claim("data").await;
+    let job = ring.job_on("delete", &uid(&stamped), "n1").await;
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&volume).await;
+
+    // Killed with a run under way: the next one takes its answer, and asks nobody else.
+    let job = ring.asked("c", "n1").await;
+    ring.kill().await;
+    ring.pod_ends(&job, 0, "flex-capacity 1 5000000001").await;
+    ring.run().await;
+    ring.tells(&[("c@n1", "5000000001"), ("c@n2", "0"), ("plain@", UNLIMITED)]).await;
+    ring.no_runs().await;
+    ring.nothing_runs().await;
+
+    // A node goes, and a class.
+    Api::<Node>::all(ring.client.clone()).delete("n2", &DeleteParams::default()).await.unwrap();
+    ring.tells(&[("c@n1", "5000000001"), ("plain@", UNLIMITED)]).await;
+    let classes: Api<StorageClass> = Api::all(ring.client.clone());
+    classes.delete("plain", &DeleteParams::default()).await.unwrap();
+    ring.tells(&[("c@n1", "5000000001")]).await;
+
+    // The config cannot be asked any more: the scheduler looks no more, and nothing is left.
+    ring.config("c", "c", &[("capabilities", "-"), ("capacity-interval", "-")]).await;
+    ring.looks(None).await;
+    ring.tells(&[]).await;
+    ring.config("c", "c", KEYS).await;
+    ring.answers("c", "n1", "flex-capacity 1 7").await;
+    ring.looks(Some(true)).await;
+    assert_eq!(classes.get("c").await.unwrap().uid(), class.uid());
+    classes.delete("c", &DeleteParams::default()).await.unwrap();
+    ring.looks(None).await;
+    ring.tells(&[]).await;
+    ring.no_runs().await;
+}
+
+#[tokio::test]
+async fn the_csidriver_of_somebody_else_is_left_alone() {
+    let ring = Ring::without_orchestrator(&[]).await;
+    let foreign = json!({
+        "metadata": { "name": names::DEFAULT_PROVISIONER, "labels": { names::LABEL_INSTANCE: "another" } },
+        "spec": { "attachRequired": false, "storageCapacity": false },
+    });
+    let before =
+        ring.drivers().create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
+    let mut ring = ring;
+    ring.run().await;
+    ring.delayed_class("c", &[("placement", "any"), ("capabilities", "capacity"), ("capacity-interval", "1s..1h")])
+        .await;
+    ring.answers("c", "", "flex-capacity 1 10").await;
+    ring.tells(&[("c@", "10")]).await;
+    ring.event(ADMIN, "c", reason::CAPACITY_UNUSED, names::DEFAULT_PROVISIONER).await;
+    // Its owner has the scheduler look: what others cannot tell must be there, too.
+    ring.delayed_class("plain", &[]).await;
+    ring.tells(&[("c@", "10"), ("plain@", UNLIMITED)]).await;
+    ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
+    ring.tells(&[]).await;
+    let on = Patch::Merge(json!({ "spec": { "storageCapacity": true } }));
+    let on = ring.drivers().patch(names::DEFAULT_PROVISIONER, &PatchParams::default(), &on).await.unwrap();
+    ring.tells(&[("c@", UNLIMITED), ("plain@", UNLIMITED)]).await;
+    let after = ring.drivers().get(names::DEFAULT_PROVISIONER).await.unwrap();
+    assert_eq!(after.resource_version(), on.resource_version(), "nobody has written it");
+    assert_eq!((after.uid(), after.labels()), (before.uid(), before.labels()));
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_tell_keeps_nobody_from_its_nodes() {
+    let ring = Ring::start().await;
+    ring.delayed_class("c", &[("placement", "any"), ("capabilities", "capacity"), ("capacity-interval", "1s..1h")])
+        .await;
+    let job = ring.asked("c", "").await;
+    ring.pod_ends(&job, 64, "OPERATION is `capacity`: this image can provision").await;
+    let told = ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "this image can provision").await;
+    assert!(told.contains("class c") && told.contains("takes it to have room"), "{told}");
+    ring.tells(&[("c@", UNLIMITED)]).await;
+    ring.looks(Some(true)).await;
+    // It ends well, and says nothing.
+    let job = ring.asked("c", "").await;
+    assert_eq!(request(&job).attempt, 2);
+    ring.pod_ends(&job, 0, "all is well").await;
+    ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "/dev/termination-log").await;
+    // Mended.
+    ring.answers("c", "", "flex-capacity 1 12").await;
+    ring.tells(&[("c@", "12")]).await;
+    ring.no_runs().await;
+    // Whoever removes what is published gets it again.
+    ring.capacities().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    ring.answers("c", "", "flex-capacity 1 13").await;
+    ring.tells(&[("c@", "13")]).await;
+    // A Job that is refused is a run that has failed.
+    let quota: Value = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "count/jobs.batch": "0" } } });
+    let quotas = ring.api::<k8s_openapi::api::core::v1::ResourceQuota>(ADMIN);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    until("the quota counts", || async {
+        let quota = quotas.get("none").await.map_err(|error| error.to_string())?;
+        if quota.status.as_ref().is_some_and(|status| status.hard.is_some()) { Ok(()) } else { seen(quota.status) }
+    })
+    .await;
+    ring.config("c", "c", &[("placement", "any"), ("capabilities", "capacity"), ("zone", "another")]).await;
+    ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "exceeded quota").await;
+    assert_eq!(ring.told().await["c@"], "13", "the last answer counts");
+}
