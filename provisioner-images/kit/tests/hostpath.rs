@@ -276,7 +276,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("delete", "CLAIM_UUID", "$(id)", 65, "not the UUID"),
         ("expand", "OLD_SIZE_BYTES", "1", 65, "what is lost cannot grow"),
         ("expand", "BASE_PATH", "/nonexistent", 78, "pod-template"),
-        ("clone", "MODE", "0777", 65, "provision, delete, expand and list"),
+        ("clone", "MODE", "0777", 65, "provision, delete, expand, list and tell its capacity"),
     ] {
         let ended = node.run(operation, "", &[(name, value)]);
         assert_eq!(ended.code, code, "{operation} {name}={value}: {ended:?}");
