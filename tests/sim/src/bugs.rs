@@ -7,7 +7,8 @@ use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
 use crate::check::Broken;
-use crate::profile::Profile;
+use crate::history::Part;
+use crate::profile::{PARTS, Profile};
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
 
@@ -63,10 +64,19 @@ impl Bug {
                 *classes = vec!["script", "shared"];
                 (profile.others, profile.policies) = (true, false);
             }
-            Bug::StaleReads | Bug::EmptyLists | Bug::BackgroundDeletion => {
+            Bug::StaleReads | Bug::EmptyLists => {
                 *classes = vec!["shared"];
                 (profile.replicas, profile.stalls, profile.handovers) = (2, 6, 3);
                 (profile.bad_image, profile.kill) = (500, 0);
+            }
+            // Pods outlive their Jobs, and nobody is told of them soon.
+            Bug::BackgroundDeletion => {
+                *classes = vec!["shared"];
+                (profile.replicas, profile.bad_image, profile.kill, profile.dying) = (1, 500, 0, 30);
+                profile.watches = [10; 9];
+                profile.watches[Kind::Pod as usize] = 1;
+                profile.speed = [10; PARTS];
+                profile.speed[Part::Watch as usize] = 3;
             }
             Bug::NoNodes | Bug::NoAffinity => {
                 *classes = vec!["local"];

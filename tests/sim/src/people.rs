@@ -429,9 +429,9 @@ impl People {
         waiting.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
         for (kind, (name, object)) in waiting {
             // What was never adopted says in its affinity where it is.
-            let noted = annotation(&object, names::NODES).split(',');
-            let made = world.made.get(uid(&object)).map_or("", |(_, node)| node);
-            let nodes: Vec<&str> = noted.chain([made]).filter(|node| !node.is_empty()).collect();
+            let noted = Some(annotation(&object, names::NODES)).filter(|nodes| !nodes.is_empty());
+            let made = || world.made.get(uid(&object)).map_or("", |(_, node)| node);
+            let nodes: Vec<&str> = noted.unwrap_or_else(made).split(',').filter(|node| !node.is_empty()).collect();
             let stays = kind == Kind::Volume && text(&object, "/status/phase") == "Bound";
             let hopeless = !nodes.is_empty() && nodes.iter().all(|node| world.lost.contains(*node));
             if hopeless && !stays && self.holds(store, &object) && annotation(&object, names::ABANDON).is_empty() {

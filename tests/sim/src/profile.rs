@@ -25,6 +25,8 @@ pub struct Profile {
     pub watches: [u32; 9],
     /// A process is killed, at each of its steps.
     pub kill: u32,
+    /// A process ends whose pod is deleted, at each of its steps.
+    pub dying: u32,
     /// A run goes wrong.
     pub bad_image: u32,
     /// A request gets an error, and is not carried out.
@@ -103,6 +105,7 @@ impl Profile {
             speed,
             watches,
             kill,
+            dying: 500,
             bad_image,
             refused,
             lost_answer,

@@ -306,7 +306,7 @@ impl World {
             self.start(store, rng, profile, name, &pod, &job);
             return true;
         }
-        let killed = if is_deleting(&pod) { rng.permille(500) } else { rng.permille(profile.kill) };
+        let killed = if is_deleting(&pod) { rng.permille(profile.dying) } else { rng.permille(profile.kill) };
         if killed {
             count("killed processes");
             line(|| format!("kubelet: {name} is killed"));
