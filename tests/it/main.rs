@@ -22,6 +22,7 @@ mod hostile;
 mod lifecycle;
 mod nodes;
 mod orphans;
+mod rooms;
 mod stamps;
 mod swaps;
 mod theft;
