@@ -178,6 +178,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             delete_run: state,
             delete_job: None,
             room: draw.below(8) != 7,
+            limit: None,
             binding: flex_provisioner::claim::Binding::Direct,
             outside: draw.below(8) == 7,
             origin: None,

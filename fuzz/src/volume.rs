@@ -254,6 +254,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         pods_alive: draw.chance(),
         lost: None,
         provision_pods_alive: false,
+        limit: None,
     };
     let observed = of_volume::Observed {
         volume: &volume,

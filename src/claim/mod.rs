@@ -6,6 +6,7 @@ pub mod decide;
 pub mod fit;
 pub mod origin;
 pub mod pace;
+pub mod quota;
 pub mod request;
 pub mod resize;
 

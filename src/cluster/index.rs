@@ -4,6 +4,7 @@
 mod capacity;
 mod configs;
 mod line;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub const REPLACED: Duration = Duration::from_secs(30);
 struct Expected {
     since: Duration,
     class: String,
+    claim: ObjectName,
     created: bool,
 }
 
@@ -116,6 +118,11 @@ pub struct Index {
     driver: Option<Arc<Driver>>,
     /// A class tells how much room it has.
     reports: bool,
+    /// What was given away of a class and is not seen yet, by the claim's UID, and by the volume that grows.
+    promised: BTreeMap<String, share::Promise>,
+    growing: HashMap<String, u64>,
+    /// Who hit a limit, of which class, in the order of their coming.
+    waits_for_room: Vec<(Key, String)>,
 }
 
 impl Index {
@@ -148,6 +155,9 @@ impl Index {
             capacities: BTreeMap::new(),
             driver: None,
             reports: false,
+            promised: BTreeMap::new(),
+            growing: HashMap::new(),
+            waits_for_room: Vec::new(),
         }
     }
 
@@ -262,6 +272,12 @@ impl Index {
                 if let Some(before) = before {
                     self.forget_claim(&before);
                 }
+                if claim.own_stamp().is_some() {
+                    self.kept_promise(&claim.uid);
+                }
+                if claim.deleting || claim.is_bound() || claim.own_stamp().is_some() {
+                    self.no_longer_waits(&Key::Claim(name.clone()));
+                }
                 if claim.deleting || claim.is_bound() {
                     self.leave_line(&name);
                     claim.ids().for_each(|id| drop(self.removed.remove(&id)));
@@ -293,6 +309,9 @@ impl Index {
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.extend(self.copy_keys(&name));
+                self.kept_promise(&claim.uid);
+                self.no_longer_waits(&Key::Claim(name.clone()));
+                keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
                 if let Some(original) = claim.original() {
                     self.forget_copy(original, &name);
                     keys.push(Key::Claim(original.clone()));
@@ -354,8 +373,8 @@ impl Index {
                 {
                     keys.extend(self.capacity_keys());
                 }
-                if let Some(before) = before {
-                    self.forget_volume(&before);
+                if let Some(before) = &before {
+                    self.forget_volume(before);
                 }
                 for uid in claims_of(&volume) {
                     let claim = self.claim_by_id.get(&uid);
@@ -363,13 +382,18 @@ impl Index {
                     keys.extend(self.claim_keys(&uid));
                     self.volumes_by_claim.entry(uid).or_default().insert(name.clone());
                 }
-                self.volumes.insert(name, Arc::new(volume));
+                let volume = Arc::new(volume);
+                self.volumes.insert(name, volume.clone());
+                keys.extend(self.see_share_of(&volume, before.as_deref()));
                 keys
             }
             Change::Delete(name) => {
                 let Some(volume) = self.volumes.remove(&name.name) else { return Vec::new() };
                 self.forget_volume(&volume);
+                self.growing.remove(&volume.name);
+                self.no_longer_waits(&Key::Volume(volume.name.clone()));
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
+                keys.extend(self.room_in(&volume.class));
                 keys.extend(self.capacity_keys());
                 keys.push(Key::Volume(name.name));
                 keys
@@ -407,6 +431,7 @@ impl Index {
                 if job.over && before.is_none_or(|before| !before.over) {
                     keys.extend(self.next_in_line(&job));
                 }
+                keys.extend(self.see_growth(&job, false));
                 keys
             }
             Change::Delete(name) => {
@@ -415,6 +440,7 @@ impl Index {
                 drop_from(&mut self.jobs_by_id, &job.marks.id, &name);
                 self.note_removed(&job);
                 let mut keys = vec![job_key(&job)];
+                keys.extend(self.see_growth(&job, true));
                 if !job.over {
                     keys.extend(self.next_in_line(&job));
                 }

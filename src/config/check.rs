@@ -7,7 +7,7 @@ use contract::{parameter, quantity, request};
 
 use super::record::Record;
 use super::values::{backoff, duration, known_yaml, list, map, refresh, source_rule, words};
-use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh};
+use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
 use crate::limits;
 use crate::object::is_dns_name;
 
@@ -40,6 +40,11 @@ pub const KEYS: &[&str] = &[
     "retries",
     "backoff",
     "max-in-flight",
+    "max-in-flight-per-namespace",
+    "max-volumes",
+    "max-volumes-per-namespace",
+    "max-bytes",
+    "max-bytes-per-namespace",
     "capacity-interval",
     "min-size",
     "max-size",
@@ -188,6 +193,17 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         max_in_flight: r
             .read("max-in-flight", |text| number(text, 1, 10_000))
             .map_or(DEFAULT_MAX_IN_FLIGHT, |n| n as usize),
+        max_in_flight_per_namespace: r
+            .read("max-in-flight-per-namespace", |text| number(text, 1, 10_000))
+            .map(|n| n as usize),
+        share: Share {
+            volumes: r.read("max-volumes", |text| number(text, 0, 1_000_000)),
+            bytes: r.read("max-bytes", size),
+        },
+        namespace_share: Share {
+            volumes: r.read("max-volumes-per-namespace", |text| number(text, 0, 1_000_000)),
+            bytes: r.read("max-bytes-per-namespace", size),
+        },
         capacity_interval: r
             .read("capacity-interval", |text| refresh(text, DEFAULT_CAPACITY_INTERVAL.pause))
             .unwrap_or(DEFAULT_CAPACITY_INTERVAL),

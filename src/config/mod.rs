@@ -104,6 +104,15 @@ pub struct Backoff {
     pub max: Duration,
 }
 
+/// How much of a class may be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// So many volumes.
+    pub volumes: Option<u64>,
+    /// So many bytes, by the sizes of the volumes.
+    pub bytes: Option<u64>,
+}
+
 /// When a backend is asked how much room it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
@@ -172,6 +181,12 @@ pub struct Recipe {
     pub backoff: Backoff,
     /// Runs of this class at one time.
     pub max_in_flight: usize,
+    /// Those of them for claims of one namespace.
+    pub max_in_flight_per_namespace: Option<usize>,
+    /// How much of it may be taken in all.
+    pub share: Share,
+    /// How much of it the claims of one namespace may take.
+    pub namespace_share: Share,
     /// When its backend is asked for its capacity.
     pub capacity_interval: Refresh,
     /// The smallest claim, in bytes.
@@ -196,6 +211,11 @@ impl Recipe {
     /// The config declares that the image can do this.
     pub fn can(&self, capability: &str) -> bool {
         self.capabilities.iter().any(|declared| declared == capability)
+    }
+
+    /// Not all that claims ask for may be taken.
+    pub fn is_shared_out(&self) -> bool {
+        self.share != Share::default() || self.namespace_share != Share::default()
     }
 
     /// Where a run takes place is where its volume is.

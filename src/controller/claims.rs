@@ -131,6 +131,7 @@ fn observed<T>(
         delete_run,
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
+        limit: s.limit.as_deref(),
         binding: context.writes.binding(),
         outside: is_outside(context, claim, &s.classes),
         origin: s.original.as_ref().map(copies::Seen::origin),
@@ -178,9 +179,16 @@ async fn act(
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
             let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
             // Another worker may have taken the place since it was decided.
-            if !context.shared.index().reserve(&job, &claim.name, recipe) {
-                context.shared.index().stand_in_line(&claim.name, &class.name);
-                return Ok(Next::Full);
+            {
+                let mut index = context.shared.index();
+                if index.claim_is_refused(claim, recipe).is_some() {
+                    return Ok(Next::Again);
+                }
+                if !index.reserve(&job, &claim.name, recipe) {
+                    index.stand_in_line(&claim.name, &class.name);
+                    return Ok(Next::Full);
+                }
+                index.promise(claim, &class.name);
             }
             let stamp =
                 Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt, config: recipe.version(), taken };
@@ -188,6 +196,14 @@ async fn act(
                 Ok(stamped) => stamped,
                 Err(error) => {
                     context.shared.index().forget_expected(&job);
+                    // After any other error it may have been stamped all the same.
+                    if matches!(
+                        error,
+                        WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }
+                    ) {
+                        let woken = context.shared.index().take_back(claim);
+                        woken.into_iter().for_each(|key| context.shared.queue.add(key));
+                    }
                     return Err(error);
                 }
             };

@@ -12,7 +12,7 @@ use super::volumes::pods_alive;
 use super::{Context, Pass};
 use crate::claim::Claim;
 use crate::claim::resize::Report;
-use crate::cluster::index::EXPECTED;
+use crate::cluster::index::{EXPECTED, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
 use crate::config::{Placement, Recipe, joined};
@@ -22,7 +22,7 @@ use crate::object::ObjectName;
 use crate::run::job::{self, Place};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, Pod};
-use crate::volume::expand::{Decision, Observed, Run, Step, failed_start, record};
+use crate::volume::expand::{Decision, Observed, Run, Step, failed_start, record, wish};
 use crate::volume::request::{expand, request};
 use crate::volume::{Provenance, Volume};
 
@@ -42,6 +42,7 @@ pub(super) struct Seen {
     node: String,
     jobs: Vec<(Job, RunState)>,
     starting: bool,
+    limit: Option<String>,
     alive_on: Vec<String>,
     pods_alive: bool,
     provision_pods_alive: bool,
@@ -89,6 +90,7 @@ pub(super) fn look(
         recipe.map_err(|problems| format!("what it was made with cannot be used: {}", joined(&problems)))
     });
     let mut seen = Seen {
+        limit: None,
         claim,
         recipe,
         node: provenance.as_ref().map(|provenance| provenance.node.clone()).unwrap_or_default(),
@@ -104,7 +106,17 @@ pub(super) fn look(
     };
     // Whatever its number and target: both follow from what is seen.
     let runs = format!("{}-{}-", Operation::Expand, volume.id().unwrap_or_default());
-    seen.starting = context.shared.index().is_any_expected(&runs);
+    let mut index = context.shared.index();
+    seen.starting = index.is_any_expected(&runs);
+    if let (Some(claim), Ok(recipe)) = (&seen.claim, &seen.recipe)
+        && let Some(wish) = wish(volume, claim)
+    {
+        seen.limit = index.growth_is_refused(volume, claim, wish, recipe);
+        if seen.limit.is_some() {
+            index.wait_for_room(Key::Volume(volume.name.clone()), &volume.class);
+        }
+    }
+    drop(index);
     seen
 }
 
@@ -124,6 +136,7 @@ impl Seen {
             pods_alive: self.pods_alive,
             lost: places.lost(&self.alive_on).map(String::as_str),
             provision_pods_alive: self.provision_pods_alive,
+            limit: self.limit.as_deref(),
         }
     }
 
@@ -216,6 +229,14 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
         volume: Some(volume.name.clone()),
         ..Place::default()
     };
+    {
+        let mut index = context.shared.index();
+        // Another worker may have given away what was left since it was decided.
+        if index.growth_is_refused(volume, claim, size, recipe).is_some() {
+            return Ok(Next::Again);
+        }
+        index.promise_growth(&volume.name, size);
+    }
     let (kind, why) = match context.create_job(&job::job(recipe, &expand(request, size), &place)).await {
         Ok(()) => {
             let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
@@ -227,6 +248,8 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
         Err(WriteError::Refused { message, .. } | WriteError::NotFound { message, .. }) => (Failure::Retry, message),
         Err(error) => return Err(error),
     };
+    let woken = context.shared.index().take_back_growth(volume);
+    woken.into_iter().for_each(|key| context.shared.queue.add(key));
     let cause = Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"));
     let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     if let Some(tell) = decision.tell {

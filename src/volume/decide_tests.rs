@@ -59,6 +59,7 @@ impl World {
         let (places, alive_on) = (&places, &[] as &[String]);
         let runs: Vec<_> = self.growing.iter().map(|job| expand::Run { job, state: RunState::Running }).collect();
         let expansion = expand::Observed {
+            limit: None,
             claim: None,
             recipe: recipe.clone(),
             runs: &runs,

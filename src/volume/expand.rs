@@ -61,6 +61,8 @@ const OF_THE_CLASS: &[&str] = &[
     "retries",
     "backoff",
     "max-size",
+    "max-bytes",
+    "max-bytes-per-namespace",
 ];
 
 /// What is remembered of the last failed expand run, on the volume.
@@ -140,6 +142,8 @@ pub struct Observed<'a> {
     pub lost: Option<&'a str>,
     /// A pod of a provision run may still be running.
     pub provision_pods_alive: bool,
+    /// Why its class has no room for what the claim asks for.
+    pub limit: Option<&'a str>,
 }
 
 /// What to do.
@@ -383,6 +387,9 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
     }
     if claim.deleting {
         return Step::Nothing.into();
+    }
+    if let Some(why) = o.limit {
+        return Decision::from(Step::Nothing).saying(true, reason::LIMIT_REACHED, why);
     }
     if let Some(failed) = last(volume, wish).filter(|failed| failed.config == recipe.version()) {
         let wait = match failed.kind {

@@ -105,6 +105,7 @@ impl World {
             pods_alive: self.pods_alive,
             lost: self.lost,
             provision_pods_alive: false,
+            limit: None,
         };
         decide(&self.volume, &observed, now)
     }

@@ -20,6 +20,7 @@ mod expansion;
 mod failures;
 mod hostile;
 mod lifecycle;
+mod limits;
 mod nodes;
 mod orphans;
 mod rooms;

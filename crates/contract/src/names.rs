@@ -142,6 +142,8 @@ pub mod reason {
     pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
     /// The claim waits for something that somebody else must do.
     pub const WAITING: &str = "WaitingForProvisioner";
+    /// The class has no room for the claim now; the message says which limit it is.
+    pub const LIMIT_REACHED: &str = "LimitReached";
     /// The claim is to be filled by somebody else, who is waited for.
     pub const LEFT_TO_POPULATOR: &str = "LeftToPopulator";
     /// The claim is being deleted, and kept until its copies are made.

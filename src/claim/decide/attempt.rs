@@ -28,6 +28,9 @@ const STUCK_NODE: Duration = Duration::from_secs(15);
 /// A claim that stands in line is woken when its turn has come; this is for the case that others before it have left.
 const ROOM: Duration = Duration::from_secs(10);
 
+/// Who has waited for a place for so long is told.
+const TOLD: Duration = Duration::from_secs(30);
+
 /// Rows 17 to 34.
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
@@ -83,6 +86,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
+    if let Some(why) = o.limit {
+        return Decision::wait(reason::LIMIT_REACHED, why);
+    }
     if let Some(wait) = served_later(o, now) {
         return wait;
     }
@@ -107,7 +113,14 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
     match (o.kept, o.room) {
         // The revision's event comes.
         (false, _) => Some(Decision::nothing()),
-        (true, false) => Some(Decision::from(Step::StandInLine).until(now + seconds(ROOM))),
+        (true, false) => {
+            let wait = Decision::from(Step::StandInLine).until(now + seconds(ROOM));
+            // In a burst each claim waits for a moment; that is nothing to tell.
+            Some(match now - o.claim.created > seconds(TOLD) {
+                true => wait.saying(false, reason::LIMIT_REACHED, "all places for runs of its class are taken (`max-in-flight` and `max-in-flight-per-namespace` of the provisioner config); it is its turn when one of them has ended"),
+                false => wait,
+            })
+        }
         (true, true) => None,
     }
 }

@@ -207,6 +207,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 foreign: flags.1,
                 kept: flags.2,
                 room: flags.3,
+                limit: None,
                 binding: flags.4,
                 removed: flags.5,
                 class: Class {

@@ -49,6 +49,7 @@ struct World {
     delete_run: RunState,
     delete_job: Option<Job>,
     room: bool,
+    limit: Option<&'static str>,
     binding: Binding,
     outside: bool,
     origin: Option<Original>,
@@ -94,6 +95,7 @@ impl World {
             delete_run: self.delete_run.clone(),
             delete_job: self.delete_job.as_ref(),
             room: self.room,
+            limit: self.limit,
             binding: self.binding,
             outside: self.outside,
             origin: self.origin.as_ref().map(|original| Origin {
@@ -165,6 +167,7 @@ fn new() -> World {
         delete_run: RunState::Absent,
         delete_job: None,
         room: true,
+        limit: None,
         binding: Binding::Direct,
         outside: false,
         origin: None,

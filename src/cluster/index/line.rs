@@ -1,5 +1,7 @@
 //! Who may begin a run: places, who waits for one, and the Jobs that are created or removed.
 
+use std::collections::HashMap;
+
 use super::{EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
 use crate::claim::decide::Removed;
 use crate::config::Recipe;
@@ -11,25 +13,52 @@ impl Index {
     /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim; else
     /// it should [stand in line](Index::stand_in_line).
     pub fn reserve(&mut self, job: &str, claim: &ObjectName, recipe: &Recipe) -> bool {
-        let (class, most) = (recipe.class.as_str(), recipe.max_in_flight);
         let clock = &self.clock;
         self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
-        if !self.expected.contains_key(job) && !self.has_room(claim, class, most) {
+        if !self.expected.contains_key(job) && !self.has_room(claim, recipe) {
             return false;
         }
         self.leave_line(claim);
         self.revisions_used.insert(recipe.record.hash(), self.clock.passed());
         let since = self.clock.passed();
-        let expected = Expected { since, class: crate::object::label_value(class), created: false };
+        let class = crate::object::label_value(&recipe.class);
+        let expected = Expected { since, class, claim: claim.clone(), created: false };
         self.expected.insert(job.to_owned(), expected);
         true
     }
 
     /// A class has a place for a run of this claim, also when those that came before it have had theirs.
-    pub fn has_room(&self, claim: &ObjectName, class: &str, most: usize) -> bool {
-        let ahead = self.line.values().take_while(|waiting| waiting.claim != *claim);
-        let ahead = ahead.filter(|waiting| waiting.class == class && self.is_waiting(waiting)).count();
-        self.runs_in_flight(class) + ahead < most
+    pub fn has_room(&self, claim: &ObjectName, recipe: &Recipe) -> bool {
+        self.turns(recipe, Some(claim)).contains(&claim)
+    }
+
+    /// Those in line who have a place now, in their order. Who does not stand in it yet comes last.
+    fn turns<'a>(&'a self, recipe: &Recipe, asks: Option<&'a ObjectName>) -> Vec<&'a ObjectName> {
+        let class = recipe.class.as_str();
+        let mut free = recipe.max_in_flight.saturating_sub(self.runs_in_flight(class));
+        let stands = |waiting: &&Waiting| asks == Some(&waiting.claim) || self.is_waiting(waiting);
+        let line = self.line.values().filter(|waiting| waiting.class == class).filter(stands);
+        let newcomer = asks.filter(|asks| self.line.values().all(|waiting| waiting.claim != **asks));
+        let mut free_in: HashMap<&str, usize> = HashMap::new();
+        let mut turns = Vec::new();
+        for claim in line.map(|waiting| &waiting.claim).chain(newcomer) {
+            if free == 0 {
+                break;
+            }
+            if let Some(most) = recipe.max_in_flight_per_namespace {
+                let namespace = claim.namespace.as_str();
+                let left = || most.saturating_sub(self.runs_in_namespace(class, namespace));
+                let free_here = free_in.entry(namespace).or_insert_with(left);
+                // Those of other namespaces do not wait for this one.
+                if *free_here == 0 {
+                    continue;
+                }
+                *free_here -= 1;
+            }
+            free -= 1;
+            turns.push(claim);
+        }
+        turns
     }
 
     /// A claim found no place for a run: places go to those that came first. Who does not ask again for a while has
@@ -57,8 +86,9 @@ impl Index {
 
     /// A Job was created by this process: until the watch shows it, it is not taken for absent.
     pub fn expect_job(&mut self, job: &str) {
-        let class = self.expected.get(job).map(|expected| expected.class.clone()).unwrap_or_default();
-        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, created: true });
+        let expected = self.expected.get(job);
+        let (class, claim) = expected.map(|e| (e.class.clone(), e.claim.clone())).unwrap_or_default();
+        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, claim, created: true });
     }
 
     /// The Job was not created after all.
@@ -122,12 +152,14 @@ impl Index {
         let of_class = |waiting: &&Waiting| crate::object::label_value(&waiting.class) == ended.marks.class;
         let line = self.line.values().filter(of_class).filter(|waiting| self.is_waiting(waiting));
         let mut line = line.peekable();
-        let Some(class) = line.peek().map(|waiting| waiting.class.as_str()) else { return Vec::new() };
-        let most = match self.classes.lookup(class) {
-            Lookup::Ours(found) => found.recipe.as_ref().map_or(0, |recipe| recipe.max_in_flight),
-            _ => 0,
+        let Some(first) = line.peek() else { return Vec::new() };
+        let mut turns = match self.classes.lookup(&first.class) {
+            Lookup::Ours(found) => found.recipe.as_ref().map(|recipe| self.turns(recipe, None)).unwrap_or_default(),
+            _ => Vec::new(),
         };
-        let free = most.saturating_sub(self.runs_in_flight(class)).max(1);
-        line.take(free).map(|waiting| Key::Claim(waiting.claim.clone())).collect()
+        if turns.is_empty() {
+            turns.push(&first.claim);
+        }
+        turns.into_iter().cloned().map(Key::Claim).collect()
     }
 }

@@ -137,3 +137,121 @@ fn a_revision_that_is_being_deleted_is_not_begun_with() {
     index.change_revision(Change::Apply(("hash".into(), revision)));
     assert!(index.has_revision("hash"), "it could not be deleted");
 }
+
+/// A claim of 1 GiB, stamped or not.
+fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim {
+    let uid = format!("uid-{namespace}-{name}");
+    let stamp = serde_json::json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1" });
+    let claim = serde_json::json!({
+        "metadata": { "name": name, "namespace": namespace, "uid": uid, "annotations": if stamped { stamp } else { serde_json::json!({}) } },
+        "spec": { "storageClassName": CLASS, "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    Claim::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(claim).unwrap())
+}
+
+/// The volume of a claim.
+fn shared_volume(claim: &Claim, size: &str) -> Volume {
+    let volume = serde_json::json!({
+        "metadata": {
+            "name": names::pv_name(&claim.uid), "labels": { names::LABEL_INSTANCE: "i" },
+            "annotations": { names::CLAIM_UUID: claim.uid, names::PROVISIONED_BY: "p" },
+        },
+        "spec": {
+            "storageClassName": CLASS, "capacity": { "storage": size },
+            "claimRef": { "namespace": claim.name.namespace, "name": claim.name.name, "uid": claim.uid },
+        },
+    });
+    Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
+}
+
+fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
+    let mut data: BTreeMap<String, String> =
+        [("image", "x"), ("plugin-name", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    data.extend(keys.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    let mut index = index();
+    let config = Config { name: ObjectName::new("own", CLASS), class: Some(CLASS.into()), data, ..Config::default() };
+    index.change_config(Change::Apply(config));
+    let classes = index.classes();
+    let crate::config::classes::Lookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
+    let recipe = (**class.recipe.as_ref().unwrap()).clone();
+    (index, recipe)
+}
+
+#[test]
+fn the_last_place_is_given_once_and_again_when_it_is_free() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let (a, b, c) = (shared_claim("t", "a", false), shared_claim("t", "b", false), shared_claim("t", "c", false));
+    for claim in [&a, &b, &c] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    let refused = |index: &Index, claim: &Claim| index.claim_is_refused(claim, &recipe).is_some();
+    assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
+    index.promise(&a, CLASS);
+    assert!(refused(&index, &b) && !refused(&index, &a), "given away, before any watch shows it");
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    index.wait_for_room(Key::Claim(c.name.clone()), CLASS);
+    assert_eq!(index.take_back(&a), [Key::Claim(b.name.clone())], "and back: the first gets it, not both");
+    index.promise(&a, CLASS);
+
+    // The stamp is seen, then the volume, then both go.
+    index.change_claim(Change::Apply(shared_claim("t", "a", true)));
+    assert!(refused(&index, &b));
+    let volume = shared_volume(&a, "1Gi");
+    index.change_volume(Change::Apply(volume.clone()));
+    assert!(refused(&index, &b), "claim and volume are one");
+    let woken = index.change_claim(Change::Delete(a.name.clone()));
+    assert!(refused(&index, &b) && !woken.contains(&Key::Claim(b.name.clone())), "its storage is there");
+    let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    assert!(woken.contains(&Key::Claim(b.name.clone())) && !woken.contains(&Key::Claim(c.name)), "{woken:?}");
+    assert!(!refused(&index, &b));
+}
+
+#[test]
+fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
+    let (mut index, recipe) = with_limits(&[("max-volumes-per-namespace", "2"), ("max-bytes-per-namespace", "3Gi")]);
+    let (one, two) = (shared_claim("t", "one", true), shared_claim("t", "two", false));
+    index.change_claim(Change::Apply(one.clone()));
+    index.change_claim(Change::Apply(two.clone()));
+    let volume = shared_volume(&one, "1Gi");
+    index.change_volume(Change::Apply(volume.clone()));
+    let gi = |count: u64| count << 30;
+    assert_eq!(index.claim_is_refused(&two, &recipe), None);
+    assert_eq!(index.growth_is_refused(&volume, &one, gi(3), &recipe), None, "it does not count itself");
+    assert!(index.growth_is_refused(&volume, &one, gi(4), &recipe).is_some());
+    index.promise_growth(&volume.name, gi(3));
+    let why = index.claim_is_refused(&two, &recipe).expect("what is promised to it is taken");
+    assert!(why.contains("namespace t may have 3Gi") && why.contains("3Gi are taken"), "{why}");
+    let elsewhere = shared_claim("u", "two", false);
+    assert_eq!(index.claim_is_refused(&elsewhere, &recipe), None, "another namespace");
+
+    // The run has failed: what its Job said counts no more.
+    index.wait_for_room(Key::Claim(two.name.clone()), CLASS);
+    let marks = Marks { operation: "expand".into(), id: one.uid.clone(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("e"), volume: Some(volume.name.clone()), size: Some(gi(3)), marks, ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(index.claim_is_refused(&two, &recipe).is_some(), "the Job says it now");
+    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    assert!(woken.contains(&Key::Claim(two.name.clone())), "{woken:?}");
+    assert_eq!(index.claim_is_refused(&two, &recipe), None);
+    index.change_volume(Change::Apply(shared_volume(&one, "3Gi")));
+    assert!(index.claim_is_refused(&two, &recipe).is_some(), "it has grown");
+}
+
+#[test]
+fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "3"), ("max-in-flight-per-namespace", "1")]);
+    let of = |namespace: &str, claim: &str| ObjectName::new(namespace, claim);
+    assert!(index.reserve("a", &of("t", "a"), &recipe));
+    for claim in ["b", "c", "d", "e"] {
+        assert!(!index.reserve(claim, &of("t", claim), &recipe), "{claim}");
+        index.stand_in_line(&of("t", claim), CLASS);
+    }
+    assert!(index.reserve("x", &of("u", "x"), &recipe), "the others of t are before it, and cannot go");
+    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("a"), claim: Some(of("t", "a")), marks, ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!index.reserve("b", &of("t", "b"), &recipe));
+    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    assert_eq!(woken[1..], [Key::Claim(of("t", "b"))], "one place, one claim");
+    assert!(!index.reserve("c", &of("t", "c"), &recipe) && index.reserve("b", &of("t", "b"), &recipe));
+}

@@ -7,7 +7,7 @@ use contract::names;
 use crate::claim::decide::last_node;
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, fit};
-use crate::cluster::index::Index;
+use crate::cluster::index::{Index, Key};
 use crate::config::classes::{BindingMode, Class, Classes, Lookup};
 use crate::config::{Placement, Recipe};
 use crate::controller::{Context, copies};
@@ -31,6 +31,7 @@ pub(super) struct Snapshot {
     pub places: Places,
     pub kept: bool,
     pub room: bool,
+    pub limit: Option<String>,
     pub original: Option<copies::Seen>,
     pub copying: Vec<Copying>,
 }
@@ -47,7 +48,7 @@ pub(super) struct Learnt {
 
 /// Looks at a claim and all that concerns it.
 pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
-    let index = context.shared.index();
+    let mut index = context.shared.index();
     let classes = index.classes();
     let class = claim.class.as_deref().unwrap_or_default();
     // The stamp stands where users can write: it may name a version of the claim's own class, no other.
@@ -60,7 +61,11 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
     let choice = choice(claim, ours, stamped.as_deref(), &index);
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
-    let room = current.as_ref().is_none_or(|recipe| index.has_room(&claim.name, class, recipe.max_in_flight));
+    let room = current.as_ref().is_none_or(|recipe| index.has_room(&claim.name, recipe));
+    let limit = current.as_ref().and_then(|recipe| index.claim_is_refused(claim, recipe));
+    if limit.is_some() {
+        index.wait_for_room(Key::Claim(claim.name.clone()), class);
+    }
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
         .ids()
         .flat_map(|id| index.jobs_of(&id))
@@ -130,6 +135,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         places,
         kept,
         room,
+        limit,
         original,
         copying,
     }

@@ -1,0 +1,183 @@
+//! How much of a class may be taken, by all and by each namespace.
+
+use contract::names::{self, reason};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, uid};
+use crate::wait::{seen, stays, until};
+
+impl Ring {
+    /// A bound claim goes, and its storage with it.
+    async fn goes(&self, claim: &str) {
+        let id = uid(&self.get_claim(claim).await);
+        self.delete_claim(claim).await;
+        let job = self.job(ADMIN, "delete", &id, 1).await;
+        self.pod_of(&job).await;
+        self.pod_ends(&job, 0, "").await;
+        self.volume_gone(&names::pv_name(&id)).await;
+    }
+
+    async fn unstamped(&self, claim: &str) {
+        stays("no attempt begins", WHILE, || async {
+            let found = self.get_claim(claim).await;
+            if annotation(&found, names::ATTEMPT).is_none() { Ok(()) } else { seen(found.metadata.annotations) }
+        })
+        .await;
+    }
+
+    async fn stamped_of(&self, claims: &[String]) -> Vec<String> {
+        let mut stamped = Vec::new();
+        for claim in claims {
+            if annotation(&self.get_claim(claim).await, names::ATTEMPT).is_some() {
+                stamped.push(claim.clone());
+            }
+        }
+        stamped
+    }
+}
+
+#[tokio::test]
+async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[("max-volumes", "3")]).await;
+    // All at one time: exactly so many begin.
+    let claims: Vec<String> = (0..8).map(|n| format!("claim-{n}")).collect();
+    for claim in &claims {
+        ring.claim(claim, "c").await;
+    }
+    let begun = until("three begin", || async {
+        let stamped = ring.stamped_of(&claims).await;
+        if stamped.len() == 3 { Ok(stamped) } else { seen(stamped) }
+    })
+    .await;
+    let waiting: Vec<&String> = claims.iter().filter(|claim| !begun.contains(claim)).collect();
+    for claim in &waiting {
+        let told = ring.event(USER, claim, reason::LIMIT_REACHED, "may have 3 volumes of class c").await;
+        assert!(told.contains("`max-volumes` of the provisioner config admin/c"), "{told}");
+    }
+    for claim in &begun {
+        ring.provision(claim).await;
+    }
+    // It counts on after a restart.
+    ring.restart().await;
+    stays("no other begins", WHILE, || async {
+        let stamped = ring.stamped_of(&claims).await;
+        if stamped.len() == 3 { Ok(()) } else { seen(stamped) }
+    })
+    .await;
+    ring.goes(&begun[0]).await;
+    let rest: Vec<String> = claims.iter().filter(|claim| **claim != begun[0]).cloned().collect();
+    let next = until("the next begins at once", || async {
+        let stamped = ring.stamped_of(&rest).await;
+        if stamped.len() == 3 { Ok(stamped) } else { seen(stamped) }
+    })
+    .await;
+    // A claim that goes half-way gives its place back when what it left is gone.
+    let half = next.iter().find(|claim| !begun.contains(claim)).unwrap();
+    let id = uid(&ring.get_claim(half).await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.pod_of(&job).await;
+    ring.delete_claim(half).await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.claim_gone(half).await;
+    let rest: Vec<String> = rest.into_iter().filter(|claim| claim != half).collect();
+    until("another begins", || async {
+        let stamped = ring.stamped_of(&rest).await;
+        if stamped.len() == 3 { Ok(()) } else { seen(stamped) }
+    })
+    .await;
+    // With a higher limit all begin.
+    ring.config("c", "c", &[("max-volumes", "100")]).await;
+    for claim in &rest {
+        ring.stamped(claim).await;
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
+    let ring = Ring::start().await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    ring.config("c", "c", &[("capabilities", "expand"), ("max-bytes-per-namespace", "3Gi")]).await;
+    ring.claim("one", "c").await;
+    ring.provision("one").await;
+    let more = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+    ring.claim_with("large", "c", more("3Gi")).await;
+    ring.event(
+        USER,
+        "large",
+        reason::LIMIT_REACHED,
+        "namespace team may have 3Gi of class c, 1Gi are taken, and this asks for 3Gi",
+    )
+    .await;
+    // What fits does not wait for what does not.
+    ring.claim("two", "c").await;
+    ring.provision("two").await;
+    let ask = Patch::Merge(more("3Gi"));
+    ring.claims().patch("one", &PatchParams::default(), &ask).await.unwrap();
+    ring.event(USER, "one", reason::LIMIT_REACHED, "1Gi are taken, and this asks for 3Gi").await;
+    let id = uid(&ring.get_claim("one").await);
+    assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
+    // Another namespace has a share of its own.
+    ring.namespace("others", &[]).await;
+    let claim = json!({
+        "metadata": { "name": "three" },
+        "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "3Gi" } } },
+    });
+    let others = ring.api::<PersistentVolumeClaim>("others");
+    let made = others.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    ring.job(ADMIN, "provision", &uid(&made), 1).await;
+    // Room for one of the two who wait; the volume that grows takes it all.
+    ring.goes("two").await;
+    let job = ring.job(ADMIN, "expand", &id, 1).await;
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, "").await;
+    let grown = |claim: &PersistentVolumeClaim| {
+        claim.status.as_ref().and_then(|status| status.capacity.as_ref()).is_some_and(|has| has["storage"].0 == "3Gi")
+    };
+    ring.claim_when("one", "has grown", grown).await;
+    ring.unstamped("large").await;
+    ring.goes("one").await;
+    ring.stamped("large").await;
+}
+
+#[tokio::test]
+async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": {
+        "c.storageclass.storage.k8s.io/persistentvolumeclaims": "1", "requests.storage": "2Gi",
+    } } });
+    let quotas = ring.api::<ResourceQuota>(USER);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let used = |count: &'static str| {
+        let quotas = quotas.clone();
+        async move {
+            until(format!("the quota has {count} of 1"), || async {
+                let status = quotas.get("q").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+                let used = status.used.unwrap_or_default();
+                let claims = used.get("c.storageclass.storage.k8s.io/persistentvolumeclaims");
+                if claims.is_some_and(|claims| claims.0 == count) { Ok(()) } else { seen(used) }
+            })
+            .await;
+        }
+    };
+    used("0").await;
+    ring.claim("one", "c").await;
+    ring.provision("one").await;
+    used("1").await;
+    let second = json!({
+        "metadata": { "name": "two" },
+        "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let second: PersistentVolumeClaim = serde_json::from_value(second).unwrap();
+    let refused = ring.claims().create(&PostParams::default(), &second).await.expect_err("it is one too many");
+    assert!(refused.to_string().contains("exceeded quota"), "{refused}");
+    ring.goes("one").await;
+    used("0").await;
+    ring.claim("two", "c").await;
+    ring.provision("two").await;
+}
