@@ -163,6 +163,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             delete_run: RunState::Absent,
             delete_job: None,
             room: true,
+            limit: None,
             outside: false,
             origin: None,
             copying: &[],

@@ -110,7 +110,7 @@ async fn a_standby_takes_over_at_once_after_a_graceful_stop() {
 #[tokio::test]
 async fn runs_in_flight_are_limited_and_all_claims_get_their_turn() {
     let ring = Ring::start().await;
-    ring.config("c", "c", &[("max-in-flight", "3")]).await;
+    ring.config("c", "c", &[("max-in-flight", "3"), ("placement", "any")]).await;
     for n in 0..12 {
         ring.claim(&format!("c{n}"), "c").await;
     }

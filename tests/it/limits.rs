@@ -8,6 +8,9 @@ use serde_json::json;
 use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, uid};
 use crate::wait::{seen, stays, until};
 
+/// No node is needed for a run.
+const ANYWHERE: (&str, &str) = ("placement", "any");
+
 impl Ring {
     /// A bound claim goes, and its storage with it.
     async fn goes(&self, claim: &str) {
@@ -41,7 +44,7 @@ impl Ring {
 #[tokio::test]
 async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() {
     let mut ring = Ring::start().await;
-    ring.config("c", "c", &[("max-volumes", "3")]).await;
+    ring.config("c", "c", &[ANYWHERE, ("max-volumes", "3")]).await;
     // All at one time: exactly so many begin.
     let claims: Vec<String> = (0..8).map(|n| format!("claim-{n}")).collect();
     for claim in &claims {
@@ -91,7 +94,7 @@ async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() 
     })
     .await;
     // With a higher limit all begin.
-    ring.config("c", "c", &[("max-volumes", "100")]).await;
+    ring.config("c", "c", &[ANYWHERE, ("max-volumes", "100")]).await;
     for claim in &rest {
         ring.stamped(claim).await;
     }
@@ -101,7 +104,7 @@ async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() 
 async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
     let ring = Ring::start().await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
-    ring.config("c", "c", &[("capabilities", "expand"), ("max-bytes-per-namespace", "3Gi")]).await;
+    ring.config("c", "c", &[ANYWHERE, ("capabilities", "expand"), ("max-bytes-per-namespace", "3Gi")]).await;
     ring.claim("one", "c").await;
     ring.provision("one").await;
     let more = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
@@ -147,7 +150,7 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
 #[tokio::test]
 async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
     let ring = Ring::start().await;
-    ring.config("c", "c", &[]).await;
+    ring.config("c", "c", &[ANYWHERE]).await;
     let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": {
         "c.storageclass.storage.k8s.io/persistentvolumeclaims": "1", "requests.storage": "2Gi",
     } } });
