@@ -11,7 +11,7 @@ use std::time::Duration;
 use contract::names;
 use contract::request::{Operation, Request};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Binding, Node as NodeObject, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Binding, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -164,6 +164,7 @@ impl Backend {
 
 /// The node.
 pub struct Node {
+    _heard: cluster::SimulatedNode,
     shared: Arc<Shared>,
     kubelet: JoinHandle<()>,
 }
@@ -184,9 +185,7 @@ impl Drop for Node {
 impl Node {
     /// A node joins the cluster.
     pub async fn start(client: Client) -> Node {
-        let nodes: Api<NodeObject> = Api::all(client.clone());
-        let node = json!({ "metadata": { "name": NAME } });
-        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.expect("the node joins");
+        let heard = cluster::SimulatedNode::start(client.clone(), NAME).await.expect("the node joins");
         let shared = Arc::new(Shared {
             client,
             backend: Backend {
@@ -200,7 +199,7 @@ impl Node {
             reached: Mutex::default(),
             open: watch::Sender::default(),
         });
-        Node { kubelet: tokio::spawn(kubelet(shared.clone())), shared }
+        Node { kubelet: tokio::spawn(kubelet(shared.clone())), shared, _heard: heard }
     }
 
     pub fn backend(&self) -> &Backend {

@@ -22,6 +22,7 @@ const KEYS: &[(&str, &str)] = &[
     ("capabilities", "capacity"),
     ("capacity-interval", "1s..1h"),
     ("volume-sources", "local:/data"),
+    ("placement", "selected-node"),
     ("tolerations", "[{operator: Exists}]"),
 ];
 const UNLIMITED: &str = "9223372036854775807";

@@ -188,7 +188,7 @@ async fn a_storage_class_object_rules_its_class() {
 #[tokio::test]
 async fn a_delayed_class_waits_for_its_node_and_a_pure_one_says_what_it_cannot() {
     let ring = Ring::start().await;
-    ring.config("delayed", "delayed", &[]).await;
+    ring.config("delayed", "delayed", &[("placement", "selected-node")]).await;
     ring.class("delayed", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
     ring.claim("d", "delayed").await;
     stays("no stamp before a node is selected", WHILE, || async {

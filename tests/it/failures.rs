@@ -58,7 +58,7 @@ async fn no_room_asks_the_scheduler_for_another_node() {
     for node in ["full", "roomy"] {
         ring.node(node).await;
     }
-    ring.config("c", "c", &[]).await;
+    ring.config("c", "c", &[("placement", "selected-node")]).await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
     ring.claim_with("a", "c", json!({ "metadata": { "annotations": { names::SELECTED_NODE: "full" } } })).await;
     let claim = ring.stamped("a").await;

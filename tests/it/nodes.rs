@@ -14,7 +14,8 @@ use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, Ring, annotation, uid};
 use crate::wait::{seen, until};
 
-const KEYS: &[(&str, &str)] = &[("volume-sources", "local:/data"), ("backoff", "1s")];
+const ON_NODE: (&str, &str) = ("placement", "selected-node");
+const KEYS: &[(&str, &str)] = &[("volume-sources", "local:/data"), ("backoff", "1s"), ON_NODE];
 
 impl Ring {
     /// Creates a node, as far as the API goes.
@@ -42,7 +43,7 @@ impl Ring {
     pub async fn delayed_class(&self, name: &str, keys: &[(&str, &str)]) {
         let more = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
         self.class(name, names::DEFAULT_PROVISIONER, more).await;
-        self.config(name, name, keys).await;
+        self.config(name, name, &[&[ON_NODE], keys].concat()).await;
     }
 
     /// Waits until a volume's storage is noted on these nodes only.
@@ -181,7 +182,7 @@ async fn class_of_zone_b(ring: &Ring, name: &str, binding: &str, keys: &[(&str, 
     let zone = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": ["b"] }] }]);
     let more = json!({ "volumeBindingMode": binding, "allowedTopologies": zone });
     ring.class(name, names::DEFAULT_PROVISIONER, more).await;
-    ring.config(name, name, keys).await;
+    ring.config(name, name, &[&[ON_NODE], keys].concat()).await;
 }
 
 /// The required terms of a Job's pod, as they stand there.
@@ -194,19 +195,6 @@ fn terms(job: &Job) -> serde_json::Value {
 async fn terms_of(ring: &Ring, volume: &str) -> serde_json::Value {
     let spec = ring.volumes().get(volume).await.unwrap().spec.unwrap();
     json!(spec.node_affinity)["required"]["nodeSelectorTerms"].clone()
-}
-
-impl Ring {
-    /// The scheduler places the pod of a Job.
-    async fn placed(&self, job: &Job, node: &str) {
-        let pod = self.pod_of(job).await.metadata.name.unwrap();
-        let binding = json!({ "metadata": { "name": pod }, "target": { "kind": "Node", "name": node } });
-        let binding: k8s_openapi::api::core::v1::Binding = serde_json::from_value(binding).unwrap();
-        let pods = self.api::<k8s_openapi::api::core::v1::Pod>(ADMIN);
-        let bound: Result<serde_json::Value, _> =
-            pods.create_subresource("binding", &pod, &PostParams::default(), &binding).await;
-        bound.unwrap();
-    }
 }
 
 #[tokio::test]
@@ -259,25 +247,37 @@ async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there(
     ring.claim("a", "c").await;
     let id = uid(&ring.stamped("a").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let first = pinned_to(&job).expect("nobody selects a node, so that it is chosen here");
+    let other = if first == "n2" { "n3" } else { "n2" };
     let zone = json!({ "key": ZONE, "operator": "In", "values": ["b"] });
-    assert_eq!(terms(&job), json!([{ "matchExpressions": [zone] }]));
-    // It fails on one node, and succeeds on another.
-    ring.placed(&job, "n2").await;
+    let name = json!({ "key": "metadata.name", "operator": "In", "values": [first] });
+    assert_eq!(terms(&job), json!([{ "matchExpressions": [zone], "matchFields": [name] }]));
+    // It fails there and is repeated there; then there is no room, and the other is tried at once.
     ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
     let job = ring.job(ADMIN, "provision", &id, 2).await;
-    ring.placed(&job, "n3").await;
+    assert_eq!(pinned_to(&job).as_ref(), Some(&first));
+    ring.pod_ends(&job, exit::UNAVAILABLE, "full").await;
+    ring.event(
+        &ring.user,
+        "a",
+        reason::PROVISIONING_FAILED,
+        "attempt 2 failed: exit code 69: no room here: full; another node is tried",
+    )
+    .await;
+    let job = ring.job(ADMIN, "provision", &id, 3).await;
+    assert_eq!(pinned_to(&job).as_deref(), Some(other));
     let volume = names::pv_name(&id);
     ring.create_volume(&crate::kubelet::nfs_volume(&job)).await;
     ring.bound("a").await;
-    let host = json!({ "key": names::HOSTNAME, "operator": "In", "values": ["n3"] });
+    let host = json!({ "key": names::HOSTNAME, "operator": "In", "values": [other] });
     assert_eq!(terms_of(&ring, &volume).await, json!([{ "matchExpressions": [host] }]));
     ring.pod_ends(&job, 0, "").await;
     // It is bound to one host, so that what the other holds can only be rubbish.
-    let job = ring.job_on("delete", &id, "n2").await;
+    let job = ring.job_on("delete", &id, &first).await;
     ring.pod_ends(&job, 0, "").await;
-    ring.noted(&volume, "n3").await;
+    ring.noted(&volume, other).await;
     ring.delete_claim("a").await;
-    let job = ring.job_on("delete", &id, "n3").await;
+    let job = ring.job_on("delete", &id, other).await;
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(&volume).await;
 

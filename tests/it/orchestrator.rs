@@ -245,7 +245,9 @@ impl Ring {
     }
 
     pub async fn config_in(&self, namespace: &str, name: &str, class: &str, data: &[(&str, &str)]) -> ConfigMap {
-        let mut all: BTreeMap<&str, &str> = [("plugin-name", names::DEFAULT_PLUGIN), ("image", "example/image")].into();
+        // Nodes are the matter of those tests that ask for them.
+        let usual = [("plugin-name", names::DEFAULT_PLUGIN), ("image", "example/image"), ("placement", "any")];
+        let mut all: BTreeMap<&str, &str> = usual.into();
         all.extend(data.iter().copied());
         all.retain(|_, value| *value != "-");
         let labels = json!({ names::LABEL_TYPE: names::LABEL_TYPE_CONFIG, names::LABEL_STORAGE_CLASS: class });

@@ -89,6 +89,7 @@ pub struct SimulatedNode {
     namespace: String,
     seed: u64,
     backend: Arc<Mutex<Backend>>,
+    _heard: Arc<cluster::SimulatedNode>,
 }
 
 /// A process of an image works on a volume while this value lives.
@@ -109,18 +110,15 @@ pub fn is_wrong(seed: u64, claim: &str) -> bool {
 impl SimulatedNode {
     /// Starts to run the pods of a namespace.
     pub async fn start(client: Client, namespace: &str, seed: u64) -> Self {
-        let node = SimulatedNode { client, namespace: namespace.into(), seed, backend: Arc::default() };
-        let object = json!({ "metadata": { "name": NAME, "labels": { "kubernetes.io/hostname": NAME } } });
-        let nodes: Api<Node> = Api::all(node.client.clone());
-        nodes.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-        node.heartbeat().await;
-        let (beating, following) = (node.clone(), node.clone());
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_secs(10)).await;
-                beating.heartbeat().await;
-            }
-        });
+        let heard = cluster::SimulatedNode::start(client.clone(), NAME).await.expect("the node joins");
+        let node = SimulatedNode {
+            client,
+            namespace: namespace.into(),
+            seed,
+            backend: Arc::default(),
+            _heard: Arc::new(heard),
+        };
+        let following = node.clone();
         tokio::spawn(async move { following.follow().await });
         node
     }
@@ -128,14 +126,6 @@ impl SimulatedNode {
     /// Storage.
     pub fn backend(&self) -> MutexGuard<'_, Backend> {
         self.backend.lock().expect("no code panics while it holds the backend")
-    }
-
-    async fn heartbeat(&self) {
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let ready = json!({ "type": "Ready", "status": "True", "reason": "Simulated", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now });
-        let status = json!({ "status": { "conditions": [ready] } });
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        nodes.patch_status(NAME, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
     }
 
     /// Notes what happened to a pod.

@@ -73,22 +73,28 @@ impl Writes {
         let name = ObjectName::of(&job.metadata);
         let what = || format!("Job {name}");
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
-        match jobs.create(&post(), job).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
-                let there = jobs.get(&name.name).await.map_err(WriteError::of(what()))?;
-                let label =
-                    |job: &Job, key: &str| job.metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
-                let same = [names::LABEL_INSTANCE, names::LABEL_CLAIM_UUID, names::LABEL_ATTEMPT]
-                    .iter()
-                    .all(|key| label(&there, key) == label(job, key));
-                match same {
-                    true if there.metadata.deletion_timestamp.is_some() => Err(WriteError::Conflict(what())),
-                    true => Ok(()),
-                    false => Err(WriteError::Foreign(what())),
-                }
-            }
-            Err(error) => Err(WriteError::of(what())(error)),
+        let error = match jobs.create(&post(), job).await {
+            Ok(_) => return Ok(()),
+            Err(error) => WriteError::of(what())(error),
+        };
+        // Admission is asked first: also what a quota refuses may have been created before, and not be seen yet.
+        let there = match error {
+            WriteError::Conflict(_) | WriteError::Refused { .. } => self.read_job(&name).await,
+            error => return Err(error),
+        };
+        let there = match there {
+            Ok(Some(there)) => there,
+            Ok(None) | Err(WriteError::Refused { .. } | WriteError::NotFound { .. }) => return Err(error),
+            Err(unknown) => return Err(unknown),
+        };
+        let label = |job: &Job, key: &str| job.metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
+        let same = [names::LABEL_INSTANCE, names::LABEL_CLAIM_UUID, names::LABEL_ATTEMPT]
+            .iter()
+            .all(|key| label(&there, key) == label(job, key));
+        match same {
+            true if there.metadata.deletion_timestamp.is_some() => Err(WriteError::Conflict(what())),
+            true => Ok(()),
+            false => Err(WriteError::Foreign(what())),
         }
     }
 

@@ -1,0 +1,55 @@
+//! A node without a kubelet: the API hears of it, and a test plays the rest.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+/// A node that is not heard of for 40 seconds is taken for dead.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// A node that is heard of until this is dropped.
+#[derive(Debug)]
+pub struct SimulatedNode(JoinHandle<()>);
+
+impl SimulatedNode {
+    /// Creates the node.
+    ///
+    /// # Errors
+    /// The API server does not take it, as it does where there is one of that name.
+    pub async fn start(client: Client, name: &str) -> Result<Self> {
+        let nodes: Api<Node> = Api::all(client);
+        let labels = json!({ "kubernetes.io/hostname": name });
+        let node = serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } }))?;
+        nodes.create(&PostParams::default(), &node).await.with_context(|| format!("node {name}"))?;
+        beat(&nodes, name).await.with_context(|| format!("status of node {name}"))?;
+        let name = name.to_owned();
+        Ok(SimulatedNode(tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(BEAT).await;
+                // An API server that is down for a moment is asked again.
+                let _ = beat(&nodes, &name).await;
+            }
+        })))
+    }
+}
+
+impl Drop for SimulatedNode {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn beat(nodes: &Api<Node>, name: &str) -> kube::Result<Node> {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Simulated", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now,
+    });
+    let status = Patch::Strategic(json!({ "status": { "conditions": [ready] } }));
+    nodes.patch_status(name, &PatchParams::default(), &status).await
+}
