@@ -4,17 +4,37 @@
 # Each stage ends with a line of the form `WHAT N: …`, which `faults_line` sums up. Budgets are in seconds on 2 cores;
 # more than that is told, not failed. The long forms:
 #
-#   target/…/release/flex-sim --minutes 30         histories of the simulation, which is not a stage yet; --seed N replays one
+#   target/…/release/flex-sim --minutes 30         histories of the simulation; --seed N replays one
 #   scripts/fuzz.sh --minutes 30 [TARGET…]         bad input
 #   make soak                                      10,000 claims
 
 : "${release:?lib.sh is to be sourced before}"
 faults_said=$(mktemp)
+simulation_said=$(mktemp)
 
 # Runs a program and keeps its line for the sum.
 said() { # COMMAND...
     "$@" 2>&1 | tee -a "$faults_said"
     return "${PIPESTATUS[0]}"
+}
+
+# The simulation only computes, and its outcome does not depend on its pace: it gets what other stages leave over while they
+# wait, and has a stage of its own for the rest.
+begin_simulation() {
+    nice -n 19 "$release/flex-sim" --histories "${HISTORIES:-100000}" >"$simulation_said" 2>&1 &
+    beside+=($!)
+}
+
+simulation() {
+    local status=0
+    wait "${beside[-1]}" || status=$?
+    beside=()
+    grep -v ' a second$' "$simulation_said" | tee -a "$faults_said"
+    return "$status"
+}
+
+planted_bugs() {
+    "$release/flex-sim" --bugs
 }
 
 cut_points() {
@@ -33,22 +53,19 @@ small_soak() {
     CLAIMS=${CLAIMS:-200} cargo test --package flex-provisioner --test soak -- --nocapture
 }
 
-# What every run of the tests has of it.
-short_faults_stages() {
-    budget=240 stage 'bad input' bad_input
-}
-
 faults_stages() {
-    short_faults_stages
+    budget=240 stage 'bad input' bad_input
     budget=720 stage 'killed at every write' cut_points
     budget=480 stage 'killed amid real pods' real_pods
     budget=240 stage 'a small soak' small_soak
+    budget=60 stage 'bugs put in on purpose' planted_bugs
+    budget=480 stage 'the simulation, its rest' simulation
 }
 
 # The sum of what the stages said, in one line.
 faults_line() {
     awk '
-        match($0, /^(cut points|fuzz cases) [0-9]+:/) {
+        match($0, /^(histories|cut points|fuzz cases) [0-9]+:/) {
             what = $0; sub(/ [0-9]+:.*/, "", what)
             number = $0; sub(/^[^0-9]*/, "", number); sub(/:.*/, "", number)
             sum[what] += number
@@ -57,7 +74,7 @@ faults_line() {
             for (i = 1; i <= parts; i++) { split(part[i], word, " "); bad[word[2]] += word[1] }
         }
         END {
-            printf "cut points %d, fuzz cases %d: %d leaked, %d duplicate, %d stuck\n",
-                sum["cut points"], sum["fuzz cases"], bad["leaked"], bad["duplicate"], bad["stuck"]
+            printf "histories %d, cut points %d, fuzz cases %d: %d leaked, %d duplicate, %d stuck\n",
+                sum["histories"], sum["cut points"], sum["fuzz cases"], bad["leaked"], bad["duplicate"], bad["stuck"]
         }' "$faults_said"
 }

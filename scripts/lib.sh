@@ -51,9 +51,13 @@ ends_with() { # WORDS
     trap 'exit 143' TERM
 }
 
+# What was started beside the stages, by pid.
+beside=()
+
 end_of_tests() {
     local status=$?
     trap - EXIT
+    ((${#beside[@]} == 0)) || kill "${beside[@]}" 2>/dev/null || true
     # Without the program no cluster was started.
     if [[ -x $release/flex-cluster ]]; then flex_cluster --tests down || status=1; fi
     summary

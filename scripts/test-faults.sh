@@ -10,4 +10,5 @@ ends_with faults_line
 
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
+begin_simulation
 faults_stages

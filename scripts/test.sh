@@ -13,5 +13,6 @@ all_passed() { faults_line; echo 'all tests passed'; }
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' cargo test --workspace --no-run
+begin_simulation
 budget=600 stage 'tests' cargo test --workspace --no-fail-fast
-short_faults_stages
+faults_stages
