@@ -94,7 +94,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
-        Err(wait) => return wait,
+        Err(why) => return Decision::wait(reason::WAITING, why),
     };
     let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, taken: 0 });
     match &claim.stamp {
@@ -128,8 +128,8 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
 /// Where an attempt that begins now may leave something; last, where it is to run.
 ///
 /// # Errors
-/// No node takes it.
-fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, Decision> {
+/// No node takes it, in words for the claim.
+fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, String> {
     let mut nodes = match o.claim.own_stamp() {
         Some(_) => o.claim.nodes.clone(),
         None => Vec::new(),
@@ -143,7 +143,7 @@ fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<St
 }
 
 /// The node of an attempt that begins now: that of the original, the selected one, or one that is chosen here.
-fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, Decision> {
+fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, String> {
     if let Some(node) = tied(o, recipe).or(o.claim.selected_node.as_deref()) {
         return Ok(node);
     }
@@ -152,11 +152,10 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     // Where an attempt has failed something may be left, so that the next is there too, unless there is no room.
     let node = if had_no_room(o) { next().or_else(last) } else { last().or_else(next) };
     node.map(String::as_str).ok_or_else(|| {
-        let why = format!(
+        format!(
             "no node takes a run for this claim: class {} makes volumes on nodes (`placement: selected-node`), and none answers, is within allowedTopologies, and is open to the runs (`node-selector`, `tolerations`, `pod-template`); for storage that is reached through the network, set `placement: any` in the provisioner config",
             class.name
-        );
-        Decision::wait(reason::WAITING, why)
+        )
     })
 }
 
@@ -536,7 +535,7 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
-        Err(wait) => return wait,
+        Err(why) => return Decision::wait(reason::WAITING, why),
     };
     if nodes.len() > limits::NODES {
         return Decision::wait(
