@@ -121,6 +121,13 @@ fn kinds() -> Vec<Kind> {
         kind(ADMIT_NO_PODS, "", &[], Event("FailedCreate"), "no pods of this class"),
         kind(ADMIT_NO_JOBS, "", &[], Refusal, "no Jobs of this class"),
         kind("node-selector", "", &[("node-selector", "nowhere=true")], Pod("Unschedulable"), "fits on no node"),
+        kind(
+            "no-node",
+            "",
+            &[("node-selector", "nowhere=true"), ("placement", "selected-node")],
+            Claim,
+            "no node takes a run for this claim",
+        ),
         kind("no-volume", "exit 0", &[], Pod(r#""exitCode":0"#), "exited 0 without creating"),
         kind(
             "foreign-source",
