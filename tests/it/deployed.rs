@@ -76,6 +76,7 @@ pub async fn local_class(ring: &Ring, class: &str, more: &[(&str, &str)]) {
     let map: ConfigMap = serde_saphyr::from_str(&map.replace(SCRATCH, &directory(class))).unwrap();
     let mut data: Vec<(&str, &str)> =
         map.data.as_ref().unwrap().iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    data.push(("placement", "selected-node"));
     data.extend(more);
     ring.config(class, class, &data).await;
 }
