@@ -36,12 +36,14 @@ pub enum Scenario {
     Clone,
     /// A claim and its half-made copy are deleted.
     CloneDeleted,
+    /// A class has room for one volume: a second claim gets its own when the first is gone.
+    Limited,
     /// A class begins to tell how much room it has, is asked again, and ceases to.
     Capacity,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 13] = [
+    pub const ALL: [Scenario; 14] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -54,6 +56,7 @@ impl Scenario {
         Scenario::Expand,
         Scenario::Clone,
         Scenario::CloneDeleted,
+        Scenario::Limited,
         Scenario::Capacity,
     ];
 
@@ -71,6 +74,7 @@ impl Scenario {
             Scenario::Expand => "expand",
             Scenario::Clone => "clone",
             Scenario::CloneDeleted => "clone-deleted",
+            Scenario::Limited => "limited",
             Scenario::Capacity => "capacity",
         }
     }
@@ -115,6 +119,7 @@ impl Scenario {
                 site.settled(&["a"]).await?;
             }
             Scenario::Capacity => site.delayed_class().await,
+            Scenario::Limited => site.config(&[("max-volumes", "1"), ("placement", "any")]).await,
             Scenario::Clone => original(site).await?,
             Scenario::CloneDeleted => {
                 original(site).await?;
@@ -205,6 +210,15 @@ impl Scenario {
                 let of = site.world.node.backend().copy_of(&copy);
                 expect(of.as_ref() == Some(&original), || format!("{copy} is a copy of {of:?}, not of {original}"))?;
                 Ok(&["b"])
+            }
+            Scenario::Limited => {
+                site.claim("a").await;
+                site.claim("b").await;
+                let (first, second) = site.first_bound("a", "b").await?;
+                site.stays_unbegun(second).await?;
+                site.delete_claim(first).await;
+                site.bound(second).await?;
+                Ok(if second == "a" { &["a"] } else { &["b"] })
             }
             Scenario::Capacity => {
                 let asked = [("capabilities", "capacity"), ("capacity-interval", "1s..1h"), ("placement", "any")];

@@ -328,6 +328,37 @@ impl Site<'_> {
         self.claim_when(name, "is Bound", |claim| phase(claim) == "Bound").await
     }
 
+    /// Waits until one of two claims is Bound; returns that one, and the other.
+    pub async fn first_bound(
+        &self,
+        one: &'static str,
+        other: &'static str,
+    ) -> Result<(&'static str, &'static str), Finding> {
+        let claims = self.claims();
+        self.until("one of the claims is Bound", || async {
+            for (is, is_not) in [(one, other), (other, one)] {
+                if phase(&claims.get(is).await.map_err(|error| error.to_string())?) == "Bound" {
+                    return Ok((is, is_not));
+                }
+            }
+            Err("none is".to_owned())
+        })
+        .await
+    }
+
+    /// For a while no attempt begins for a claim.
+    pub async fn stays_unbegun(&self, name: &str) -> Result<(), Finding> {
+        let claims = self.claims();
+        for _ in 0..5 {
+            let claim = claims.get(name).await.expect("the claim is there");
+            if claim.annotations().contains_key(names::ATTEMPT) {
+                return Err(Finding { trouble: Trouble::Duplicate, what: format!("{name} has begun over the limit") });
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     pub async fn stamped(&self, name: &str) -> Result<PersistentVolumeClaim, Finding> {
         let stamp = |claim: &PersistentVolumeClaim| claim.annotations().contains_key(names::ATTEMPT);
         self.claim_when(name, "is stamped", stamp).await
