@@ -20,5 +20,6 @@ pub mod object;
 pub mod orphans;
 pub mod policies;
 pub mod run;
+pub mod snapshot;
 pub mod text;
 pub mod volume;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::request::Operation;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -29,6 +30,12 @@ struct OrphanKind {
     kind: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Outcome {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
 /// What is counted.
 #[derive(Clone)]
 pub struct Metrics {
@@ -40,6 +47,7 @@ pub struct Metrics {
     delete_failed: Family<Class, Counter>,
     expanded: Family<Class, Counter>,
     expand_failed: Family<Class, Counter>,
+    snapshot_runs: Family<Outcome, Counter>,
     errors: Family<Category, Counter>,
     orphans: Family<OrphanKind, Gauge>,
     orphans_removed: Family<OrphanKind, Counter>,
@@ -57,6 +65,7 @@ impl Default for Metrics {
         let (provisioned, provision_failed, deleted, delete_failed) =
             <(Family<_, _>, Family<_, _>, Family<_, _>, Family<_, _>)>::default();
         let (expanded, expand_failed) = <(Family<_, _>, Family<_, _>)>::default();
+        let snapshot_runs = Family::<Outcome, Counter>::default();
         let errors = Family::<Category, Counter>::default();
         let (orphans, orphans_removed) = <(Family<OrphanKind, Gauge>, Family<OrphanKind, Counter>)>::default();
         let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
@@ -91,6 +100,11 @@ impl Default for Metrics {
             "Failed expand runs, by class",
             expand_failed.clone(),
         );
+        registry.register(
+            "flex_snapshot_runs",
+            "Snapshot and delete-snapshot runs that ended, by outcome",
+            snapshot_runs.clone(),
+        );
         registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
         registry.register("flex_orphans", "What is left over, or does not get on, by kind", orphans.clone());
         registry.register("flex_orphans_removed", "What was left over and has been removed", orphans_removed.clone());
@@ -106,6 +120,7 @@ impl Default for Metrics {
             delete_failed,
             expanded,
             expand_failed,
+            snapshot_runs,
             errors,
             orphans,
             orphans_removed,
@@ -145,6 +160,12 @@ impl Metrics {
     /// The storage of a claim has grown.
     pub fn expanded(&self, name: &str) {
         self.expanded.get_or_create(&class(name)).inc();
+    }
+
+    /// A run about a snapshot ended.
+    pub fn snapshot_run(&self, operation: Operation, done: bool) {
+        let outcome = if done { "done" } else { "failed" };
+        self.snapshot_runs.get_or_create(&Outcome { operation: operation.as_str(), outcome }).inc();
     }
 
     /// An expand run failed.

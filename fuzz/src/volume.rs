@@ -291,6 +291,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             scope: volume.name.clone(),
             volume: Some(volume.name.clone()),
             allowed: Default::default(),
+            content: None,
             without_account: false,
         };
         sound(&job(recipe, &request, &place), recipe, &request);

@@ -11,6 +11,8 @@ id=${CLAIM_UUID:-}
 volume=$base/$id
 rubbish=$base/.deleting-$id
 half=$base/.copying-$id
+sid=${SNAPSHOT_ID:-}
+snapshot=$base/.snapshot-$sid
 
 fail() {
     exec flex-pv fail "$@"
@@ -21,8 +23,17 @@ is_id() {
 }
 
 check() {
-    case ${OPERATION:-} in list | capacity) ;; *) is_id "$id" ;; esac ||
-        fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done"
+    case ${OPERATION:-} in
+        list | capacity | delete-snapshot) ;;
+        *) is_id "$id" || fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done" ;;
+    esac
+    case ${OPERATION:-}$sid in
+        snapshot* | delete-snapshot* | provision?*)
+            is_id "$sid" || fail never "SNAPSHOT_ID is \`$sid\`, which is not the UUID of a snapshot: nothing is done"
+            [ ! -L "$snapshot" ] ||
+                fail never "$snapshot is a symbolic link, which this image never makes: nothing is done"
+            ;;
+    esac
     case $base/ in
         */../* | */./* | *//*) fail config "base-path is \`$base\`: write it without ., .. and a slash at its end" ;;
         /?*) ;;
@@ -51,7 +62,18 @@ room_for() {
         fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
 }
 
-# A copy of the volume CLONE_OF. It gets its name when it is whole: a run that dies leaves none that looks so.
+# A copy $2 of the directory $1, made as $3. It gets its name when it is whole: a run that dies leaves none that looks so.
+copied() {
+    if [ ! -d "$1" ] || [ -L "$1" ]; then
+        fail retry "$1, which is to be copied, is not on node ${POD_NODE:-?}"
+    fi
+    why=$(rm -rf "$3" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    # Not by cp: what is copied may be in use, and a link that somebody puts there must not lead to other volumes.
+    flex-pv copy "$1" "$3" || exit
+    why=$(mv "$3" "$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+}
+
+# A copy of the volume CLONE_OF.
 copy() {
     is_id "$CLONE_OF" || fail never "CLONE_OF is \`$CLONE_OF\`, which is not the UUID of a volume: nothing is done"
     from=$base/$CLONE_OF
@@ -59,21 +81,21 @@ copy() {
         *"\"path\":\"$from\""*) ;;
         *) fail never "the volume to copy is not at $from: it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
     esac
-    if [ ! -d "$from" ] || [ -L "$from" ]; then
-        fail retry "$from, which is to be copied, is not on node ${POD_NODE:-?}"
-    fi
-    why=$(rm -rf "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    # Not by cp: the original may be in use, and a link that somebody puts there must not lead to other volumes.
-    flex-pv copy "$from" "$half" || exit
-    why=$(mv "$half" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    copied "$from" "$volume" "$half"
 }
 
 provision() {
     [ "${VOLUME_MODE:-Filesystem}" = Filesystem ] ||
         fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices"
     [ -d "$volume" ] || room_for "$SIZE_BYTES"
-    if [ -n "${CLONE_OF:-}" ]; then
-        [ -d "$volume" ] || copy
+    if [ -n "${CLONE_OF:-}${SNAPSHOT_ID:-}" ]; then
+        if [ -d "$volume" ]; then
+            :
+        elif [ -n "${CLONE_OF:-}" ]; then
+            copy
+        else
+            copied "$snapshot" "$volume" "$half"
+        fi
         exec flex-pv create --local "$volume"
     fi
     if [ ! -d "$volume" ]; then
@@ -90,6 +112,24 @@ delete() {
         why=$(mv "$volume" "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     why=$(rm -rf "$rubbish" "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+}
+
+# A snapshot is a copy that nobody can mount. It needs the room for what is in the volume, which only the copying tells.
+snapshot() {
+    [ ! -d "$snapshot" ] || return 0
+    case ${VOLUME_SOURCE:-} in
+        *"\"path\":\"$volume\""*) ;;
+        *) fail never "the volume is not at $volume: it was made with another base-path (${VOLUME_SOURCE:-})" ;;
+    esac
+    copied "$volume" "$snapshot" "$base/.copying-$sid"
+}
+
+delete_snapshot() {
+    rubbish=$base/.deleting-$sid
+    if [ -e "$snapshot" ]; then
+        why=$(mv "$snapshot" "$rubbish" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    fi
+    why=$(rm -rf "$rubbish" "$base/.copying-$sid" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
 }
 
 # A directory has no size of its own: as in provision, the size is a promise, made when there is room.
@@ -126,5 +166,7 @@ case ${OPERATION:-} in
     expand) expand ;;
     list) list ;;
     capacity) capacity ;;
-    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete, expand, list and tell its capacity" ;;
+    snapshot) snapshot ;;
+    delete-snapshot) delete_snapshot ;;
+    *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete, expand, list, tell its capacity and make snapshots" ;;
 esac

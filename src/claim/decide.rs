@@ -22,7 +22,7 @@
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
-//! | 18 | pending, not stamped | cannot be served, or not yet: is to be a copy of what is not there, hits a limit of its class, or of what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
+//! | 18 | pending, not stamped | cannot be served, or not yet: is to be made from what is not there, hits a limit of its class, or from what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
@@ -39,8 +39,8 @@
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
 //! | 34 | stamped | the run goes on | wait; told where its node does not answer |
-//! | 35 | with nothing else to do | it is kept for copies that are made, or given up | [`Step::LetOriginalGo`] |
-//! | 36 | going, with nothing else to do | it is kept for copies | told |
+//! | 35 | with nothing else to do | it is kept for copies or snapshots that are made, or given up | [`Step::LetOriginalGo`] |
+//! | 36 | going, with nothing else to do | it is kept for copies or snapshots | told |
 //!
 //! With `placement: selected-node` a run has a node before its Job exists, which is noted with the stamp: the one that
 //! the scheduler selected, or, where the class binds immediately and nobody selects one, the one that
@@ -141,7 +141,7 @@ pub struct Observed<'a> {
     pub outside: bool,
     /// What it is to be a copy of, if it is to be one.
     pub origin: Option<Origin<'a>>,
-    /// The claims for whose sake it is kept.
+    /// The claims and VolumeSnapshots for whose sake it is kept.
     pub copying: &'a [Copying],
     /// Somebody removed the Job of the stamped attempt while it was under way.
     pub removed: Option<Removed>,
@@ -165,7 +165,7 @@ pub enum Step {
     StandInLine,
     /// Read the claim anew and decide again.
     Refresh,
-    /// Put a finalizer on the claim that this one is to be a copy of.
+    /// Put a finalizer on the claim that this one is to be a copy of, or on the content of the VolumeSnapshot.
     KeepOriginal,
     /// Create the Job of the stamped attempt.
     StartRun,

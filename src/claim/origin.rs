@@ -1,5 +1,5 @@
-//! What a claim is to be filled from: the volume of another claim, of which it becomes a copy, or something that
-//! others fill it from.
+//! What a claim is to be filled from: the volume of another claim, of which it becomes a copy, a snapshot, or something
+//! that others fill it from.
 
 use std::fmt;
 
@@ -10,18 +10,20 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use super::Claim;
 use crate::config::{Placement, Recipe};
 use crate::object::ObjectName;
+use crate::snapshot::restore::Stored;
+use crate::snapshot::{self, api};
 use crate::volume::Volume;
 
 /// The capability that a config declares.
 pub const CAPABILITY: &str = "clone";
-/// The API group of snapshots. They are the provisioner's to restore, no populator's.
-const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
 /// What a claim names as its data source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataSource {
     /// A claim, of whose volume it is to be a copy.
     Claim(ObjectName),
+    /// A VolumeSnapshot, which it is to be made from.
+    Snapshot(ObjectName),
     /// Something that only the provisioner of the class could fill it from.
     Unknown(String),
     /// Something that a populator fills it from.
@@ -38,7 +40,8 @@ impl DataSource {
         let namespace = other.filter(|other| !other.is_empty()).unwrap_or_else(|| namespace.to_owned());
         Some(match (group.unwrap_or_default().as_str(), kind.as_str()) {
             ("", "PersistentVolumeClaim") => DataSource::Claim(ObjectName::new(namespace, name)),
-            ("" | SNAPSHOTS, kind) => DataSource::Unknown(format!("{kind} {name}")),
+            (api::GROUP, "VolumeSnapshot") => DataSource::Snapshot(ObjectName::new(namespace, name)),
+            ("" | api::GROUP, kind) => DataSource::Unknown(format!("{kind} {name}")),
             (group, kind) => DataSource::Populated(format!("{kind}.{group} {name}")),
         })
     }
@@ -47,6 +50,14 @@ impl DataSource {
     pub fn claim(&self) -> Option<&ObjectName> {
         match self {
             DataSource::Claim(name) => Some(name),
+            DataSource::Snapshot(_) | DataSource::Unknown(_) | DataSource::Populated(_) => None,
+        }
+    }
+
+    /// The claim or VolumeSnapshot that must be there first.
+    pub fn named(&self) -> Option<&ObjectName> {
+        match self {
+            DataSource::Claim(name) | DataSource::Snapshot(name) => Some(name),
             DataSource::Unknown(_) | DataSource::Populated(_) => None,
         }
     }
@@ -56,6 +67,7 @@ impl fmt::Display for DataSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DataSource::Claim(name) => write!(f, "claim {name}"),
+            DataSource::Snapshot(name) => write!(f, "VolumeSnapshot {name}"),
             DataSource::Unknown(what) | DataSource::Populated(what) => f.write_str(what),
         }
     }
@@ -66,35 +78,80 @@ impl fmt::Display for DataSource {
 /// # Errors
 /// Why not, in words for the claim.
 pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
-    let source = match &claim.data_source {
+    let (source, capability) = match &claim.data_source {
         None => return Ok(()),
-        Some(DataSource::Claim(source)) => source,
+        Some(DataSource::Claim(source)) => (source, CAPABILITY),
+        Some(DataSource::Snapshot(source)) => (source, snapshot::CAPABILITY),
         Some(other) => {
             return Err(format!(
                 "the claim wants to be filled from {other}, which no image of this version can do; remove the data source, or ask for another class"
             ));
         }
     };
-    if !recipe.can(CAPABILITY) {
+    let what = claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
+    if !recipe.can(capability) {
         return Err(format!(
-            "the claim wants to be a copy of claim {source}, but the provisioner config {} of class {} does not declare that its image can do that (`capabilities: {CAPABILITY}`); no empty volume is made instead",
+            "the claim wants to be a copy of {what}, but the provisioner config {} of class {} does not declare that its image can do that (`capabilities: {capability}`); no empty volume is made instead",
             recipe.config, recipe.class
         ));
     }
     if source.namespace != claim.name.namespace {
         return Err(format!(
-            "the claim wants to be a copy of claim {source}, which is in another namespace: only claims of the same namespace can be copied, because nothing here reads ReferenceGrants; make the copy there"
+            "the claim wants to be a copy of {what}, which is in another namespace: only what is in the same namespace can be copied, because nothing here reads ReferenceGrants; make the copy there"
         ));
     }
-    if *source == claim.name {
+    if claim.original() == Some(&claim.name) {
         return Err("the claim names itself as its data source; name the claim to copy".into());
     }
     Ok(())
 }
 
+/// What is seen of what a claim is to be filled from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin<'a> {
+    /// A claim.
+    Claim(Copied<'a>),
+    /// A VolumeSnapshot.
+    Snapshot(Stored<'a>),
+}
+
+impl<'a> Origin<'a> {
+    /// The node where it is, if that matters.
+    pub fn node(&self) -> &'a str {
+        match self {
+            Origin::Claim(copied) => copied.node,
+            Origin::Snapshot(stored) => stored.node,
+        }
+    }
+
+    /// The node where a copy must be made: what one node has can be read there alone.
+    pub fn tie(&self, recipe: &Recipe) -> Option<&'a str> {
+        Some(self.node()).filter(|node| recipe.placement == Placement::SelectedNode && !node.is_empty())
+    }
+
+    /// It is there, and not kept from deletion for the sake of this copy.
+    pub fn is_to_be_kept(&self, copy: &Claim) -> bool {
+        match self {
+            Origin::Claim(copied) => copied.claim.is_some() && !copied.is_kept_for(copy),
+            Origin::Snapshot(stored) => stored.content.is_some() && !stored.is_kept_for(copy),
+        }
+    }
+
+    /// Whether it can be copied now.
+    ///
+    /// # Errors
+    /// What it waits for, or what the user must change, in words for the copy.
+    pub fn check(&self, copy: &Claim) -> Result<(), String> {
+        match self {
+            Origin::Claim(copied) => copied.check(copy),
+            Origin::Snapshot(stored) => stored.check(copy),
+        }
+    }
+}
+
 /// What is seen of the claim that another is to be a copy of.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub struct Copied<'a> {
     /// The claim; none if it is not there.
     pub claim: Option<&'a Claim>,
     /// The volume that it is bound to, once it is seen.
@@ -105,12 +162,7 @@ pub struct Origin<'a> {
     pub node: &'a str,
 }
 
-impl<'a> Origin<'a> {
-    /// The node where a copy must be made: what one node has can be read there alone.
-    pub fn tie(&self, recipe: &Recipe) -> Option<&'a str> {
-        Some(self.node).filter(|node| recipe.placement == Placement::SelectedNode && !node.is_empty())
-    }
-
+impl Copied<'_> {
     /// It is kept from deletion for the sake of this copy.
     pub fn is_kept_for(&self, copy: &Claim) -> bool {
         let finalizer = names::clone_finalizer(&copy.uid);
@@ -166,7 +218,7 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// A claim for which our finalizer on its original stands there.
+/// A claim or VolumeSnapshot for which our finalizer stands on what it is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copying {
     /// Its UID.
@@ -175,9 +227,14 @@ pub struct Copying {
     pub under_way: Option<ObjectName>,
 }
 
-/// The UIDs of the claims for whose sake a claim is kept.
-pub fn kept_for(claim: &Claim) -> impl Iterator<Item = &str> {
-    claim.finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER))
+/// The UIDs of the claims for whose sake something is kept, by the finalizers on it.
+pub fn kept_for(finalizers: &[String]) -> impl Iterator<Item = &str> {
+    finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER))
+}
+
+/// The UIDs of the VolumeSnapshots for whose sake a claim is kept.
+pub fn snapshot_of(claim: &Claim) -> impl Iterator<Item = &str> {
+    claim.finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::SOURCE_FINALIZER))
 }
 
 #[cfg(test)]

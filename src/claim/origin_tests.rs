@@ -17,7 +17,9 @@ fn data_sources_are_told_apart() {
     let other = json!({ "kind": "PersistentVolumeClaim", "name": "a", "namespace": "b" });
     assert_eq!(by_ref(other), claim("b"));
     let snapshot = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
-    assert_eq!(by_ref(snapshot), Some(DataSource::Unknown("VolumeSnapshot s".into())));
+    assert_eq!(by_ref(snapshot), Some(DataSource::Snapshot(ObjectName::new("team", "s"))));
+    let group = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeGroupSnapshot", "name": "s" });
+    assert_eq!(by_ref(group), Some(DataSource::Unknown("VolumeGroupSnapshot s".into())));
     // A kind of the same name in another group is another kind.
     let foreign = json!({ "apiGroup": "example.com", "kind": "PersistentVolumeClaim", "name": "a" });
     assert_eq!(by_ref(foreign), Some(DataSource::Populated("PersistentVolumeClaim.example.com a".into())));
@@ -25,8 +27,9 @@ fn data_sources_are_told_apart() {
 
 #[test]
 fn finalizers_say_for_whom_a_claim_is_kept() {
-    let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", names::CLAIM_FINALIZER, names::clone_finalizer("u")] } });
+    let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", names::CLAIM_FINALIZER, names::clone_finalizer("u"), names::source_finalizer("s")] } });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(spec).unwrap();
     let claim = Claim::from(&claim);
-    assert_eq!(kept_for(&claim).collect::<Vec<_>>(), ["u"]);
+    assert_eq!(kept_for(&claim.finalizers).collect::<Vec<_>>(), ["u"]);
+    assert_eq!(snapshot_of(&claim).collect::<Vec<_>>(), ["s"]);
 }

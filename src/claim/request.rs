@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::names;
-use contract::request::{ClaimRef, Operation, Original, Request};
+use contract::request::{ClaimRef, Operation, Original, Request, Snapshot};
 
 use super::Claim;
 use crate::config::Recipe;
@@ -25,6 +25,8 @@ pub struct Attempt {
     pub class_topologies: String,
     /// The volume that it is to be a copy of.
     pub clone_of: Option<Original>,
+    /// The snapshot that it is to be filled from.
+    pub snapshot: Option<Snapshot>,
 }
 
 /// What the image is told in the words of the claim's user.
@@ -82,7 +84,7 @@ pub fn request(
     kube_api: &str,
     attempt: Attempt,
 ) -> Request {
-    let Attempt { number, ts, node, topology, class_topologies, clone_of } = attempt;
+    let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot } = attempt;
     let words = Words::of(claim, recipe);
     // What became too long after the claim was accepted does not keep its traces from being removed.
     let words = if words.check().is_ok() { words } else { Words::default() };
@@ -101,6 +103,7 @@ pub fn request(
         size_bytes: claim.size.clone().unwrap_or_default(),
         old_size_bytes: None,
         clone_of,
+        snapshot,
         access_modes: words.access_modes,
         volume_mode: claim.volume_mode.clone(),
         mount_options: recipe.mount_options.clone(),

@@ -118,6 +118,7 @@ fn api_version(kind: &str) -> &'static str {
         "StorageClass" => "storage.k8s.io/v1",
         "Job" => "batch/v1",
         "ControllerRevision" => "apps/v1",
+        "VolumeSnapshot" | "VolumeSnapshotContent" => crate::snapshot::api::API_VERSION,
         _ => "v1",
     }
 }

@@ -5,6 +5,7 @@ mod capacity;
 mod configs;
 mod line;
 mod share;
+mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use contract::names;
 use crate::capacity::{Driver, Published};
 use crate::claim::Claim;
 use crate::claim::decide::Removed;
+use crate::claim::origin::DataSource;
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
@@ -66,6 +68,10 @@ pub enum Key {
     Claim(ObjectName),
     /// A volume.
     Volume(String),
+    /// A VolumeSnapshot.
+    Snapshot(ObjectName),
+    /// A VolumeSnapshotContent.
+    Content(String),
     /// What is left over, all of it.
     Orphans,
     /// How much room there is, everywhere.
@@ -123,6 +129,7 @@ pub struct Index {
     growing: HashMap<String, u64>,
     /// Who hit a limit, of which class, in the order of their coming.
     waits_for_room: Vec<(Key, String)>,
+    snapshots: snapshots::Snapshots,
 }
 
 impl Index {
@@ -158,6 +165,7 @@ impl Index {
             promised: BTreeMap::new(),
             growing: HashMap::new(),
             waits_for_room: Vec::new(),
+            snapshots: snapshots::Snapshots::default(),
         }
     }
 
@@ -213,15 +221,13 @@ impl Index {
 
     /// Jobs of the runs for a claim by its name, which may be gone.
     pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
-        self.jobs.values().filter(|job| job.volume.is_none() && job.claim.as_ref() == Some(name)).cloned().collect()
+        self.jobs.values().filter(|job| job.is_of_claim() && job.claim.as_ref() == Some(name)).cloned().collect()
     }
 
     /// The volume ids of provision runs that are no claim's, and whose recipes are kept.
     pub fn ids_without_claim(&self) -> BTreeSet<String> {
-        let provisions = self
-            .jobs
-            .values()
-            .filter(|job| job.volume.is_none() && job.marks.operation == "provision" && !job.deleting);
+        let provisions =
+            self.jobs.values().filter(|job| job.is_of_claim() && job.marks.operation == "provision" && !job.deleting);
         let provisions =
             provisions.filter(|job| hash_of(&job.config).is_some_and(|hash| self.recipes.contains_key(hash)));
         let ids = provisions.map(|job| &job.marks.id).filter(|id| !self.claim_by_id.contains_key(*id));
@@ -291,11 +297,12 @@ impl Index {
                 let grows = self.wants_more(&claim);
                 let mut keys = self.copy_keys(&name);
                 keys.extend(room);
-                if let Some(original) = claim.original() {
-                    self.copies.entry(original.clone()).or_default().insert(name.clone());
-                    keys.push(Key::Claim(original.clone()));
+                keys.extend(claim.original().cloned().map(Key::Claim));
+                if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
+                    self.copies.entry(source.clone()).or_default().insert(name.clone());
                 }
                 self.claims.insert(name.clone(), Arc::new(claim));
+                keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));
                 keys.push(Key::Claim(name));
                 if !quiet || grows {
                     keys.extend(volumes);
@@ -312,9 +319,10 @@ impl Index {
                 self.kept_promise(&claim.uid);
                 self.no_longer_waits(&Key::Claim(name.clone()));
                 keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
-                if let Some(original) = claim.original() {
-                    self.forget_copy(original, &name);
-                    keys.push(Key::Claim(original.clone()));
+                keys.extend(self.snapshots.concerned_by_claim(&claim));
+                keys.extend(claim.original().cloned().map(Key::Claim));
+                if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
+                    self.forget_copy(source, &name);
                 }
                 keys.push(Key::Claim(name));
                 keys
@@ -340,7 +348,7 @@ impl Index {
         }
     }
 
-    /// Claims that are to be copies of a claim, and wait for it.
+    /// Claims that are to be made from a claim or VolumeSnapshot of this name, and wait for it.
     fn copy_keys(&self, original: &ObjectName) -> Vec<Key> {
         let copies = self.copies.get(original).into_iter().flatten();
         let waits = |copy: &&ObjectName| self.claims.get(*copy).is_some_and(|copy| !copy.is_bound());
@@ -546,9 +554,11 @@ impl Index {
             false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
         });
         let volumes = self.volumes.values().filter(|volume| volume.nodes.iter().any(on_it));
+        let contents = self.snapshots.going();
         let pods = self.pods.values().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
         let mut keys: Vec<Key> = claims.map(|claim| Key::Claim(claim.name.clone())).collect();
         keys.extend(volumes.map(|volume| Key::Volume(volume.name.clone())));
+        keys.extend(contents);
         keys.extend(pods.flat_map(|pod| self.pod_keys(pod)));
         keys.sort();
         keys.dedup();
@@ -571,7 +581,8 @@ impl Index {
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
         let jobs = self.jobs.values().map(|job| job_key(job));
-        claims.chain(volumes).chain(jobs).chain([Key::Configs, Key::Orphans, Key::Capacity]).collect()
+        let keys = claims.chain(volumes).chain(jobs).chain(self.snapshots.keys());
+        keys.chain([Key::Configs, Key::Orphans, Key::Capacity]).collect()
     }
 }
 
@@ -581,10 +592,11 @@ fn within<'a>(names: impl Iterator<Item = &'a ObjectName>, namespace: &str) -> V
 }
 
 fn job_key(job: &Job) -> Key {
-    match &job.volume {
-        None if job.marks.operation == CAPACITY => Key::Capacity,
-        Some(volume) => Key::Volume(volume.clone()),
-        None => Key::Claim(job.claim.clone().unwrap_or_default()),
+    match (&job.content, &job.volume) {
+        (None, None) if job.marks.operation == CAPACITY => Key::Capacity,
+        (Some(content), _) => Key::Content(content.clone()),
+        (None, Some(volume)) => Key::Volume(volume.clone()),
+        (None, None) => Key::Claim(job.claim.clone().unwrap_or_default()),
     }
 }
 

@@ -24,10 +24,11 @@ use crate::config::classes::{Identity, Revision};
 use crate::config::record::Record;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, seconds};
+use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 
 /// Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
-/// A namespace that does not exist is looked for at least so often.
+/// A namespace or kind that does not exist is looked for at least so often.
 const LOOK: Duration = Duration::from_secs(30);
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
@@ -80,7 +81,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     namespaces.sort();
     namespaces.dedup();
     // Counted before any starts, so that the first cannot make the whole look ready.
-    shared.unready.store(7 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
+    shared.unready.store(10 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
 
     follow::<PersistentVolumeClaim, _>(
         shared,
@@ -110,6 +111,28 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, |o| Some((&o).into()), Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
+    // These kinds a cluster may not have.
+    follow::<VolumeSnapshotClass, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        |o| Some((&o).into()),
+        Index::change_snapshot_class,
+    );
+    follow::<VolumeSnapshot, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        |o| Some((&o).into()),
+        Index::change_snapshot,
+    );
+    follow::<VolumeSnapshotContent, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        |o| Some((&o).into()),
+        Index::change_content,
+    );
     for namespace in &identity.config_namespaces {
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
         let configs = Api::namespaced(client.clone(), namespace);
@@ -155,13 +178,14 @@ fn follow<K, V>(
 {
     let shared = shared.clone();
     let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let optional = K::group(&K::DynamicType::default()) == api::GROUP;
     let namespace = api.namespace().unwrap_or_default().to_owned();
     let client = api.clone().into_client();
     tokio::spawn(async move {
         let mut stream = watcher(api, config).default_backoff().boxed();
         let mut listed = HashSet::new();
         let mut first = true;
-        // How often its namespace was found not to be there, one time after another.
+        // How often its namespace, or the kind itself, was found not to be there, one time after another.
         let mut absent = 0;
         let ready = |first: &mut bool| {
             if std::mem::take(first) && shared.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -185,6 +209,9 @@ fn follow<K, V>(
                     view(object).into_iter().for_each(|view| apply(Change::Apply(view)));
                 }
                 Ok(watcher::Event::InitDone) => {
+                    if optional && std::mem::take(&mut absent) > 0 {
+                        tracing::info!(kind, "the cluster has this kind now, which is served from here on");
+                    }
                     absent = 0;
                     apply(retain(std::mem::take(&mut listed)));
                     ready(&mut first);
@@ -195,9 +222,11 @@ fn follow<K, V>(
                 Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
                 // A config namespace that was deleted takes our Role in it along. The others go on, and so
                 // does this one when it comes back.
-                Err(error) if is_forbidden(&error) && is_gone(&client, &namespace).await => {
+                Err(error)
+                    if is_absent(&error, optional) || is_forbidden(&error) && is_gone(&client, &namespace).await =>
+                {
                     if absent == 0 {
-                        tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then");
+                        tell_of_absence(&kind, &namespace, optional, &error);
                         apply(retain(HashSet::new()));
                         ready(&mut first);
                     }
@@ -222,11 +251,37 @@ async fn is_gone(client: &Client, namespace: &str) -> bool {
     !namespace.is_empty() && matches!(namespaces.get_opt(namespace).await, Ok(None))
 }
 
-fn is_forbidden(error: &watcher::Error) -> bool {
+/// The code with which the API server refuses a list or watch.
+fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 403,
-        _ => false,
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    code(error) == Some(403)
+}
+
+/// Of the kinds that a cluster need not have this one is not there, or the installed rights are from before it was used.
+fn is_absent(error: &watcher::Error, optional: bool) -> bool {
+    optional && matches!(code(error), Some(403 | 404))
+}
+
+/// Says once what is off, where all kinds are absent together.
+fn tell_of_absence(kind: &str, namespace: &str, optional: bool, error: &watcher::Error) {
+    match (optional, is_forbidden(error), kind) {
+        (false, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
+        (true, true, _) => {
+            tracing::warn!(kind, %error, "this kind may not be read, so that snapshots are off; apply the rights of this version. It is tried now and then")
+        }
+        (true, false, "VolumeSnapshot") => tracing::info!(
+            "snapshots are off: the cluster does not have the custom resources of {}; they are looked for every {} s, and served without a restart",
+            api::API_VERSION,
+            LOOK.as_secs()
+        ),
+        (true, false, _) => tracing::debug!(kind, "the cluster does not have this kind"),
     }
 }
 

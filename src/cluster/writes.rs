@@ -4,6 +4,7 @@
 mod capacity;
 mod claims;
 mod runs;
+mod snapshots;
 mod volumes;
 
 use contract::names;

@@ -328,9 +328,9 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
         Serving::NotOurs => return Ok(Next::Wait),
     };
     let node = run_node(claim, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
-    let clone_of = match &s.original {
-        Some(original) => Some(original.request(context, claim).await?),
-        None => None,
+    let asked = match &s.original {
+        Some(original) => original.request(context, claim).await?,
+        None => copies::Asked::default(),
     };
     let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
     let attempt = Attempt {
@@ -339,7 +339,8 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
         node: node.clone(),
         topology,
         class_topologies: allowed.json(),
-        clone_of,
+        clone_of: asked.clone_of,
+        snapshot: asked.snapshot,
     };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
@@ -390,7 +391,7 @@ async fn is_run_unseen(context: &Context, claim: &Claim, s: &Snapshot) -> Result
     let recipe = s.stamped.as_ref().map(|recipe| recipe.config.namespace.clone());
     let seen = |uid: &String| s.jobs.iter().any(|job| job.uid == *uid) || s.pods.iter().any(|pod| pod.uid == *uid);
     for namespace in namespaces.iter().filter(|namespace| recipe.as_ref().is_none_or(|of| of == *namespace)) {
-        let runs = context.writes.provision_runs(namespace, &claim.id()).await?;
+        let runs = context.writes.runs(Operation::Provision, namespace, &claim.id()).await?;
         if !runs.iter().all(seen) {
             return Ok(true);
         }

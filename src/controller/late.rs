@@ -1,4 +1,4 @@
-//! Runs whose claim is gone: observed, decided by [`late::decide`], and carried out.
+//! Runs whose claim or snapshot is gone: observed, decided by [`late::decide`], and carried out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::config::{Placement, Recipe};
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
 use crate::run::late::{self, Observed, SCOPE, Step};
-use crate::run::view::Job;
+use crate::run::view::{Job, Pod};
 
 /// A delete run that cannot be created is tried again after this time.
 const REFUSED: Duration = Duration::from_secs(30);
@@ -49,71 +49,111 @@ pub(super) async fn pass(context: &Context, id: &str) -> Result<Pass, WriteError
         let index = context.shared.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.volume.is_none() && !job.deleting).collect();
-    let of = |operation: Operation| jobs.iter().filter(move |job| job.marks.operation == operation.as_str()).cloned();
-    let provisions: Vec<_> = of(Operation::Provision).collect();
-    let deletes = of(Operation::Delete).filter(|job| {
-        let (attempt, name) = (job.marks.attempt, &job.name.name);
-        *name == job::name(Operation::Delete, id, attempt, SCOPE)
-    });
-    let deletes: Vec<_> =
-        deletes.map(|job| (job.marks.attempt, context.run_state(&jobs, &pods, &job.name.name))).collect();
-    let recipe = recipe_of_jobs(context, &provisions);
-    let volume = !provisions.is_empty() && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
-    let seen: Vec<&Job> = provisions.iter().map(Arc::as_ref).collect();
+    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_of_claim() && !job.deleting).collect();
+    let made = jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str());
+    let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
+    pass_over(context, &Left { id, jobs: &jobs, pods: &pods, volume, content: None }).await
+}
+
+/// What is left under an id whose owner is gone.
+pub(super) struct Left<'a> {
+    /// The id.
+    pub id: &'a str,
+    /// Its Jobs.
+    pub jobs: &'a [Arc<Job>],
+    /// Its pods.
+    pub pods: &'a [Arc<Pod>],
+    /// There is a volume of the id.
+    pub volume: bool,
+    /// The name of the VolumeSnapshotContent whose runs they are.
+    pub content: Option<&'a str>,
+}
+
+impl Left<'_> {
+    /// What stores something, and what takes it away.
+    fn operations(&self) -> (Operation, Operation) {
+        match self.content {
+            None => (Operation::Provision, Operation::Delete),
+            Some(_) => (Operation::Snapshot, Operation::DeleteSnapshot),
+        }
+    }
+}
+
+/// One pass over what is left.
+pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass, WriteError> {
+    let (stores, deletes) = left.operations();
+    let of = |operation: Operation| left.jobs.iter().filter(move |job| job.marks.operation == operation.as_str());
+    let stored: Vec<_> = of(stores).cloned().collect();
+    let cleared: Vec<_> = of(deletes)
+        .filter(|job| job.name.name == job::name(deletes, left.id, job.marks.attempt, SCOPE))
+        .map(|job| (job.marks.attempt, context.run_state(left.jobs, left.pods, &job.name.name)))
+        .collect();
+    let recipe = recipe_of_jobs(context, &stored);
+    let seen: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let decision = late::decide(
         &Observed {
             provisions: &seen,
-            pods_alive: pods.iter().any(|pod| pod.marks.operation == "provision" && !pod.is_over()),
-            volume,
+            pods_alive: super::volumes::pods_alive(left.pods, stores),
+            volume: left.volume,
             recipe: recipe.as_deref(),
-            deletes: &deletes,
+            deletes: &cleared,
         },
         context.clock.now(),
     );
-    tracing::debug!(id, step = ?decision.step, "decided what is left of a claim that is gone");
-    match (decision.step, &recipe, provisions.first()) {
+    tracing::debug!(left.id, step = ?decision.step, "decided what is left when its owner is gone");
+    match (decision.step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
-            for job in provisions.iter().chain(jobs.iter().filter(|job| job.marks.operation != "provision")) {
+            for job in stored.iter().chain(left.jobs.iter().filter(|job| job.marks.operation != stores.as_str())) {
                 context.writes.remove_job(&job.name, &job.uid).await?;
             }
             Ok(Pass::Done)
         }
-        (Step::StartDelete { attempt }, Some(recipe), Some(provision)) => {
-            start(context, recipe, provision, attempt).await
-        }
+        (Step::StartDelete { attempt }, Some(recipe), Some(run)) => start(context, left, recipe, run, attempt).await,
         _ => Ok(context.wait(decision.wake_at, &[])),
     }
 }
 
-/// Its request is that of the provision run, which is all that is left.
-async fn start(context: &Context, recipe: &Recipe, provision: &Job, attempt: u32) -> Result<Pass, WriteError> {
-    let Some(job) = context.writes.read_job(&provision.name).await? else { return Ok(Pass::Done) };
+/// Its request is that of the run that came late, which is all that is left.
+async fn start(
+    context: &Context,
+    left: &Left<'_>,
+    recipe: &Recipe,
+    run: &Job,
+    attempt: u32,
+) -> Result<Pass, WriteError> {
+    let Some(job) = context.writes.read_job(&run.name).await? else { return Ok(Pass::Done) };
     let env = job.spec.and_then(|spec| spec.template.spec?.containers.into_iter().next()?.env).unwrap_or_default();
     let request = Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone());
     let request = match request {
         Ok(request) => Request {
-            operation: Operation::Delete,
+            operation: left.operations().1,
             attempt,
             provision_ts: timestamp(context),
             parameters: recipe.parameters.clone(),
             clone_of: None,
+            // What a volume was to be made from says nothing about its deletion.
+            snapshot: request.snapshot.clone().filter(|_| left.content.is_some()),
             ..request
         },
         Err(error) => {
-            tracing::warn!(job = %provision.name, %error, "what a run of a claim that is gone was asked cannot be read; look whether it left storage behind, and remove the Job");
+            tracing::warn!(job = %run.name, %error, "what a late run was asked cannot be read; look whether it left something behind, and remove the Job");
             return Ok(Pass::Done);
         }
     };
     let on =
         Some(request.node_name.clone()).filter(|node| recipe.placement == Placement::SelectedNode && !node.is_empty());
-    let namespace = recipe.config.namespace.clone();
-    let place = Place { namespace, scope: SCOPE.to_owned(), node: on, ..Place::default() };
-    tracing::info!(job = %provision.name, "a run came when its claim was gone; what it may have made is deleted");
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        scope: SCOPE.to_owned(),
+        node: on,
+        content: left.content.map(|content| (content.to_owned(), left.id.to_owned())),
+        ..Place::default()
+    };
+    tracing::info!(job = %run.name, "a run came when what it was for was gone; what it may have made is deleted");
     match start_delete_job(context, recipe, &request, place, None).await? {
         None => Ok(Pass::Started),
         Some(cause) => {
-            tracing::warn!(job = %provision.name, cause.message, "what a late run may have made cannot be deleted now");
+            tracing::warn!(job = %run.name, cause.message, "what a late run may have made cannot be deleted now");
             Ok(Pass::After(REFUSED))
         }
     }

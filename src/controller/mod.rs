@@ -4,9 +4,11 @@
 mod capacity;
 pub mod claims;
 pub mod configs;
+mod contents;
 mod copies;
 mod expansion;
 mod late;
+mod snapshots;
 pub mod sweep;
 pub mod volumes;
 
@@ -85,6 +87,8 @@ impl Context {
             Key::Configs => configs::pass(self).await,
             Key::Claim(name) => claims::pass(self, name).await,
             Key::Volume(name) => volumes::pass(self, name).await,
+            Key::Snapshot(name) => snapshots::pass(self, name).await,
+            Key::Content(name) => contents::pass(self, name).await,
             Key::Orphans => sweep::pass(self).await,
             Key::Capacity => capacity::pass(self).await,
         }
@@ -143,6 +147,14 @@ impl Context {
             },
             Key::Volume(name) => match index.volume(name) {
                 Some(volume) => (volumes::about(&volume), contract::names::reason::VOLUME_FAILED_DELETE),
+                None => return,
+            },
+            Key::Snapshot(name) => match index.snapshot(name) {
+                Some(snapshot) => (snapshots::about(&snapshot), contract::names::reason::SNAPSHOT_FAILED),
+                None => return,
+            },
+            Key::Content(name) => match index.content(name) {
+                Some(content) => (contents::about(&content), contract::names::reason::SNAPSHOT_FAILED),
                 None => return,
             },
             Key::Configs | Key::Orphans | Key::Capacity => return,

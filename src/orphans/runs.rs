@@ -20,7 +20,8 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     // Without an id and an operation it bears our label, but no run of ours wrote it.
     let of_no_volume = OF_NO_VOLUME.contains(&job.marks.operation.as_str());
     let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || of_no_volume);
-    if job.deleting || age < YOUNG || !ours {
+    // Runs about snapshots are their contents' to remove.
+    if job.deleting || age < YOUNG || !ours || job.content.is_some() {
         return None;
     }
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
@@ -74,7 +75,7 @@ fn is_known(w: &World<'_>, job: &Job) -> bool {
 /// A pod, if its Job is gone.
 pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let job = ObjectName::new(&pod.name.namespace, &pod.job);
-    let ours = !pod.marks.operation.is_empty() && !pod.marks.id.is_empty();
+    let ours = !pod.marks.operation.is_empty() && !pod.marks.id.is_empty() && !pod.marks.operation.contains("snapshot");
     if pod.deleting || w.now - pod.created < YOUNG || !ours || w.jobs.contains(&job) {
         return None;
     }

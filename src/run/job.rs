@@ -40,6 +40,8 @@ pub struct Place {
     pub scope: String,
     /// The volume that a delete or expand run is for, where there is one.
     pub volume: Option<String>,
+    /// The VolumeSnapshotContent that a run about a snapshot is for, and what its Jobs are found by.
+    pub content: Option<(String, String)>,
     /// Leave out what may be gone with the config: ServiceAccount, tokens, pull secrets.
     pub without_account: bool,
 }
@@ -56,11 +58,12 @@ pub fn name(operation: Operation, id: &str, attempt: u32, scope: &str) -> String
 
 /// The Job of one attempt.
 pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
+    let id = place.content.as_ref().map_or(&request.claim_uuid, |(_, id)| id);
     let mut labels: BTreeMap<String, String> = [
         (names::LABEL_INSTANCE, request.instance.clone()),
         (names::LABEL_CLASS, label_value(&request.storage_class)),
         (names::LABEL_OPERATION, request.operation.to_string()),
-        (names::LABEL_CLAIM_UUID, request.claim_uuid.clone()),
+        (names::LABEL_CLAIM_UUID, id.clone()),
         (names::LABEL_ATTEMPT, request.attempt.to_string()),
         ("app.kubernetes.io/managed-by", names::FIELD_MANAGER.to_owned()),
     ]
@@ -69,10 +72,12 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     .collect();
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
     let volume = place.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
+    let content = place.content.clone().map(|(content, _)| (names::JOB_CONTENT, content));
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let annotations: BTreeMap<String, String> = [(names::JOB_CONFIG, recipe.version()), (names::JOB_CLAIM, claim)]
         .into_iter()
         .chain(volume)
+        .chain(content)
         .chain(size)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
@@ -84,7 +89,7 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));
     Job {
         metadata: ObjectMeta {
-            name: Some(name(request.operation, &request.claim_uuid, request.attempt, &place.scope)),
+            name: Some(name(request.operation, id, request.attempt, &place.scope)),
             namespace: Some(place.namespace.clone()),
             labels: Some(labels),
             annotations: Some(annotations),
@@ -115,7 +120,7 @@ fn pod(
 ) -> PodTemplateSpec {
     let properties = request.properties();
     let token = recipe.service_token && !place.without_account;
-    let optional = request.operation == Operation::Delete;
+    let optional = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
     annotations.extend(properties.iter().enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
     let mut volumes = vec![property_volume(recipe, &properties, token, optional)];
     let mut mounts = vec![mount("flex-properties", names::PROPERTY_DIR)];

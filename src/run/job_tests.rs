@@ -24,6 +24,7 @@ fn request(recipe: &Recipe) -> Request {
         size_bytes: 1 << 30,
         old_size_bytes: None,
         clone_of: None,
+        snapshot: None,
         access_modes: vec!["ReadWriteOnce".into()],
         volume_mode: "Filesystem".into(),
         mount_options: vec![],

@@ -51,6 +51,7 @@ pub(super) fn about_backend(
         size_bytes: 0,
         old_size_bytes: None,
         clone_of: None,
+        snapshot: None,
         access_modes: Vec::new(),
         volume_mode: String::new(),
         mount_options: recipe.mount_options.clone(),

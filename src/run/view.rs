@@ -57,6 +57,8 @@ pub struct Job {
     pub claim: Option<ObjectName>,
     /// The volume that it deletes or expands; none for runs of a claim that has no volume.
     pub volume: Option<String>,
+    /// The VolumeSnapshotContent that it is for.
+    pub content: Option<String>,
     /// The size that it is to give its volume, in bytes.
     pub size: Option<u64>,
     /// What was there when a capacity run was asked for.
@@ -71,6 +73,13 @@ pub struct Job {
     pub over: bool,
     /// When it was created, in seconds since 1970.
     pub created: i64,
+}
+
+impl Job {
+    /// It is a run for a claim that has no volume.
+    pub fn is_of_claim(&self) -> bool {
+        self.volume.is_none() && self.content.is_none()
+    }
 }
 
 impl From<&batch::Job> for Job {
@@ -89,6 +98,7 @@ impl From<&batch::Job> for Job {
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
             view.saw = annotations.get(names::JOB_SAW).cloned().unwrap_or_default();
+            view.content = annotations.get(names::JOB_CONTENT).cloned();
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
         }
         for condition in conditions.filter(|condition| condition.status == "True") {

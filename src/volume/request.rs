@@ -33,6 +33,7 @@ pub fn request(
         size_bytes: volume.size.clone().unwrap_or_default(),
         old_size_bytes: None,
         clone_of: None,
+        snapshot: None,
         access_modes: volume.access_modes.iter().cloned().map(tellable).collect(),
         volume_mode: tellable(volume.volume_mode.clone()),
         mount_options: recipe.mount_options.clone(),

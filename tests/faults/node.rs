@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use flex_provisioner::snapshot::api::VolumeSnapshot;
+
 use crate::kubelet::nfs_volume_of;
 
 const NAME: &str = "simulated";
@@ -61,6 +63,8 @@ pub struct Backend {
     /// Of which volume a volume is a copy, and the process that reads that just now.
     copies: Mutex<HashMap<String, String>>,
     read: Mutex<Vec<String>>,
+    /// Snapshots, each with its VolumeSnapshot as `namespace/name`.
+    snapshots: Mutex<BTreeMap<String, String>>,
     broken: Mutex<Vec<String>>,
 }
 
@@ -130,7 +134,39 @@ impl Backend {
         Reading { backend: self, id: of.to_owned() }
     }
 
-    /// Of which volume a volume is a copy.
+    /// Begins to read a volume for a snapshot, which must be there and stay.
+    fn snapshot(&self, of: &str, owner: &str) -> Reading<'_> {
+        if !self.volumes().contains_key(of) {
+            self.broke(format!("{owner} is to be a snapshot of volume {of}, which is not there"));
+        }
+        lock(&self.read).push(of.to_owned());
+        Reading { backend: self, id: of.to_owned() }
+    }
+
+    /// Begins to fill a volume from a snapshot, which must be there and stay.
+    fn restore(&self, from: &str, id: &str, claim: &str) -> Reading<'_> {
+        if !self.snapshots().contains_key(from) {
+            self.broke(format!("claim {claim} is to be made from snapshot {from}, which is not there"));
+        }
+        lock(&self.copies).insert(id.to_owned(), from.to_owned());
+        lock(&self.read).push(from.to_owned());
+        Reading { backend: self, id: from.to_owned() }
+    }
+
+    fn remove_snapshot(&self, id: &str) {
+        if lock(&self.read).iter().any(|read| read == id) {
+            let owner = self.snapshots().get(id).cloned().unwrap_or_default();
+            self.broke(format!("snapshot {id} of {owner} is deleted while a volume is made from it"));
+        }
+        lock(&self.snapshots).remove(id);
+    }
+
+    /// All snapshots, each with its VolumeSnapshot as `namespace/name`.
+    pub fn snapshots(&self) -> BTreeMap<String, String> {
+        lock(&self.snapshots).clone()
+    }
+
+    /// Of which volume or snapshot a volume is a copy.
     pub fn copy_of(&self, id: &str) -> Option<String> {
         lock(&self.copies).get(id).cloned()
     }
@@ -194,6 +230,7 @@ impl Node {
                 grown: Mutex::default(),
                 copies: Mutex::default(),
                 read: Mutex::default(),
+                snapshots: Mutex::default(),
                 broken: Mutex::default(),
             },
             reached: Mutex::default(),
@@ -293,10 +330,12 @@ impl Shared {
     }
 
     async fn image(&self, request: &Request, namespace: &str, pod: &str) -> Exit {
+        let snapshot = request.snapshot.as_ref().filter(|_| request.operation.is_of_snapshot());
         // One run of a kind at a time is asked of those that are for no volume.
-        let of = match request.operation.is_of_volume() {
-            true => request.claim_uuid.clone(),
-            false => format!("none, but the {} of {}", request.operation, request.storage_class),
+        let of = match (snapshot, request.operation.is_of_volume()) {
+            (Some(snapshot), _) => snapshot.id.clone(),
+            (None, true) => request.claim_uuid.clone(),
+            (None, false) => format!("none, but the {} of {}", request.operation, request.storage_class),
         };
         let _working = self.backend.work(&of, &format!("{namespace}/{pod}"));
         match request.operation {
@@ -307,6 +346,8 @@ impl Shared {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 Exit { code: 0, words: contract::capacity::Answer { bytes: CAPACITY, largest: None }.to_string() }
             }
+            Operation::Snapshot => self.snapshot(request, namespace).await,
+            Operation::DeleteSnapshot => self.delete_snapshot(request, namespace).await,
             Operation::List => Exit { code: 78, words: "this image cannot list".into() },
         }
     }
@@ -316,7 +357,9 @@ impl Shared {
         let claim = format!("{}/{}", request.claim.namespace, request.claim.name);
         let original = request.clone_of.as_ref();
         let _reading = original.map(|original| self.backend.copy(&original.id, &request.claim_uuid, &claim));
-        if original.is_some() {
+        let snapshot = request.snapshot.as_ref();
+        let _restoring = snapshot.map(|snapshot| self.backend.restore(&snapshot.id, &request.claim_uuid, &claim));
+        if original.is_some() || snapshot.is_some() {
             self.pause(request, namespace, Stage::Copying).await;
         }
         self.backend.make(&request.claim_uuid, &claim);
@@ -332,6 +375,37 @@ impl Shared {
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Exit { code: 0, words: String::new() },
             Err(error) => Exit { code: 75, words: error.to_string() },
         }
+    }
+
+    async fn snapshot(&self, request: &Request, namespace: &str) -> Exit {
+        let snapshot = request.snapshot.as_ref().expect("the contract has it read");
+        let owner = format!("{}/{}", snapshot.namespace, snapshot.name);
+        let _reading = self.backend.snapshot(&request.claim_uuid, &owner);
+        self.pause(request, namespace, Stage::Copying).await;
+        lock(&self.backend.snapshots).insert(snapshot.id.clone(), owner);
+        let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
+        match request.attempt <= fails {
+            true => Exit { code: 75, words: "the array is busy".into() },
+            false => Exit { code: 0, words: String::new() },
+        }
+    }
+
+    async fn delete_snapshot(&self, request: &Request, namespace: &str) -> Exit {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let snapshot = request.snapshot.as_ref().expect("the contract has it read");
+        let snapshots: Api<VolumeSnapshot> = Api::namespaced(self.client.clone(), &snapshot.namespace);
+        let found = snapshots.get_opt(&snapshot.name).await.ok().flatten();
+        let lives = |found: &VolumeSnapshot| {
+            found.metadata.uid.as_ref() == Some(&snapshot.id) && found.metadata.deletion_timestamp.is_none()
+        };
+        if found.as_ref().is_some_and(lives) {
+            self.backend.broke(format!(
+                "the living snapshot {}/{} was deleted ({namespace})",
+                snapshot.namespace, snapshot.name
+            ));
+        }
+        self.backend.remove_snapshot(&snapshot.id);
+        Exit { code: 0, words: String::new() }
     }
 
     async fn expand(&self, request: &Request) -> Exit {

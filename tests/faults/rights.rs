@@ -6,7 +6,9 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
+use cluster::Snapshotter;
 use contract::names::{self, reason};
+use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
@@ -228,6 +230,7 @@ async fn everything(ring: &mut Ring) {
     ring.delete_claim("a").await;
     ring.volume_gone(&volume).await;
 
+    snapshots_of_a_claim(ring).await;
     a_node_that_is_gone(ring).await;
     room_that_is_told(ring).await;
     revisions_that_come_back_and_go(ring).await;
@@ -258,6 +261,38 @@ async fn everything(ring: &mut Ring) {
         if counts.iter().any(|count| count.unwrap_or(0) > 1) { Ok(()) } else { seen(counts) }
     });
     told_again.await;
+}
+
+/// Snapshots that cannot be made yet, fail, are restored and go.
+async fn snapshots_of_a_claim(ring: &Ring) {
+    Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
+    let class =
+        json!({ "metadata": { "name": "s" }, "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": "Delete" });
+    let classes: Api<VolumeSnapshotClass> = Api::all(ring.client.clone());
+    classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    ring.config("s", "s", &[("capabilities", "snapshot"), ("backoff", "1s")]).await;
+    let snapshots = ring.api::<VolumeSnapshot>(USER);
+    let source = json!({ "persistentVolumeClaimName": "s" });
+    let snapshot = json!({ "metadata": { "name": "s" }, "spec": { "volumeSnapshotClassName": "s", "source": source } });
+    snapshots.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
+    ring.event(USER, "s", reason::SNAPSHOT_FAILED, "it is waited for").await;
+    ring.claim("s", "s").await;
+    until("the snapshot is ready", || async {
+        let status = snapshots.get("s").await.map_err(|error| error.to_string())?.status;
+        if status.as_ref().is_some_and(|s| s.ready_to_use == Some(true)) { Ok(()) } else { seen(status) }
+    })
+    .await;
+    let from = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
+    ring.claim_with("restored", "s", json!({ "spec": { "dataSource": from } })).await;
+    ring.bound("restored").await;
+    snapshots.delete("s", &DeleteParams::default()).await.unwrap();
+    until("the snapshot is gone", || async {
+        match snapshots.get_opt("s").await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(snapshot) => seen(snapshot.metadata),
+        }
+    })
+    .await;
 }
 
 /// What an attempt may have left on a node that is not there any more is forgotten, if the config says so.

@@ -77,7 +77,8 @@ async fn a_copy_is_told_its_original_which_is_kept_until_it_is_bound() {
     ring.kept_for(&[&copy]).await;
     // Deleted while it is read: it stays, and says for whom.
     ring.delete_claim("original").await;
-    let said = ring.event(&ring.user, "original", reason::BEING_CLONED, "until its copies are made").await;
+    let said =
+        ring.event(&ring.user, "original", reason::BEING_CLONED, "until its copies and snapshots are made").await;
     assert!(said.ends_with("/copy; to let go of it before, delete those"), "{said}");
     // An attempt more while the original is going.
     ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;

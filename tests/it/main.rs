@@ -24,6 +24,7 @@ mod limits;
 mod nodes;
 mod orphans;
 mod rooms;
+mod snapshots;
 mod stamps;
 mod swaps;
 mod theft;

@@ -70,6 +70,8 @@ pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
 /// On Jobs: the name of the volume that a delete or expand run is for.
 pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
+/// On Jobs: the name of the VolumeSnapshotContent that a run is for.
+pub const JOB_CONTENT: &str = "flex-provisioner.io/snapshot-content";
 /// On Jobs: the size that an expand run is to give its volume, in bytes.
 pub const JOB_SIZE: &str = "flex-provisioner.io/size";
 /// On Jobs of capacity runs: what was there when they were asked for, so that a change shows.
@@ -84,6 +86,10 @@ pub const PROPERTY_PREFIX: &str = "flex-provisioner.io/p";
 pub const CLAIM_FINALIZER: &str = "flex-provisioner.io/claim";
 /// Keeps a claim while another is made as a copy of its volume; the UID of the other follows.
 pub const CLONE_FINALIZER: &str = "flex-provisioner.io/clone-";
+/// Keeps a claim while a snapshot of its volume is made; the UID of the VolumeSnapshot follows.
+pub const SOURCE_FINALIZER: &str = "flex-provisioner.io/snapshot-";
+/// Keeps a VolumeSnapshot until its content is gone, and a VolumeSnapshotContent until what is stored for it is.
+pub const SNAPSHOT_FINALIZER: &str = "flex-provisioner.io/snapshot";
 /// Keeps a volume until its storage is gone.
 pub const VOLUME_FINALIZER: &str = "flex-provisioner.io/volume";
 
@@ -102,6 +108,13 @@ pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// On StorageClasses: makes it the default.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// On VolumeSnapshotClasses: makes it the default for its driver.
+pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
+/// The finalizer that the snapshot-controller puts on VolumeSnapshotContents, and that whoever made the snapshot takes
+/// off.
+pub const CONTENT_FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+/// Prefix of the names of VolumeSnapshotContents that are made for a VolumeSnapshot; its UID follows.
+pub const CONTENT_PREFIX: &str = "snapcontent-";
 /// On nodes: the name that `local` volumes select by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -120,6 +133,16 @@ pub const PV_PREFIX: &str = "pvc-";
 /// The finalizer on a claim of whose volume the claim with a UID is made as a copy.
 pub fn clone_finalizer(uid: &str) -> String {
     format!("{CLONE_FINALIZER}{uid}")
+}
+
+/// The finalizer on a claim of whose volume the VolumeSnapshot with a UID is made.
+pub fn source_finalizer(uid: &str) -> String {
+    format!("{SOURCE_FINALIZER}{uid}")
+}
+
+/// The name of the content of a VolumeSnapshot.
+pub fn content_name(uid: &str) -> String {
+    format!("{CONTENT_PREFIX}{uid}")
 }
 
 /// The name of the volume of a claim.
@@ -146,7 +169,7 @@ pub mod reason {
     pub const LIMIT_REACHED: &str = "LimitReached";
     /// The claim is to be filled by somebody else, who is waited for.
     pub const LEFT_TO_POPULATOR: &str = "LeftToPopulator";
-    /// The claim is being deleted, and kept until its copies are made.
+    /// The claim is being deleted, and kept until its copies and snapshots are made.
     pub const BEING_CLONED: &str = "BeingCloned";
     /// The node had no room; the scheduler is asked for another.
     pub const RESCHEDULING: &str = "Rescheduling";
@@ -172,6 +195,16 @@ pub mod reason {
     pub const CAPACITY_FAILED: &str = "CapacityFailed";
     /// On a ConfigMap: how much room there is is told to nobody.
     pub const CAPACITY_UNUSED: &str = "CapacityUnused";
+    /// On a VolumeSnapshot: a run has begun.
+    pub const SNAPSHOTTING: &str = "CreatingSnapshot";
+    /// On a VolumeSnapshot: it can be restored.
+    pub const SNAPSHOT_READY: &str = "SnapshotReady";
+    /// On a VolumeSnapshot or its content: a snapshot run failed, or none can begin; the message says why and what comes next.
+    pub const SNAPSHOT_FAILED: &str = "SnapshotCreationFailed";
+    /// On a VolumeSnapshot or its content: a delete-snapshot run failed, or none can begin.
+    pub const SNAPSHOT_DELETE_FAILED: &str = "SnapshotDeletionFailed";
+    /// On a VolumeSnapshot or its content: it is going, and kept for those who still need it.
+    pub const SNAPSHOT_IN_USE: &str = "SnapshotInUse";
     /// On anything: it is left over, or does not get on, and nothing that is under way changes that.
     pub const ORPHAN_FOUND: &str = "OrphanFound";
     /// On anything: it was left over, provably ours, and has been removed.

@@ -20,6 +20,10 @@ pub enum Operation {
     Expand,
     /// Tell how much room the backend has ([`crate::capacity`]). Such a run is for no volume.
     Capacity,
+    /// Make a snapshot of a volume.
+    Snapshot,
+    /// Take a snapshot away, or what an unfinished snapshot run left of it.
+    DeleteSnapshot,
 }
 
 impl Operation {
@@ -31,12 +35,19 @@ impl Operation {
             Operation::List => "list",
             Operation::Expand => "expand",
             Operation::Capacity => "capacity",
+            Operation::Snapshot => "snapshot",
+            Operation::DeleteSnapshot => "delete-snapshot",
         }
     }
 
     /// Its runs are for a volume.
     pub fn is_of_volume(self) -> bool {
         !matches!(self, Operation::List | Operation::Capacity)
+    }
+
+    /// Its runs make or remove a snapshot.
+    pub fn is_of_snapshot(self) -> bool {
+        matches!(self, Operation::Snapshot | Operation::DeleteSnapshot)
     }
 }
 
@@ -55,10 +66,12 @@ impl FromStr for Operation {
             "list" => Ok(Operation::List),
             "expand" => Ok(Operation::Expand),
             "capacity" => Ok(Operation::Capacity),
+            "snapshot" => Ok(Operation::Snapshot),
+            "delete-snapshot" => Ok(Operation::DeleteSnapshot),
             _ => Err(RequestError::Invalid {
                 variable: "OPERATION",
                 value: text.into(),
-                expected: "provision, delete, expand, list or capacity",
+                expected: "provision, delete, expand, snapshot, delete-snapshot, list or capacity",
             }),
         }
     }
@@ -90,6 +103,24 @@ pub struct Original {
     pub node: String,
 }
 
+/// A snapshot: the one that a snapshot run makes, that a delete-snapshot run removes, or that a provision run fills its
+/// volume from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its id. All runs about one snapshot get the same; an image names what it stores by it.
+    pub id: String,
+    /// The id of the volume that it is of; empty where it was not made here.
+    pub of: String,
+    /// The size of that volume when the snapshot was made, in bytes; none where that is not known.
+    pub size_bytes: Option<u64>,
+    /// The node where it is, if that matters.
+    pub node: String,
+    /// Namespace of the VolumeSnapshot; empty in provision runs.
+    pub namespace: String,
+    /// Name of the VolumeSnapshot; empty in provision runs.
+    pub name: String,
+}
+
 /// The properties of one run. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -113,6 +144,8 @@ pub struct Request {
     pub old_size_bytes: Option<u64>,
     /// In a provision run for a copy the volume to copy.
     pub clone_of: Option<Original>,
+    /// The snapshot that the run is about.
+    pub snapshot: Option<Snapshot>,
     /// `ReadWriteOnce` and so on.
     pub access_modes: Vec<String>,
     /// `Filesystem` or `Block`.
@@ -187,6 +220,12 @@ pub const CONTRACT: &[&str] = &[
     "clone-of-source",
     "clone-of-size-bytes",
     "clone-of-node",
+    "snapshot-id",
+    "snapshot-of",
+    "snapshot-size-bytes",
+    "snapshot-node",
+    "snapshot-namespace",
+    "snapshot-name",
     "access-modes",
     "volume-mode",
     "mount-options",
@@ -227,6 +266,7 @@ impl Request {
             size_bytes,
             old_size_bytes,
             clone_of,
+            snapshot,
             access_modes,
             volume_mode,
             mount_options,
@@ -250,6 +290,7 @@ impl Request {
             if map.is_empty() { String::new() } else { serde_json::json!(map).to_string() }
         };
         let original = clone_of.clone().unwrap_or_default();
+        let of_snapshot = snapshot.clone().unwrap_or_default();
         let values = [
             operation.to_string(),
             claim_uuid.clone(),
@@ -268,6 +309,12 @@ impl Request {
             original.source,
             clone_of.as_ref().map(|original| original.size_bytes.to_string()).unwrap_or_default(),
             original.node,
+            of_snapshot.id,
+            of_snapshot.of,
+            of_snapshot.size_bytes.map(|size| size.to_string()).unwrap_or_default(),
+            of_snapshot.node,
+            of_snapshot.namespace,
+            of_snapshot.name,
             access_modes.join(","),
             volume_mode.clone(),
             mount_options.join(","),
@@ -298,11 +345,15 @@ impl Request {
         let list = |name: &str| -> Vec<String> {
             optional(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
         };
-        let for_no_volume = optional("OPERATION").parse().is_ok_and(|operation: Operation| !operation.is_of_volume());
-        let of_volume = ["CLAIM_UUID", "PV_NAME", "SIZE_BYTES"].into_iter().filter(|_| !for_no_volume);
+        let operation: Operation = optional("OPERATION").parse().unwrap_or(Operation::Provision);
+        // The volume of a snapshot that is deleted may be gone.
+        let needs_volume = operation.is_of_volume() && operation != Operation::DeleteSnapshot;
+        let of_volume = ["CLAIM_UUID", "PV_NAME", "SIZE_BYTES"].into_iter().filter(|_| needs_volume);
+        let of_snapshot = ["SNAPSHOT_ID"].into_iter().filter(|_| operation.is_of_snapshot());
         let missing: Vec<&str> = ["OPERATION", "STORAGE_CLASS"]
             .into_iter()
             .chain(of_volume)
+            .chain(of_snapshot)
             .filter(|name| env(name).is_none_or(|value| value.is_empty()))
             .collect();
         if !missing.is_empty() {
@@ -348,6 +399,20 @@ impl Request {
                     source: optional("CLONE_OF_SOURCE"),
                     size_bytes: number("CLONE_OF_SIZE_BYTES", or(optional("CLONE_OF_SIZE_BYTES"), "0"))?,
                     node: optional("CLONE_OF_NODE"),
+                }),
+            },
+            snapshot: match optional("SNAPSHOT_ID") {
+                id if id.is_empty() => None,
+                id => Some(Snapshot {
+                    id,
+                    of: optional("SNAPSHOT_OF"),
+                    size_bytes: match optional("SNAPSHOT_SIZE_BYTES") {
+                        size if size.is_empty() => None,
+                        size => Some(number("SNAPSHOT_SIZE_BYTES", size)?),
+                    },
+                    node: optional("SNAPSHOT_NODE"),
+                    namespace: optional("SNAPSHOT_NAMESPACE"),
+                    name: optional("SNAPSHOT_NAME"),
                 }),
             },
             access_modes: list("ACCESS_MODES"),
@@ -418,6 +483,14 @@ pub(crate) mod tests {
                 size_bytes: 2 << 30,
                 node: "node-2".into(),
             }),
+            snapshot: Some(Snapshot {
+                id: "c0ffee00-0000-4000-8000-000000000003".into(),
+                of: "c0ffee00-0000-4000-8000-000000000004".into(),
+                size_bytes: Some(2 << 30),
+                node: "node-2".into(),
+                namespace: "team".into(),
+                name: "monday".into(),
+            }),
             access_modes: vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()],
             volume_mode: "Filesystem".into(),
             mount_options: vec!["noatime".into()],
@@ -468,6 +541,20 @@ pub(crate) mod tests {
             let found = found.unwrap();
             assert_eq!((found.operation, found.claim_uuid.as_str(), found.size_bytes), (operation, "", 0));
         }
+    }
+
+    #[test]
+    fn a_run_about_a_snapshot_has_its_id_and_needs_no_volume_to_delete_it() {
+        let read = |env: &[(&str, &str)]| {
+            Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        let env = [("OPERATION", "delete-snapshot"), ("STORAGE_CLASS", "c"), ("SNAPSHOT_ID", "s")];
+        let found = read(&env).unwrap();
+        assert_eq!((found.operation, found.claim_uuid.as_str()), (Operation::DeleteSnapshot, ""));
+        assert_eq!(found.snapshot.unwrap(), Snapshot { id: "s".into(), ..Snapshot::default() });
+        assert!(read(&env[..2]).unwrap_err().to_string().contains("SNAPSHOT_ID"));
+        let error = read(&[("OPERATION", "snapshot"), ("STORAGE_CLASS", "c")]).unwrap_err().to_string();
+        assert!(error.contains("CLAIM_UUID, PV_NAME, SIZE_BYTES, SNAPSHOT_ID"), "{error}");
     }
 
     #[test]

@@ -144,6 +144,45 @@ fn a_volume_grows_where_there_is_room_for_more() {
 }
 
 #[test]
+fn a_snapshot_is_a_copy_that_outlives_its_volume() {
+    const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
+    let stored = format!(".snapshot-{SNAPSHOT}");
+    let volume = node.base().join(ID);
+    fs::create_dir(&volume).unwrap();
+    fs::write(volume.join("a file"), "content").unwrap();
+    // Of a run that died.
+    fs::create_dir(node.base().join(format!(".copying-{SNAPSHOT}"))).unwrap();
+    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(volume.clone()));
+    let of = [("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
+    for _ in 0..2 {
+        let ended = node.run("snapshot", "", &of);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(node.names(), [stored.as_str(), ID]);
+        // What is written afterwards is not in it, also when the run is repeated.
+        fs::write(volume.join("a file"), "later").unwrap();
+    }
+    fs::remove_dir_all(&volume).unwrap();
+    let ended = node.run("provision", &api.kubeconfig(), &of[..1]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(fs::read_to_string(volume.join("a file")).unwrap(), "content");
+    for _ in 0..2 {
+        let ended = node.run("delete-snapshot", "", &[("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", "")]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(node.names(), [ID]);
+    }
+    // No empty volume instead, and nothing by a name that is none.
+    fs::remove_dir_all(&volume).unwrap();
+    let ended = node.run("provision", "", &of[..1]);
+    assert!(ended.code == 75 && ended.last_words.contains("is not on node"), "{ended:?}");
+    for operation in ["snapshot", "delete-snapshot", "provision"] {
+        let ended = node.run(operation, "", &[("SNAPSHOT_ID", "../x")]);
+        assert!(ended.code == 65 && ended.last_words.contains("not the UUID of a snapshot"), "{operation}: {ended:?}");
+    }
+    assert_eq!(node.names(), [""; 0]);
+}
+
+#[test]
 fn a_copy_has_all_that_the_original_has_and_nothing_of_it_is_changed() {
     let node = Node::new();
     let api = Api::start(vec![Reply::Echo, Reply::Echo]);
@@ -276,7 +315,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("delete", "CLAIM_UUID", "$(id)", 65, "not the UUID"),
         ("expand", "OLD_SIZE_BYTES", "1", 65, "what is lost cannot grow"),
         ("expand", "BASE_PATH", "/nonexistent", 78, "pod-template"),
-        ("clone", "MODE", "0777", 65, "provision, delete, expand, list and tell its capacity"),
+        ("clone", "MODE", "0777", 65, "provision, delete, expand, list, tell its capacity and make snapshots"),
     ] {
         let ended = node.run(operation, "", &[(name, value)]);
         assert_eq!(ended.code, code, "{operation} {name}={value}: {ended:?}");

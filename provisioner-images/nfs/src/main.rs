@@ -50,6 +50,10 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
         Operation::Delete => delete::delete(&server, &parameters, &request).await,
         Operation::List => list::list(&server, &parameters).await,
         Operation::Capacity => capacity::capacity(&server).await,
+        Operation::Snapshot | Operation::DeleteSnapshot => Err(Failure::never(
+            "a snapshot is not possible: this image copies nothing; take `snapshot` out of the `capabilities` of the \
+             provisioner config",
+        )),
     };
     server.leave().await;
     outcome

@@ -26,6 +26,13 @@ pub async fn provision(
             original.id
         )));
     }
+    if let Some(snapshot) = &request.snapshot {
+        return Err(Failure::never(format!(
+            "a volume from snapshot {} is not possible: this image copies nothing, and makes no empty volume instead; \
+             take `snapshot` out of the `capabilities` of the provisioner config",
+            snapshot.id
+        )));
+    }
     let path = place(server, parameters, request).await?;
     server.make_directory(&path, parameters.mode).await?;
     server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;

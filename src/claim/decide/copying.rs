@@ -44,8 +44,7 @@ pub(super) fn tied<'a>(o: &Observed<'a>, recipe: &Recipe) -> Option<&'a str> {
 
 /// The original must be kept before it is read.
 pub(super) fn keeps_original(o: &Observed<'_>) -> Option<Decision> {
-    let origin = o.origin.as_ref().filter(|origin| !origin.is_kept_for(o.claim))?;
-    origin.claim.map(|_| Step::KeepOriginal.into())
+    o.origin.as_ref().filter(|origin| origin.is_to_be_kept(o.claim)).map(|_| Step::KeepOriginal.into())
 }
 
 /// Rows 35 and 36: what follows for a claim of which copies are or were made, when nothing else is to be done.
@@ -69,6 +68,8 @@ pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
     decision.saying(
         false,
         reason::BEING_CLONED,
-        format!("the claim is kept until its copies are made: {names}; to let go of it before, delete those"),
+        format!(
+            "the claim is kept until its copies and snapshots are made: {names}; to let go of it before, delete those"
+        ),
     )
 }

@@ -158,7 +158,7 @@ fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
     world.copying = vec![copying("a", true)];
     world.rests();
     world.claim.deleting = true;
-    world.waits("until its copies are made: team/copy-a");
+    world.waits("until its copies and snapshots are made: team/copy-a");
     world.foreign = true;
     world.copying = vec![copying("a", false)];
     assert_eq!(world.step(), Step::LetOriginalGo { copies: vec!["a".into()] }, "whosoever the class is");

@@ -98,11 +98,13 @@ impl World {
             limit: self.limit,
             binding: self.binding,
             outside: self.outside,
-            origin: self.origin.as_ref().map(|original| Origin {
-                claim: original.claim.as_ref(),
-                volume: original.volume.as_ref(),
-                ours: original.ours,
-                node: original.node,
+            origin: self.origin.as_ref().map(|original| {
+                Origin::Claim(crate::claim::origin::Copied {
+                    claim: original.claim.as_ref(),
+                    volume: original.volume.as_ref(),
+                    ours: original.ours,
+                    node: original.node,
+                })
             }),
             copying: &self.copying,
             removed: self.removed,

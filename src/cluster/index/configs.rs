@@ -185,6 +185,7 @@ impl Index {
         keys.extend(self.volumes.values().filter(released).map(|volume| Key::Volume(volume.name.clone())));
         let growing = self.claims.values().filter(|claim| self.wants_more(claim));
         keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(Key::Volume));
+        keys.extend(self.snapshots.waiting());
         keys.push(Key::Configs);
         keys.extend(self.capacity_keys());
         keys

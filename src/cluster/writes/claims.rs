@@ -107,9 +107,17 @@ impl Writes {
         self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
     }
 
-    /// Keeps a claim no longer for the sake of these copies.
+    /// Keeps a claim while a snapshot of its volume is made.
+    pub async fn keep_source(&self, source: &Claim, snapshot: &str) -> Result<Claim> {
+        let mut finalizers = source.finalizers.clone();
+        finalizers.push(names::source_finalizer(snapshot));
+        self.patch_claim(source, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Keeps a claim no longer for the sake of these copies and snapshots.
     pub async fn let_original_go(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
-        let gone: Vec<_> = copies.iter().map(|copy| names::clone_finalizer(copy)).collect();
+        let gone: Vec<_> =
+            copies.iter().flat_map(|copy| [names::clone_finalizer(copy), names::source_finalizer(copy)]).collect();
         let rest: Vec<_> = original.finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).collect();
         self.patch_claim(original, json!({ "finalizers": rest }), json!({})).await
     }

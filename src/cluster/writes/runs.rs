@@ -15,21 +15,21 @@ use super::{Result, WriteError, Writes, guarded, post};
 use crate::object::ObjectName;
 
 impl Writes {
-    /// The UIDs of all Jobs and pods of the provision runs of a volume id in a namespace, by the API.
-    pub async fn provision_runs(&self, namespace: &str, id: &str) -> Result<Vec<String>> {
-        let mut found = self.marked::<Job>(namespace, id).await?;
-        found.extend(self.marked::<Pod>(namespace, id).await?);
+    /// The UIDs of all Jobs and pods of the runs of an operation for an id in a namespace, by the API.
+    pub async fn runs(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>> {
+        let mut found = self.marked::<Job>(operation, namespace, id).await?;
+        found.extend(self.marked::<Pod>(operation, namespace, id).await?);
         Ok(found)
     }
 
-    async fn marked<K>(&self, namespace: &str, id: &str) -> Result<Vec<String>>
+    async fn marked<K>(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
             + std::fmt::Debug
             + DeserializeOwned,
     {
-        let operation = Operation::Provision.as_str();
+        let operation = operation.as_str();
         let marks = [
             (names::LABEL_INSTANCE, self.identity.instance.as_str()),
             (names::LABEL_CLAIM_UUID, id),

@@ -43,7 +43,7 @@ pub(super) struct Learnt {
     pub no_volume: bool,
     pub volume: Option<Volume>,
     pub nodes: Vec<(String, NodeState)>,
-    pub original: Option<Claim>,
+    pub original: copies::Newer,
 }
 
 /// Looks at a claim and all that concerns it.
@@ -69,10 +69,10 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
         .ids()
         .flat_map(|id| index.jobs_of(&id))
-        .filter(|job| job.volume.is_none())
+        .filter(|job| job.is_of_claim())
         .partition(|job| job.marks.operation == "delete");
     // A copy may have to be where its original is, which is noted last.
-    let node = claim.original().and(claim.nodes.last()).or(claim.selected_node.as_ref());
+    let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
     let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
     let id = claim.id();
     let mut volumes = index.volumes_of(&claim.uid);
@@ -117,8 +117,8 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     alive_on.sort();
     alive_on.dedup();
-    let original = copies::Seen::of(claim, &index, &context.identity, learnt.original.as_ref());
-    let its_node = original.as_ref().map(|original| original.origin().node.to_owned());
+    let original = copies::Seen::of(claim, &index, &context.identity, &learnt.original);
+    let its_node = original.as_ref().map(|original| original.origin().node().to_owned());
     let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on).chain(&its_node));
     places.0.extend(learnt.nodes.iter().cloned());
     let copying = copies::copying(claim, &index);

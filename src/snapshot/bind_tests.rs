@@ -1,0 +1,248 @@
+//! The table, row by row, and that two writers of one status come to rest.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::object::ObjectName;
+
+const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+
+fn snapshot(of: Of) -> Snapshot {
+    Snapshot {
+        name: ObjectName::new("team", "monday"),
+        uid: UID.into(),
+        resource_version: "1".into(),
+        deleting: false,
+        finalizers: Vec::new(),
+        class: Some("c".into()),
+        of,
+        status: Status::default(),
+    }
+}
+
+fn content(handle: Option<&str>) -> Content {
+    let spec = serde_json::json!({
+        "metadata": { "name": handle.map_or_else(|| names::content_name(UID), |_| "theirs".into()), "labels": { names::LABEL_INSTANCE: "default" } },
+        "spec": {
+            "deletionPolicy": "Delete", "driver": "flex", "source": { "snapshotHandle": handle },
+            "volumeSnapshotRef": { "namespace": "team", "name": "monday", "uid": UID },
+        },
+    });
+    Content::from(&serde_json::from_value::<crate::snapshot::api::VolumeSnapshotContent>(spec).unwrap())
+}
+
+fn volume(csi: bool) -> Volume {
+    let source =
+        if csi { serde_json::json!({ "csi": { "driver": "d", "volumeHandle": "h" } }) } else { serde_json::json!({}) };
+    let volume = serde_json::json!({ "metadata": { "name": "pvc-v" }, "spec": source });
+    Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    snapshot: Snapshot,
+    class: ClassOf<'static>,
+    source: Result<Option<Volume>, String>,
+    content: Option<Content>,
+    content_ours: bool,
+    no_content: bool,
+}
+
+fn new(of: Of) -> World {
+    World {
+        snapshot: snapshot(of),
+        class: ClassOf::Ours { policy: "Delete" },
+        source: Ok(Some(volume(false))),
+        content: None,
+        content_ours: true,
+        no_content: false,
+    }
+}
+
+fn of_claim() -> World {
+    new(Of::Claim("a".into()))
+}
+
+fn of_content() -> World {
+    let mut world = new(Of::Content("theirs".into()));
+    world.content = Some(content(Some("h")));
+    world
+}
+
+impl World {
+    fn decide(&self) -> Decision {
+        decide(&Observed {
+            snapshot: &self.snapshot,
+            class: self.class.clone(),
+            source: match &self.source {
+                Ok(Some(volume)) => Source::Ours(volume),
+                Ok(None) => Source::Foreign,
+                Err(why) => Source::Unbound(why.clone()),
+            },
+            content: self.content.as_ref(),
+            content_ours: self.content_ours,
+            no_content: self.no_content,
+        })
+    }
+
+    fn step(&self) -> Step {
+        self.decide().step
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut World)) -> World {
+        change(&mut self);
+        self
+    }
+
+    fn held(self) -> World {
+        self.with(|w| w.snapshot.finalizers = vec![names::SNAPSHOT_FINALIZER.into()])
+    }
+
+    fn going(self) -> World {
+        self.with(|w| w.snapshot.deleting = true)
+    }
+
+    fn bound(self) -> World {
+        self.with(|w| w.content = Some(content(None)))
+    }
+
+    #[track_caller]
+    fn refuses(&self, says: &str) {
+        let decision = self.decide();
+        let Step::Refuse { why } = &decision.step else { panic!("{:?}", decision.step) };
+        assert!(why.contains(says), "{why}");
+        assert_eq!(&decision.tell.unwrap().message, why);
+        // What stands there is left, also where the snapshot-controller wrote it.
+        let told = self.clone().with(|w| w.snapshot.status.error = Some("cannot find CSI".into())).decide();
+        assert_eq!((told.step, told.tell.unwrap().message.contains(says)), (Step::Nothing, true));
+    }
+}
+
+#[test]
+fn rows_1_to_6_a_snapshot_goes_after_its_content() {
+    assert_eq!(of_claim().bound().going().step(), Step::Nothing);
+    let world = of_claim().held().going();
+    assert_eq!(world.step(), Step::ConfirmNoContent);
+    assert_eq!(world.clone().with(|w| w.no_content = true).step(), Step::Release);
+    let bound = world.bound();
+    assert_eq!(bound.step(), Step::DeleteContent);
+    assert_eq!(bound.clone().with(|w| w.content.as_mut().unwrap().deleting = true).step(), Step::Nothing);
+    let retained = bound.with(|w| w.content.as_mut().unwrap().policy = "Retain".into());
+    assert_eq!(retained.step(), Step::DeleteContent, "nothing is there to be retained");
+    assert_eq!(retained.clone().with(|w| w.content.as_mut().unwrap().ready = true).step(), Step::Release);
+    let theirs = retained.with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into());
+    assert_eq!(theirs.step(), Step::Release);
+}
+
+#[test]
+fn rows_7_and_8_what_is_of_others_is_left_to_them() {
+    for world in [of_claim(), of_claim().held()] {
+        assert_eq!(world.clone().with(|w| w.class = ClassOf::NotOurs).step(), Step::Nothing);
+        assert_eq!(world.with(|w| w.source = Ok(Some(volume(true)))).step(), Step::Nothing, "CSI");
+    }
+    let csi = of_claim().bound().with(|w| w.content.as_mut().unwrap().instance = None);
+    assert_eq!(csi.step(), Step::Nothing, "the snapshot-controller made its content");
+    assert_eq!(of_content().with(|w| w.content_ours = false).step(), Step::Nothing);
+    assert_eq!(new(Of::Nothing).step(), Step::Nothing);
+}
+
+#[test]
+fn rows_9_to_12_a_content_is_made_where_it_can_be() {
+    assert_eq!(of_claim().step(), Step::Hold);
+    assert_eq!(of_claim().held().step(), Step::CreateContent { policy: "Delete".into() });
+    let unnamed = of_claim().with(|w| w.class = ClassOf::Unnamed(Ok("d")));
+    assert_eq!(unnamed.step(), Step::SetClass { class: "d".into() });
+    assert_eq!(unnamed.with(|w| w.source = Ok(None)).step(), Step::Nothing, "it may be anybody's");
+    of_claim().with(|w| w.class = ClassOf::Unnamed(Err("none is the default".into()))).refuses("none is the default");
+    of_claim().with(|w| w.source = Ok(None)).refuses("was not made by the driver");
+    of_claim().with(|w| w.source = Err("is not bound".into())).refuses("is not bound");
+    of_claim()
+        .bound()
+        .with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into())
+        .refuses("is another snapshot's");
+}
+
+#[test]
+fn rows_10_and_13_a_content_that_exists_is_bound() {
+    let unbound = of_content().with(|w| w.content.as_mut().unwrap().snapshot_uid = String::new());
+    assert_eq!(unbound.step(), Step::Hold);
+    assert_eq!(unbound.clone().held().step(), Step::BindContent);
+    assert!(matches!(of_content().held().step(), Step::Mirror(_)));
+    of_content().with(|w| w.content = None).refuses("VolumeSnapshotContent theirs is not there");
+    of_content().with(|w| w.content = Some(content(None))).refuses("was made for another snapshot");
+    of_content()
+        .with(|w| w.content.as_mut().unwrap().snapshot.name = "b".into())
+        .refuses("is for VolumeSnapshot team/b");
+    of_content()
+        .with(|w| w.content.as_mut().unwrap().snapshot_uid = "b".into())
+        .refuses("is for VolumeSnapshot team/monday");
+    unbound.with(|w| w.content.as_mut().unwrap().deleting = true).refuses("is being deleted");
+}
+
+#[test]
+fn rows_14_and_15_the_status_is_the_content_s() {
+    let world = of_claim().bound().held().with(|w| {
+        w.snapshot.status.error = Some("cannot find CSI PersistentVolumeSource".into());
+        let content = w.content.as_mut().unwrap();
+        (content.ready, content.size, content.made_at) = (true, Some(1 << 30), Some(7));
+    });
+    let decision = world.decide();
+    let Step::Mirror(status) = decision.step else { panic!("{:?}", decision.step) };
+    let content = Some(names::content_name(UID));
+    assert_eq!(status, Status { content, ready: Some(true), made_at: Some(7), size: Some(1 << 30), error: None });
+    assert_eq!(decision.tell.unwrap().reason, reason::SNAPSHOT_READY);
+    assert_eq!(world.with(|w| w.snapshot.status = status).decide(), Step::Nothing.into());
+}
+
+/// What the snapshot-controller writes into a status for a content (`updateSnapshotStatus`, external-snapshotter 8.7).
+fn upstream(content: &Content, before: &Status) -> Status {
+    Status {
+        content: before.content.clone().or_else(|| Some(content.name.clone())),
+        ready: Some(content.ready),
+        made_at: before.made_at.or(content.made_at),
+        size: before.size.filter(|size| *size > 0).or(content.size).or(before.size),
+        error: content.error.clone(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_snapshot_controller_and_we_come_to_rest_at_the_same_status(
+        (ready, before_ready) in any::<(bool, Option<bool>)>(),
+        (size, before_size) in (prop::option::of(0u64..3), prop::option::of(0u64..3)),
+        (made_at, before_at) in (prop::option::of(0i64..3), prop::option::of(0i64..3)),
+        (error, before_error) in (prop::option::of("[ab]"), prop::option::of("[ab]")),
+        ours_first in any::<bool>(),
+    ) {
+        let mut content = content(None);
+        (content.ready, content.size, content.made_at, content.error) = (ready, size, made_at, error);
+        let before = Status { content: None, ready: before_ready, made_at: before_at, size: before_size, error: before_error };
+        let (first, second): (fn(&_, &_) -> _, fn(&_, &_) -> _) = if ours_first { (mirrored, upstream) } else { (upstream, mirrored) };
+        let written = first(&content, &before);
+        prop_assert_eq!(&second(&content, &written), &written);
+        prop_assert_eq!(&first(&content, &written), &written);
+    }
+
+    #[test]
+    fn each_step_is_taken_once(held in any::<bool>(), bound in any::<bool>(), error in any::<bool>(), deleting in any::<bool>(), source in 0..3u8) {
+        let mut world = if bound { of_claim().bound() } else { of_claim() };
+        world = if held { world.held() } else { world };
+        world.snapshot.status.error = error.then(|| "e".to_owned());
+        world.snapshot.deleting = deleting;
+        world.source = match source { 0 => Ok(None), 1 => Err("w".into()), _ => Ok(Some(volume(false))) };
+        for _ in 0..8 {
+            match world.step() {
+                Step::Nothing | Step::Release => return Ok(()),
+                Step::Hold => world = world.held(),
+                Step::SetClass { .. } => world.class = ClassOf::Ours { policy: "Delete" },
+                Step::CreateContent { .. } => world = world.bound(),
+                Step::BindContent => world.content.as_mut().unwrap().snapshot_uid = UID.into(),
+                Step::Mirror(status) => world.snapshot.status = status,
+                Step::Refuse { why } => (world.snapshot.status.error, world.snapshot.status.ready) = (Some(why), Some(false)),
+                Step::DeleteContent => world.content = None,
+                Step::ConfirmNoContent => world.no_content = true,
+            }
+        }
+        prop_assert!(false, "it does not come to rest: {world:?}");
+    }
+}

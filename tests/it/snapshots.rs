@@ -1,0 +1,550 @@
+//! Snapshots of claims, and claims that are made from them: alone, and with the snapshot-controller of kubernetes-csi at
+//! work beside.
+
+use cluster::Snapshotter;
+use contract::exit;
+use contract::names::{self, reason};
+use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use crate::kubelet::{nfs_volume, request};
+use crate::nodes::{local_volume, pinned_to};
+use crate::orchestrator::{ADMIN, Ring, WHILE, annotation, uid};
+use crate::wait::{seen, stays, until};
+
+const CLASS: &str = "snaps";
+
+impl Ring {
+    fn snapshots(&self) -> Api<VolumeSnapshot> {
+        self.api(&self.user)
+    }
+
+    fn contents(&self) -> Api<VolumeSnapshotContent> {
+        Api::all(self.client.clone())
+    }
+
+    /// The custom resources, and a class with a policy.
+    async fn serve_snapshots(&self, policy: &str) {
+        Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
+        self.snapshot_class(CLASS, policy, json!({})).await;
+    }
+
+    async fn snapshot_class(&self, name: &str, policy: &str, more: Value) {
+        let mut class = json!({
+            "metadata": { "name": name }, "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": policy,
+        });
+        crate::orchestrator::merge(&mut class, more);
+        let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
+        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    }
+
+    /// The snapshot-controller of kubernetes-csi.
+    fn snapshot_controller(&self) -> Child {
+        let log = self.file("snapshot-controller.log", "");
+        Snapshotter::ensure().unwrap().start(&self.cluster().kubeconfig(), &log).unwrap()
+    }
+
+    /// Creates a VolumeSnapshot of a claim; returns its UID.
+    async fn snapshot(&self, name: &str, claim: &str) -> String {
+        self.snapshot_from(name, json!(CLASS), json!({ "persistentVolumeClaimName": claim })).await
+    }
+
+    async fn snapshot_from(&self, name: &str, class: Value, source: Value) -> String {
+        let snapshot =
+            json!({ "metadata": { "name": name }, "spec": { "volumeSnapshotClassName": class, "source": source } });
+        let made = self.snapshots().create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await;
+        made.unwrap().metadata.uid.unwrap()
+    }
+
+    async fn snapshot_when(&self, name: &str, what: &str, is: impl Fn(&VolumeSnapshot) -> bool) -> VolumeSnapshot {
+        until(format!("VolumeSnapshot {name} {what}"), || async {
+            let snapshot = self.snapshots().get(name).await.map_err(|error| error.to_string())?;
+            let content = snapshot.metadata.uid.as_deref().map(names::content_name).unwrap_or_default();
+            let content = self.contents().get_opt(&content).await.map_err(|error| error.to_string())?;
+            if is(&snapshot) { Ok(snapshot) } else { seen((snapshot.metadata.finalizers, snapshot.status, content)) }
+        })
+        .await
+    }
+
+    async fn snapshot_ready(&self, name: &str) -> VolumeSnapshot {
+        let ready = |snapshot: &VolumeSnapshot| {
+            snapshot.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true) && status.error.is_none())
+        };
+        self.snapshot_when(name, "is ready, without an error", ready).await
+    }
+
+    async fn snapshot_says(&self, name: &str, words: &str) {
+        self.snapshot_when(name, &format!("says `{words}`"), |snapshot| error(snapshot).contains(words)).await;
+    }
+
+    async fn delete_snapshot(&self, name: &str) {
+        self.snapshots().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    async fn snapshot_gone(&self, name: &str) {
+        until(format!("VolumeSnapshot {name} is gone"), || async {
+            match self.snapshots().get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(snapshot) => seen((snapshot.metadata, snapshot.status)),
+            }
+        })
+        .await;
+    }
+
+    async fn content(&self, uid: &str) -> VolumeSnapshotContent {
+        self.contents().get(&names::content_name(uid)).await.unwrap()
+    }
+
+    async fn content_gone(&self, name: &str) {
+        until(format!("VolumeSnapshotContent {name} is gone"), || async {
+            match self.contents().get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(content) => seen((content.metadata, content.status)),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until a claim is kept for these snapshots, and no others.
+    async fn source_kept_for(&self, claim: &str, uids: &[&str]) {
+        let kept = |claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
+            let finalizers = claim.metadata.finalizers.iter().flatten();
+            finalizers.filter_map(|f| f.strip_prefix(names::SOURCE_FINALIZER)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        self.claim_when(claim, &format!("is kept for {uids:?}"), |claim| kept(claim) == uids).await;
+    }
+
+    /// The image makes the volume of a claim from a snapshot.
+    async fn restored(&self, claim: &str) -> Job {
+        let id = uid(&self.stamped(claim).await);
+        let job = self.job(ADMIN, "provision", &id, 1).await;
+        self.create_volume(&nfs_volume(&job)).await;
+        self.bound(claim).await;
+        self.pod_ends(&job, 0, "").await;
+        job
+    }
+
+    /// The delete-snapshot run of a snapshot comes, and ends well.
+    async fn snapshot_deleted(&self, id: &str) {
+        let job = self.job(ADMIN, "delete-snapshot", id, 1).await;
+        assert_eq!(request(&job).snapshot.unwrap().id, id);
+        self.pod_ends(&job, 0, "").await;
+    }
+
+    async fn deleted_with_volume(&self, claim: &str) {
+        let id = uid(&self.get_claim(claim).await);
+        self.delete_claim(claim).await;
+        let job = self.job(ADMIN, "delete", &id, 1).await;
+        self.pod_ends(&job, 0, "").await;
+        self.volume_gone(&names::pv_name(&id)).await;
+    }
+}
+
+fn error(snapshot: &VolumeSnapshot) -> String {
+    let error = snapshot.status.as_ref().and_then(|status| status.error.clone());
+    error.and_then(|error| error.message).unwrap_or_default()
+}
+
+/// A claim from a VolumeSnapshot, with a size.
+fn from(snapshot: &str, size: &str) -> Value {
+    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
+    json!({ "spec": { "dataSource": source, "resources": { "requests": { "storage": size } } } })
+}
+
+#[tokio::test]
+async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.with_shipped_rights();
+    ring.run().await;
+    ring.logged("snapshots are off: the cluster does not have the custom resources").await;
+    ring.config(
+        "c",
+        "c",
+        &[("capabilities", "snapshot"), ("placement", "any"), ("reclaim-policy", "Delete"), ("backoff", "1s")],
+    )
+    .await;
+    ring.claim("source", "c").await;
+    ring.provision("source").await;
+    let source = uid(&ring.get_claim("source").await);
+    // Without a restart.
+    ring.serve_snapshots("Delete").await;
+    let id = ring.snapshot("monday", "source").await;
+    let job = ring.job(ADMIN, "snapshot", &id, 1).await;
+    let asked = request(&job);
+    let told = asked.snapshot.expect("it is told which snapshot");
+    assert_eq!((told.id.as_str(), told.of.as_str(), told.size_bytes), (id.as_str(), source.as_str(), Some(1 << 30)));
+    assert_eq!((told.namespace.as_str(), told.name.as_str()), ("team", "monday"));
+    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (source.as_str(), names::pv_name(&source)));
+    assert_eq!(asked.volume_source, format!(r#"{{"nfs":{{"path":"/{source}","server":"10.0.0.1"}}}}"#));
+    // Deleted while it is read: it stays, and says for what.
+    ring.source_kept_for("source", &[&id]).await;
+    ring.delete_claim("source").await;
+    ring.event(&ring.user, "source", reason::BEING_CLONED, "snapshots are made: team/monday").await;
+    ring.pod_ends(&job, exit::TEMPFAIL, "the array is busy").await;
+    ring.snapshot_says("monday", "the array is busy").await;
+    ring.event(&ring.user, "monday", reason::SNAPSHOT_FAILED, "snapshot run 1 failed").await;
+    let job = ring.job(ADMIN, "snapshot", &id, 2).await;
+    ring.pod_ends(&job, 0, "").await;
+    let ready = ring.snapshot_ready("monday").await.status.unwrap();
+    assert_eq!(ready.restore_size.as_deref(), Some("1Gi"));
+    assert_eq!(ready.bound_volume_snapshot_content_name, Some(names::content_name(&id)));
+    assert!(ready.creation_time.is_some());
+    assert_eq!(ring.content(&id).await.status.unwrap().snapshot_handle.as_deref(), Some(id.as_str()));
+    // The source goes, the snapshot stays.
+    ring.claim_gone("source").await;
+    let delete = ring.job(ADMIN, "delete", &source, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(&names::pv_name(&source)).await;
+
+    ring.claim_with("restored", "c", from("monday", "2Gi")).await;
+    let restored = uid(&ring.stamped("restored").await);
+    let job = ring.job(ADMIN, "provision", &restored, 1).await;
+    let asked = request(&job);
+    let told = asked.snapshot.expect("it is told what to restore");
+    assert_eq!((told.id.as_str(), told.of.as_str(), told.size_bytes), (id.as_str(), source.as_str(), Some(1 << 30)));
+    assert_eq!((asked.size_bytes, asked.clone_of), (2 << 30, None));
+    // Deleted while it is read.
+    ring.delete_snapshot("monday").await;
+    ring.event(&ring.user, "monday", reason::SNAPSHOT_IN_USE, "filled from it: team/restored").await;
+    assert!(ring.jobs(ADMIN, "delete-snapshot", &id).await.is_empty());
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("restored").await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_deleted(&id).await;
+    ring.content_gone(&names::content_name(&id)).await;
+    ring.snapshot_gone("monday").await;
+    ring.deleted_with_volume("restored").await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
+    let ring = Ring::start().await;
+    ring.serve_snapshots("Delete").await;
+    ring.config("cannot", "cannot", &[("placement", "any")]).await;
+    ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any")]).await;
+    ring.claim("plain", "cannot").await;
+    ring.provision("plain").await;
+    let id = ring.snapshot("early", "later").await;
+    ring.snapshot_says("early", "claim team/later, which the snapshot is to be of, is not there").await;
+    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "it is waited for").await;
+    ring.snapshot("refused", "plain").await;
+    ring.snapshot_says(
+        "refused",
+        "admin/cannot does not declare that its image can do that (`capabilities: snapshot`)",
+    )
+    .await;
+    ring.snapshot_from("nameless", Value::Null, json!({ "persistentVolumeClaimName": "plain" })).await;
+    ring.snapshot_says("nameless", "names no VolumeSnapshotClass, and none of driver").await;
+    // The claim comes.
+    ring.claim("later", "c").await;
+    ring.provision("later").await;
+    let job = ring.job(ADMIN, "snapshot", &id, 1).await;
+    ring.claim_with("waits", "c", from("early", "1Gi")).await;
+    ring.event(
+        &ring.user,
+        "waits",
+        reason::WAITING,
+        "VolumeSnapshot team/early, which this claim wants to be made from, is not ready",
+    )
+    .await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("early").await;
+    ring.restored("waits").await;
+    // The config learns it; a default class comes.
+    ring.config("cannot", "cannot", &[("capabilities", "snapshot"), ("placement", "any")]).await;
+    let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
+    ring.snapshot_class("default", "Retain", annotations).await;
+    for name in ["refused", "nameless"] {
+        let id = ring.snapshots().get(name).await.unwrap().metadata.uid.unwrap();
+        let job = ring.job(ADMIN, "snapshot", &id, 1).await;
+        ring.pod_ends(&job, 0, "").await;
+        ring.snapshot_ready(name).await;
+    }
+    let class = ring.snapshots().get("nameless").await.unwrap().spec.volume_snapshot_class_name;
+    assert_eq!(class.as_deref(), Some("default"));
+    // What a claim may be made from.
+    let mut block = from("early", "1Gi");
+    block["spec"]["volumeMode"] = json!("Block");
+    let cases = [
+        ("small", "c", from("early", "1Mi"), "is of a volume of 1Gi, this claim asks for 1Mi"),
+        ("block", "c", block, "is of a volume of mode Filesystem, this claim has Block"),
+        ("other", "cannot", from("early", "1Gi"), "is of a volume of class c"),
+        ("nothing", "c", from("tuesday", "1Gi"), "is not there; it is waited for"),
+    ];
+    for (name, class, more, says) in cases {
+        ring.claim_with(name, class, more).await;
+        ring.event(&ring.user, name, reason::WAITING, says).await;
+        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} is not begun");
+    }
+    ring.config("unable", "unable", &[("placement", "any")]).await;
+    ring.claim_with("unable", "unable", from("early", "1Gi")).await;
+    ring.event(&ring.user, "unable", reason::PROVISIONING_FAILED, "admin/unable of class unable does not declare")
+        .await;
+    // What was retained stays when its VolumeSnapshot goes.
+    let kept = ring.snapshots().get("nameless").await.unwrap().metadata.uid.unwrap();
+    ring.delete_snapshot("nameless").await;
+    ring.snapshot_gone("nameless").await;
+    assert!(ring.content(&kept).await.metadata.deletion_timestamp.is_none());
+    ring.contents().delete(&names::content_name(&kept), &DeleteParams::default()).await.unwrap();
+    ring.content_gone(&names::content_name(&kept)).await;
+    assert!(ring.jobs(ADMIN, "delete-snapshot", &kept).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_snapshot_given_up_half_way_leaves_nothing_also_after_a_crash() {
+    let mut ring = Ring::start().await;
+    ring.serve_snapshots("Delete").await;
+    ring.config(
+        "c",
+        "c",
+        &[("capabilities", "snapshot"), ("placement", "any"), ("backoff", "1s"), ("reclaim-policy", "Delete")],
+    )
+    .await;
+    ring.claim("source", "c").await;
+    ring.provision("source").await;
+    let id = ring.snapshot("monday", "source").await;
+    let job = ring.job(ADMIN, "snapshot", &id, 1).await;
+    ring.pod_of(&job).await;
+    ring.kill().await;
+    ring.delete_snapshot("monday").await;
+    ring.delete_claim("source").await;
+    ring.run().await;
+    // Its pod ends before anything is deleted; the source waits for that.
+    let delete = ring.job(ADMIN, "delete-snapshot", &id, 1).await;
+    assert!(ring.jobs(ADMIN, "snapshot", &id).await.is_empty());
+    ring.source_kept_for("source", &[&id]).await;
+    ring.pod_ends(&delete, exit::TEMPFAIL, "busy").await;
+    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETE_FAILED, "delete-snapshot run 1 failed").await;
+    let delete = ring.job(ADMIN, "delete-snapshot", &id, 2).await;
+    ring.kill().await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.run().await;
+    ring.content_gone(&names::content_name(&id)).await;
+    ring.snapshot_gone("monday").await;
+    ring.claim_gone("source").await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_exists_is_bound_restored_and_deleted_by_its_class() {
+    let ring = Ring::start().await;
+    ring.serve_snapshots("Delete").await;
+    ring.snapshot_class("known", "Delete", json!({ "parameters": { "storage-class": "c" } })).await;
+    ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any"), ("zone", "west")]).await;
+    for (name, class) in [("known", Some("known")), ("unknown", None)] {
+        let content = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "deletionPolicy": "Delete", "driver": names::DEFAULT_PROVISIONER, "source": { "snapshotHandle": format!("by-hand/{name}") },
+                "volumeSnapshotClassName": class, "volumeSnapshotRef": { "namespace": ring.user, "name": name },
+            },
+        });
+        let content = serde_json::from_value(content).unwrap();
+        ring.contents().create(&PostParams::default(), &content).await.unwrap();
+        ring.snapshot_from(name, json!(class), json!({ "volumeSnapshotContentName": name })).await;
+        ring.snapshot_ready(name).await;
+    }
+    ring.claim_with("restored", "c", from("known", "1Gi")).await;
+    let job = ring.restored("restored").await;
+    assert_eq!(request(&job).snapshot.unwrap().id, "by-hand/known");
+    ring.delete_snapshot("known").await;
+    let run = ring.contents().get("known").await.unwrap().metadata.uid.unwrap();
+    let delete = ring.job(ADMIN, "delete-snapshot", &run, 1).await;
+    let asked = request(&delete);
+    assert_eq!((asked.snapshot.unwrap().id.as_str(), asked.storage_class.as_str()), ("by-hand/known", "c"));
+    ring.pod_ends(&delete, 0, "").await;
+    ring.snapshot_gone("known").await;
+    // Nobody knows how to delete the other, until an admin lets go of it.
+    ring.delete_snapshot("unknown").await;
+    ring.event(&ring.user, "unknown", reason::SNAPSHOT_DELETE_FAILED, "does not name a StorageClass of this driver")
+        .await;
+    let abandon = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.contents().patch("unknown", &PatchParams::default(), &Patch::Merge(abandon)).await.unwrap();
+    ring.snapshot_gone("unknown").await;
+}
+
+#[tokio::test]
+async fn snapshots_of_what_a_node_has_are_made_restored_and_deleted_there() {
+    let ring = Ring::start().await;
+    ring.serve_snapshots("Delete").await;
+    for node in ["n1", "n2"] {
+        ring.node(node).await;
+    }
+    ring.delayed_class("c", &[("capabilities", "snapshot"), ("volume-sources", "local:/data")]).await;
+    ring.claim("source", "c").await;
+    ring.select("source", "n1").await;
+    let source = uid(&ring.stamped("source").await);
+    let job = ring.job(ADMIN, "provision", &source, 1).await;
+    ring.create_volume(&local_volume(&job, "n1")).await;
+    ring.bound("source").await;
+    ring.pod_ends(&job, 0, "").await;
+    let id = ring.snapshot("monday", "source").await;
+    let job = ring.job_on("snapshot", &id, "n1").await;
+    assert_eq!(pinned_to(&job).as_deref(), Some("n1"));
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("monday").await;
+    ring.claim_with("restored", "c", from("monday", "1Gi")).await;
+    ring.select("restored", "n2").await;
+    let restored = uid(&ring.stamped("restored").await);
+    let job = ring.job(ADMIN, "provision", &restored, 1).await;
+    let asked = request(&job);
+    assert_eq!((pinned_to(&job).as_deref(), asked.node_name.as_str()), (Some("n1"), "n1"));
+    assert_eq!(asked.snapshot.unwrap().node, "n1");
+    ring.create_volume(&local_volume(&job, "n1")).await;
+    ring.bound("restored").await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.delete_snapshot("monday").await;
+    let delete = ring.job_on("delete-snapshot", &id, "n1").await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.snapshot_gone("monday").await;
+}
+
+#[tokio::test]
+async fn with_the_snapshot_controller_beside_both_come_to_rest() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.serve_snapshots("Delete").await;
+    let _controller = ring.snapshot_controller();
+    ring.config(
+        "c",
+        "c",
+        &[("capabilities", "snapshot"), ("placement", "any"), ("reclaim-policy", "Delete"), ("backoff", "1s")],
+    )
+    .await;
+    ring.run().await;
+    ring.claim("source", "c").await;
+    ring.provision("source").await;
+    // It is first, refuses what is no CSI volume, and says so in the status.
+    ring.stop().await;
+    let id = ring.snapshot("monday", "source").await;
+    ring.snapshot_says("monday", "cannot find CSI PersistentVolumeSource").await;
+    ring.run().await;
+    let job = ring.job(ADMIN, "snapshot", &id, 1).await;
+    ring.pod_ends(&job, exit::TEMPFAIL, "the array is busy").await;
+    ring.snapshot_says("monday", "the array is busy").await;
+    let job = ring.job(ADMIN, "snapshot", &id, 2).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("monday").await;
+    at_rest(&ring, "monday").await;
+    // Both at once, and a default class.
+    let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
+    ring.snapshot_class("default", "Delete", annotations).await;
+    let source = json!({ "persistentVolumeClaimName": "source" });
+    let nameless = ring.snapshot_from("tuesday", Value::Null, source).await;
+    let job = ring.job(ADMIN, "snapshot", &nameless, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("tuesday").await;
+    at_rest(&ring, "tuesday").await;
+    // What cannot be made: the two do not write over each other for ever.
+    ring.config("cannot", "cannot", &[("placement", "any")]).await;
+    ring.claim("plain", "cannot").await;
+    ring.provision("plain").await;
+    ring.snapshot("refused", "plain").await;
+    ring.snapshot_says("refused", "does not declare that its image can do that").await;
+    at_rest(&ring, "refused").await;
+    ring.snapshot("early", "nothing").await;
+    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "is not there; it is waited for").await;
+    at_rest(&ring, "early").await;
+    // Restored while it is deleted, which both keep from going.
+    ring.claim_with("restored", "c", from("monday", "1Gi")).await;
+    let restored = uid(&ring.stamped("restored").await);
+    let job = ring.job(ADMIN, "provision", &restored, 1).await;
+    ring.delete_snapshot("monday").await;
+    ring.deleted_with_volume_later(&job, "restored").await;
+    ring.snapshot_deleted(&id).await;
+    ring.snapshot_gone("monday").await;
+    ring.content_gone(&names::content_name(&id)).await;
+    for name in ["refused", "early"] {
+        ring.delete_snapshot(name).await;
+        ring.snapshot_gone(name).await;
+    }
+    ring.delete_snapshot("tuesday").await;
+    ring.snapshot_deleted(&nameless).await;
+    ring.snapshot_gone("tuesday").await;
+    ring.deleted_with_volume("source").await;
+    ring.deleted_with_volume("plain").await;
+    let left = ring.contents().list(&Default::default()).await.unwrap().items;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+impl Ring {
+    /// A claim is filled from a snapshot that is going, which goes then.
+    async fn deleted_with_volume_later(&self, job: &Job, claim: &str) {
+        stays("the snapshot is kept", WHILE, || async {
+            let id = request(job).snapshot.unwrap().id;
+            match self.jobs(ADMIN, "delete-snapshot", &id).await.as_slice() {
+                [] => Ok(()),
+                jobs => seen(jobs),
+            }
+        })
+        .await;
+        self.create_volume(&nfs_volume(job)).await;
+        self.bound(claim).await;
+        self.pod_ends(job, 0, "").await;
+    }
+}
+
+/// Nobody writes on a VolumeSnapshot any more.
+async fn at_rest(ring: &Ring, name: &str) {
+    let version = || async { ring.snapshots().get(name).await.unwrap().metadata.resource_version };
+    until(format!("VolumeSnapshot {name} is at rest"), || async {
+        let before = version().await;
+        tokio::time::sleep(WHILE).await;
+        if version().await == before { Ok(()) } else { seen(version().await) }
+    })
+    .await;
+}
+
+/// What the image of a CSI driver makes.
+fn csi_volume(job: &Job) -> PersistentVolume {
+    let mut volume = nfs_volume(job);
+    let spec = volume.spec.as_mut().unwrap();
+    let handle = format!("vol/{}", request(job).claim_uuid);
+    spec.nfs = None;
+    spec.csi = Some(CSIPersistentVolumeSource {
+        driver: names::DEFAULT_PROVISIONER.into(),
+        volume_handle: handle,
+        ..CSIPersistentVolumeSource::default()
+    });
+    volume
+}
+
+#[tokio::test]
+async fn csi_volumes_are_left_to_the_snapshot_controller_but_for_the_runs() {
+    let ring = Ring::start().await;
+    ring.serve_snapshots("Delete").await;
+    ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any")]).await;
+    ring.claim("source", "c").await;
+    let source = uid(&ring.stamped("source").await);
+    let job = ring.job(ADMIN, "provision", &source, 1).await;
+    ring.create_volume(&csi_volume(&job)).await;
+    ring.bound("source").await;
+    ring.pod_ends(&job, 0, "").await;
+    let id = ring.snapshot("monday", "source").await;
+    stays("nothing is done before the controller made the content", WHILE, || async {
+        let snapshot = ring.snapshots().get("monday").await.unwrap();
+        let content = ring.contents().get_opt(&names::content_name(&id)).await.unwrap();
+        if snapshot.metadata.finalizers.is_none() && content.is_none() { Ok(()) } else { seen(snapshot) }
+    })
+    .await;
+    let _controller = ring.snapshot_controller();
+    let job = ring.job(ADMIN, "snapshot", &id, 1).await;
+    assert_eq!(request(&job).claim_uuid, source);
+    let content = ring.content(&id).await;
+    assert_eq!(content.spec.source.volume_handle, Some(format!("vol/{source}")));
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("monday").await;
+    at_rest(&ring, "monday").await;
+    ring.source_kept_for("source", &[]).await;
+    ring.claim_with("restored", "c", from("monday", "1Gi")).await;
+    ring.restored("restored").await;
+    ring.delete_snapshot("monday").await;
+    ring.snapshot_deleted(&id).await;
+    ring.snapshot_gone("monday").await;
+    ring.content_gone(&names::content_name(&id)).await;
+}
