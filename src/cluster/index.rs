@@ -29,8 +29,8 @@ use crate::volume::Volume;
 /// A watch that shows a created Job later than this is broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
 
-/// For so long a version of a config is kept that nothing is seen to use: a stamp with it may be on its way.
-pub const UNUSED: Duration = Duration::from_secs(3600);
+/// For so long a version of a config is kept after an attempt began with it: its stamp may be on its way.
+pub const UNUSED: Duration = Duration::from_secs(60);
 
 /// Who stands in line asks again within this time.
 const IN_LINE: Duration = Duration::from_secs(25);

@@ -6,7 +6,7 @@ use contract::names::reason;
 
 use super::{Context, Pass};
 use crate::cluster::events::About;
-use crate::cluster::index::Change;
+use crate::cluster::index::{Change, UNUSED};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
@@ -38,19 +38,27 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
         return Err(error);
     }
     context.metrics.configs(classes.verdicts.values());
+    let mut again = later.unwrap_or(SWEEP);
     let unused = context.shared.index().unused_revisions(context.clock.now());
     for hash in unused {
         // From now on no attempt begins with it, also before the watch says that it is gone.
-        let Some(revision) = context.shared.index().take_revision(&hash) else { continue };
-        match context.writes.drop_revision(&hash).await {
-            Ok(()) | Err(WriteError::NotFound { .. }) => {}
-            Err(error) => {
+        let Some(revision) = context.shared.index().take_revision(&hash) else {
+            again = again.min(UNUSED);
+            continue;
+        };
+        let dropped = match context.writes.is_stamped_with(&hash).await {
+            Ok(false) => context.writes.drop_revision(&hash).await.map(|()| true),
+            stamped => stamped.map(|_| false),
+        };
+        match dropped {
+            Ok(true) | Err(WriteError::NotFound { .. }) => {}
+            kept => {
                 context.shared.index().change_revision(Change::Apply((hash, revision)));
-                return Err(error);
+                kept?;
             }
         }
     }
-    Ok(Pass::After(later.unwrap_or(SWEEP)))
+    Ok(Pass::After(again))
 }
 
 /// The verdict as it stands on a ConfigMap.

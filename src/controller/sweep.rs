@@ -67,7 +67,8 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
         if sighting.new {
             told(context, finding);
         }
-        if finding.removal.is_none() {
+        // Versions are dropped where it is known what begins with them: in the pass over the configs.
+        if matches!(finding.removal, None | Some(Removal::Revision { .. })) {
             continue;
         }
         if claims.is_none() {
@@ -136,10 +137,15 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
             writes.remove_pod(name, uid).await?;
         }
         Some(Removal::OldJob) => writes.remove_job(name, uid).await?,
-        Some(Removal::Revision { hash }) => match writes.drop_revision(hash).await {
-            Ok(()) | Err(WriteError::NotFound { .. }) => {}
-            Err(error) => return Err(error),
-        },
+        Some(Removal::Revision { hash }) => {
+            if writes.is_stamped_with(hash).await? {
+                return Ok(false);
+            }
+            match writes.drop_revision(hash).await {
+                Ok(()) | Err(WriteError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
     Ok(true)
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FAILS, Node};
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, uid};
-use crate::wait::{seen, until};
+use crate::wait::{GUARD, seen, until, within};
 
 /// A config namespace that is not there any more, and with it the Role in it.
 const GONE: &str = "gone";
@@ -363,7 +363,7 @@ async fn revisions_that_come_back_and_go(ring: &Ring) {
 
     let name = second.name_any();
     age(ring, &format!("/registry/controllerrevisions/{OWN}/{name}"), &second).await;
-    until("the old version is dropped", || async {
+    within(2 * GUARD, "the old version is dropped", || async {
         match revisions.get_opt(&name).await.map_err(|error| error.to_string())? {
             None => Ok(()),
             Some(revision) => seen(revision.metadata.creation_timestamp),

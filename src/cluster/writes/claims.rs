@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, params, patch};
 use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
+use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::volume::Volume;
 
@@ -48,6 +49,15 @@ impl Writes {
             volume_ids(&uid, taken(meta.annotations.as_ref())).collect::<Vec<_>>()
         };
         Ok(claims.items.iter().flat_map(|claim| ids(&claim.metadata)).collect())
+    }
+
+    /// Whether the stamp of any claim names a version of a config, by the API.
+    pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
+        let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
+        let version = |meta: &ObjectMeta| meta.annotations.as_ref()?.get(names::CONFIG).cloned();
+        let mut versions = claims.items.iter().filter_map(|claim| version(&claim.metadata));
+        Ok(versions.any(|version| hash_of(&version) == Some(hash)))
     }
 
     /// Stamp and finalizer, in one write.
