@@ -36,6 +36,10 @@ pub enum Scenario {
     Clone,
     /// A claim and its half-made copy are deleted.
     CloneDeleted,
+    /// A snapshot of a claim is made, which is deleted while it is read.
+    Snapshot,
+    /// A claim and its half-made snapshot are deleted.
+    SnapshotDeleted,
     /// A class has room for one volume: a second claim gets its own when the first is gone.
     Limited,
     /// A class begins to tell how much room it has, is asked again, and ceases to.
@@ -43,7 +47,7 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 14] = [
+    pub const ALL: [Scenario; 16] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -56,6 +60,8 @@ impl Scenario {
         Scenario::Expand,
         Scenario::Clone,
         Scenario::CloneDeleted,
+        Scenario::Snapshot,
+        Scenario::SnapshotDeleted,
         Scenario::Limited,
         Scenario::Capacity,
     ];
@@ -74,6 +80,8 @@ impl Scenario {
             Scenario::Expand => "expand",
             Scenario::Clone => "clone",
             Scenario::CloneDeleted => "clone-deleted",
+            Scenario::Snapshot => "snapshot",
+            Scenario::SnapshotDeleted => "snapshot-deleted",
             Scenario::Limited => "limited",
             Scenario::Capacity => "capacity",
         }
@@ -124,6 +132,12 @@ impl Scenario {
             Scenario::CloneDeleted => {
                 original(site).await?;
                 site.copy("b", "a").await;
+                site.reached(Stage::Copying).await?;
+            }
+            Scenario::Snapshot => source(site).await?,
+            Scenario::SnapshotDeleted => {
+                source(site).await?;
+                site.snapshot("s", "a").await;
                 site.reached(Stage::Copying).await?;
             }
         }
@@ -236,6 +250,20 @@ impl Scenario {
                 site.delete_claim("b").await;
                 Ok(&[])
             }
+            Scenario::Snapshot => {
+                site.snapshot("s", "a").await;
+                site.reached(Stage::Copying).await?;
+                site.delete_claim("a").await;
+                site.node_lets_go();
+                site.snapshot_ready("s").await?;
+                site.delete_snapshot("s").await;
+                Ok(&[])
+            }
+            Scenario::SnapshotDeleted => {
+                site.delete_snapshot("s").await;
+                site.delete_claim("a").await;
+                Ok(&[])
+            }
         }
     }
 }
@@ -247,6 +275,17 @@ async fn original(site: &Site<'_>) -> Result<(), Finding> {
     site.bound("a").await?;
     site.settled(&["a"]).await?;
     site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
+    site.kept_recipes(2).await
+}
+
+/// A claim that is bound, and snapshots of it that are held while they are made.
+async fn source(site: &Site<'_>) -> Result<(), Finding> {
+    site.snapshot_class().await;
+    site.config(&[("capabilities", "snapshot")]).await;
+    site.claim("a").await;
+    site.bound("a").await?;
+    site.settled(&["a"]).await?;
+    site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Copying.as_str())]).await;
     site.kept_recipes(2).await
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use cluster::{ClientLimits, Cluster};
+use cluster::{ClientLimits, Cluster, Snapshotter};
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
@@ -19,6 +19,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
+
+use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 
 use crate::node::{Node, Stage};
 use crate::orchestrator::{phase, uid};
@@ -73,6 +75,7 @@ impl World {
             .await
             .expect("the control plane starts");
         let client = cluster.client().await.expect("the API server answers");
+        Snapshotter::ensure().and_then(|of| of.install(&cluster)).expect("the cluster gets snapshots");
         let node = Node::start(client.clone()).await;
         World { client, node, cluster, dir: tempfile::tempdir().unwrap() }
     }
@@ -298,6 +301,58 @@ impl Site<'_> {
         self.claims().create(&PostParams::default(), &claim).await.expect("the claim is created");
     }
 
+    /// Creates the VolumeSnapshotClass.
+    pub async fn snapshot_class(&self) {
+        let class =
+            json!({ "metadata": { "name": self.name }, "driver": provisioner(&self.name), "deletionPolicy": "Delete" });
+        let class = serde_json::from_value(class).unwrap();
+        let classes: Api<VolumeSnapshotClass> = Api::all(self.world.client.clone());
+        classes.create(&PostParams::default(), &class).await.expect("the class of snapshots is created");
+    }
+
+    /// Creates a VolumeSnapshot of a claim.
+    pub async fn snapshot(&self, name: &str, of: &str) {
+        let source = json!({ "persistentVolumeClaimName": of });
+        let spec = json!({ "volumeSnapshotClassName": self.name, "source": source });
+        let snapshot = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap();
+        let snapshots = self.api::<VolumeSnapshot>();
+        snapshots.create(&PostParams::default(), &snapshot).await.expect("the snapshot is created");
+    }
+
+    pub async fn delete_snapshot(&self, name: &str) {
+        let snapshots = self.api::<VolumeSnapshot>();
+        snapshots.delete(name, &DeleteParams::default()).await.expect("the snapshot is deleted");
+    }
+
+    pub async fn snapshot_ready(&self, name: &str) -> Result<(), Finding> {
+        let snapshots = self.api::<VolumeSnapshot>();
+        self.until(&format!("snapshot {name} is ready"), || async {
+            let status = snapshots.get(name).await.map_err(|error| error.to_string())?.status;
+            let ready = status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
+            if ready { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await
+    }
+
+    /// What of snapshots is left at the end, where there should be none.
+    async fn left_of_snapshots(&self) -> Vec<Finding> {
+        let mut left = Vec::new();
+        let all = ListParams::default();
+        for snapshot in self.api::<VolumeSnapshot>().list(&all).await.expect("snapshots are listed").items {
+            left.push((Trouble::Stuck, format!("snapshot {} is not gone: {snapshot:?}", snapshot.name_any())));
+        }
+        let contents: Api<VolumeSnapshotContent> = Api::all(self.world.client.clone());
+        let contents = contents.list(&all).await.expect("contents are listed").items;
+        for content in contents.iter().filter(|content| content.spec.driver == provisioner(&self.name)) {
+            left.push((Trouble::Leaked, format!("content {} is left: {content:?}", content.name_any())));
+        }
+        let snapshots = self.world.node.backend().snapshots();
+        for (id, of) in snapshots.iter().filter(|(_, of)| of.split('/').next() == Some(self.name.as_str())) {
+            left.push((Trouble::Leaked, format!("snapshot {id} of {of} is left on the backend")));
+        }
+        left.into_iter().map(|(trouble, what)| Finding { trouble, what }).collect()
+    }
+
     /// A user asks for another size.
     pub async fn ask(&self, name: &str, size: &str) {
         let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
@@ -429,7 +484,8 @@ impl Site<'_> {
             let name = claim.name_any();
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
             let ours = |finalizer: &String| {
-                finalizer == names::CLAIM_FINALIZER || finalizer.starts_with(names::CLONE_FINALIZER)
+                let prefixes = [names::CLAIM_FINALIZER, names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
+                prefixes.iter().any(|prefix| finalizer.starts_with(prefix))
             };
             let held = claim.finalizers().iter().any(ours);
             let said = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
@@ -480,6 +536,7 @@ impl Site<'_> {
         }
         let broken = self.world.node.backend().broken(&self.name);
         broken.into_iter().for_each(|what| find(Trouble::Duplicate, what));
+        findings.extend(self.left_of_snapshots().await);
         findings
     }
 
