@@ -301,7 +301,8 @@ async fn a_node_that_is_gone(ring: &Ring) {
     let node = serde_json::from_value(json!({ "metadata": { "name": "ghost" } })).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
     ring.class("n", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
-    ring.config("n", "n", &[("node-gone", "forget"), (FAILS, "9"), ("backoff", "60s")]).await;
+    let keys = [("placement", "selected-node"), ("node-gone", "forget"), (FAILS, "9"), ("backoff", "60s")];
+    ring.config("n", "n", &keys).await;
     let selected = json!({ "metadata": { "annotations": { names::SELECTED_NODE: "ghost" } } });
     ring.claim_with("n", "n", selected).await;
     ring.claim_when("n", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;

@@ -12,7 +12,7 @@ use contract::request::{Operation, Request};
 use contract::volume::{Made, persistent_volume};
 use futures::TryStreamExt;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{NFSVolumeSource, Node, PersistentVolume, PersistentVolumeSpec, Pod};
+use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
