@@ -185,7 +185,7 @@ async fn what_no_image_can_copy_is_refused_and_what_others_fill_is_left_to_them(
         ),
         ("small", "c", sized("original", "1Mi"), reason::WAITING, "has 1Gi, this claim asks for 1Mi"),
         ("block", "c", block, reason::WAITING, "has the volume mode Filesystem, this claim Block"),
-        ("restored", "c", snapshot, reason::PROVISIONING_FAILED, "filled from VolumeSnapshot s"),
+        ("restored", "c", snapshot, reason::PROVISIONING_FAILED, "can do that (`capabilities: snapshot`)"),
         ("populated", "c", populated, reason::LEFT_TO_POPULATOR, "Hello.example.com h by the populator"),
     ];
     for (name, class, more, reason, says) in cases {
