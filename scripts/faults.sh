@@ -53,13 +53,18 @@ small_soak() {
     CLAIMS=${CLAIMS:-200} cargo test --package flex-provisioner --test soak -- --nocapture
 }
 
-faults_stages() {
+# What every run of the tests has of it.
+short_faults_stages() {
     budget=240 stage 'bad input' bad_input
-    budget=720 stage 'killed at every write' cut_points
-    budget=480 stage 'killed amid real pods' real_pods
-    budget=240 stage 'a small soak' small_soak
     budget=60 stage 'bugs put in on purpose' planted_bugs
     budget=480 stage 'the simulation, its rest' simulation
+}
+
+faults_stages() {
+    budget=900 stage 'killed at every write' cut_points
+    budget=480 stage 'killed amid real pods' real_pods
+    budget=240 stage 'a small soak' small_soak
+    short_faults_stages
 }
 
 # The sum of what the stages said, in one line.

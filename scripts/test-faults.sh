@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of crashes, races and bad input alone: what `make test` runs of them, with a line at the end that sums up.
+# The tests of crashes, races and bad input alone, all of them, with a line at the end that sums up.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/faults.sh

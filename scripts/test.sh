@@ -15,4 +15,4 @@ stage 'programs and images' build
 stage 'build the tests' cargo test --workspace --no-run
 begin_simulation
 budget=600 stage 'tests' cargo test --workspace --no-fail-fast
-faults_stages
+short_faults_stages
