@@ -128,7 +128,7 @@ async fn class(ring: &Ring) {
     let map: ConfigMap = serde_saphyr::from_str(&map).unwrap();
     let mut data: Vec<(&str, &str)> =
         map.data.as_ref().unwrap().iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    data.push(("tolerations", "[{key: flex-test/rooms, operator: Exists}]"));
+    data.extend([("placement", "selected-node"), ("tolerations", "[{key: flex-test/rooms, operator: Exists}]")]);
     let classes: Api<StorageClass> = Api::all(ring.client.clone());
     let _ = classes.delete(CLASS, &DeleteParams::default()).await;
     ring.class(CLASS, names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;

@@ -295,11 +295,26 @@ async fn killed_amid_a_burst_every_claim_is_bound_once() {
 #[tokio::test]
 async fn no_room_on_a_node_is_told_and_the_node_is_cleared() {
     let ring = users("no-room").await;
+    // The scheduler does not know how much room there is: else it would not select a node at all.
+    let more = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
+    ring.class("no-room", names::DEFAULT_PROVISIONER, more).await;
+    local_class(&ring, "no-room", &[("capabilities", "-"), ("reclaim-policy", "-"), ("access-modes", "-")]).await;
     let pending = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
-    ring.claim_with("c", "hostpath", pending("4Ei")).await;
+    ring.claim_with("c", "no-room", pending("4Ei")).await;
     pod(&ring, "p", "c", "true").await;
     ring.event(&ring.user, "c", reason::RESCHEDULING, "no room on node").await;
     assert_eq!(annotation(&ring.get_claim("c").await, names::BIND_COMPLETED), None);
+    clean(&ring).await;
+    Api::<StorageClass>::all(ring.client.clone()).delete("no-room", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_whose_claim_has_room_nowhere_is_told_by_the_scheduler() {
+    let ring = users("nowhere").await;
+    ring.claim_with("c", "hostpath", json!({ "spec": { "resources": { "requests": { "storage": "4Ei" } } } })).await;
+    pod(&ring, "p", "c", "true").await;
+    ring.event(&ring.user, "p", "FailedScheduling", "did not have enough free storage").await;
+    assert_eq!(annotation(&ring.get_claim("c").await, names::ATTEMPT), None, "nothing is begun");
     clean(&ring).await;
 }
 

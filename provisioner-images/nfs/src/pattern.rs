@@ -86,7 +86,7 @@ mod tests {
         Request::from_env(|variable| {
             Some(match variable {
                 "OPERATION" => "provision".into(),
-                "SIZE_BYTES" | "OLD_SIZE_BYTES" | "CLONE_OF_SIZE_BYTES" | "ATTEMPT" => "1".into(),
+                variable if variable.ends_with("SIZE_BYTES") || variable == "ATTEMPT" => "1".into(),
                 "CLAIM_METADATA" => metadata.clone(),
                 "PVC_NAME" => name.into(),
                 "PVC_NAMESPACE" => "team".into(),
