@@ -64,6 +64,9 @@ pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
     text
 }
 
+/// Held by a test that adds nodes to the whole cluster, and by those that more nodes would disturb.
+pub static NODES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// What stands in a directory of the node; nothing if there is none.
 pub fn volumes_in(directory: &str) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).into_iter().flatten();

@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::deployed::{HOSTPATH, IMAGE, clean, directory, log_of, root, users};
+use crate::deployed::{HOSTPATH, IMAGE, NODES as ALONE, clean, directory, log_of, root, users};
 use crate::orchestrator::{OWN, Ring, annotation, phase, uid};
 use crate::wait::{seen, until};
 
@@ -155,6 +155,7 @@ async fn pod(ring: &Ring, name: &str) {
 
 #[tokio::test]
 async fn pods_go_to_the_one_node_that_has_room() {
+    let _more_nodes = ALONE.lock().await;
     let ring = users("rooms").await;
     let full = FullNodes::join(&ring.client, NODES).await;
     class(&ring).await;

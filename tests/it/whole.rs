@@ -13,8 +13,8 @@ use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::deployed::{
-    HOSTPATH, SCRATCH, clean, directory, drop_claim, kill, kubectl, local_class, log_of, orchestrator_pid, pod, root,
-    script_class, users, volumes_in,
+    HOSTPATH, NODES, SCRATCH, clean, directory, drop_claim, kill, kubectl, local_class, log_of, orchestrator_pid, pod,
+    root, script_class, users, volumes_in,
 };
 use crate::orchestrator::{OWN, Ring, annotation, phase, uid};
 use crate::wait::{GUARD, seen, until};
@@ -313,8 +313,9 @@ async fn a_pod_whose_claim_has_room_nowhere_is_told_by_the_scheduler() {
     let ring = users("nowhere").await;
     ring.claim_with("c", "hostpath", json!({ "spec": { "resources": { "requests": { "storage": "4Ei" } } } })).await;
     pod(&ring, "p", "c", "true").await;
+    // Until the scheduler is told, attempts are made that find no room.
     ring.event(&ring.user, "p", "FailedScheduling", "did not have enough free storage").await;
-    assert_eq!(annotation(&ring.get_claim("c").await, names::ATTEMPT), None, "nothing is begun");
+    assert_eq!(annotation(&ring.get_claim("c").await, names::BIND_COMPLETED), None);
     clean(&ring).await;
 }
 
@@ -372,6 +373,7 @@ fn status(ring: &Ring) -> String {
 
 #[tokio::test]
 async fn the_doctor_lists_the_node_and_finds_what_nobody_knows() {
+    let _its_only_node = NODES.lock().await;
     let ring = users("doctor").await;
     let on_node = directory("doctor");
     local_class(&ring, "doctor", &[]).await;
