@@ -25,7 +25,7 @@
 //! | 18 | pending, not stamped | cannot be served, or not yet: is to be made from what is not there, hits a limit of its class, or from what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
-//! | 21 | stamped | a volume fits, adopted | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
+//! | 21 | stamped | a volume fits, adopted; or one was taken from another claim, and made this one's | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end; where it is Bound that does not come, and it is the claim's: [`Step::Name`] |
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], of a later attempt only for a claim that was just read; or wait |
@@ -442,6 +442,15 @@ fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
         let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
         volume.name == names::pv_name(&id) && ours && !o.claim.is_named_by(volume)
+    })
+}
+
+/// A volume that runs for another claim made, which this one has taken, and which was made its own.
+fn given<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
+    let own = |reference: &crate::volume::Reference| reference.uid == o.claim.uid;
+    o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
+        let names_it = volume.claim_ref.as_ref().is_some_and(own) && volume.claim_uuid.as_ref() == Some(&o.claim.uid);
+        volume.name != names::pv_name(&o.claim.id()) && volume.is_adopted() && names_it
     })
 }
 

@@ -8,7 +8,7 @@ use contract::request::Operation;
 
 use super::copying::{keeps_original, left_to_others, tied, waits_for_original};
 use super::{
-    Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, taken, vanishing,
+    Decision, Observed, Serving, Step, adopted, ceded, given, is_stolen, is_vanishing, lost, recipe, taken, vanishing,
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds};
@@ -191,6 +191,14 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
             });
         }
         return Some(adopted(o, right.volume).unwrap_or_else(|| bound(o, right.volume)));
+    }
+    // One that was taken from another claim, and given to this one for good. The PV controller binds it, but would not
+    // choose one that is going.
+    if let Some(volume) = given(o) {
+        return Some(match volume.deleting && o.claim.volume_name.is_none() {
+            true => Step::Name { volume: volume.name.clone() }.into(),
+            false => Decision::nothing(),
+        });
     }
     // What is the other claim's by now is no wrong volume, but none.
     let theirs = ceded(o).map(|volume| &volume.name);

@@ -282,7 +282,7 @@ impl World {
         let right = |(volume, misfits): &(Volume, Vec<String>)| {
             misfits.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
         };
-        if !self.is_leaving() && self.volumes.iter().any(right) {
+        if !self.is_leaving() && self.volumes.iter().any(right) || self.observed(|o| given(o).is_some()) {
             return Some("the PV controller binds it");
         }
         if !claim.is_held() {
@@ -503,7 +503,9 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::Name { volume } => {
             let (volume, misfits) = world.volume(volume);
-            assert!(misfits.is_empty() && (volume.is_held() && world.is_safe(volume) || volume.phase == "Bound"));
+            let given = world.observed(|o| given(o).is_some_and(|given| given.name == volume.name));
+            let kept = volume.is_held() && world.is_safe(volume) || volume.phase == "Bound";
+            assert!(given || misfits.is_empty() && kept);
             assert!(!claim.deleting && claim.volume_name.is_none());
         }
         Step::Quarantine { volume, why } => {

@@ -385,6 +385,19 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
 }
 
 #[test]
+fn row_21_what_was_taken_and_given_is_bound_by_the_pv_controller() {
+    let given = Volume { name: "pvc-of-another".into(), volume_id: Some("another".into()), ..adopted_volume() };
+    let given = Volume { claim_uuid: Some(UID.into()), ..given };
+    let mut world = with_volume(stamped(1), given, &["name"]);
+    world.run = failed_run(Failure::Retry, NOW);
+    world.rests();
+    world.volumes[0].0.deleting = true;
+    assert_eq!(world.step(), Step::Name { volume: "pvc-of-another".into() });
+    world.volumes[0].0.mark = None;
+    assert!(matches!(world.step(), Step::Quarantine { .. }), "whose word it is nobody knows");
+}
+
+#[test]
 fn row_17_an_attempt_ends_though_its_class_is_gone() {
     let gone = |world: World| World { foreign: true, ..world };
     let made = gone(with_volume(stamped(1), volume(), &[]));

@@ -140,6 +140,13 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
     original.filter(fits).is_none()
 }
 
+/// The volume that was made for a claim is in use by another, and an admin has deleted it: it goes with that claim, and
+/// nothing can be made in its place before.
+fn waits_for_thief(store: &Store, claim: &Value) -> bool {
+    let volume = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(uid(claim))));
+    volume.is_some_and(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))
+}
+
 /// A claim is kept until a copy of it is made.
 fn is_kept(original: &Value, copy: &Value) -> bool {
     has_finalizer(original, &names::clone_finalizer(uid(copy)))
@@ -207,7 +214,11 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         let kept = || copies().any(|(_, copy)| is_copy_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
         if is_deleting(claim) && !kept() {
             wrong(Broken::Stuck, format!("claim {name} does not go"));
-        } else if !is_deleting(claim) && !is_bound(claim) && !waits_for_original(store, world, name, claim) {
+        } else if !is_deleting(claim)
+            && !is_bound(claim)
+            && !waits_for_original(store, world, name, claim)
+            && !waits_for_thief(store, claim)
+        {
             wrong(Broken::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim) && has_finalizer(claim, names::CLAIM_FINALIZER) && !volume.is_some_and(cannot_be_held)
         {
