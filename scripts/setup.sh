@@ -82,3 +82,5 @@ if ((${#missing[@]} > 0)); then
     ((${#missing[@]} == 0)) || fail "still missing after apt-get install: ${missing[*]}"
 fi
 tests/cluster/setup.sh >/dev/null
+# Not in the midst of the tests, whose time it would take.
+[[ $scope == demo ]] || tests/cluster/snapshotter.sh >/dev/null
