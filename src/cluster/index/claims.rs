@@ -1,0 +1,116 @@
+//! Claims, and those that are to be copies of others.
+
+use std::sync::Arc;
+
+use super::{Change, Index, Key, drop_from, within};
+use crate::claim::Claim;
+use crate::claim::origin::DataSource;
+use crate::object::ObjectName;
+
+impl Index {
+    /// A claim by its name.
+    pub fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
+        self.claims.get(name).cloned()
+    }
+
+    /// A claim by its UID, or by a volume id of its runs.
+    pub fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
+        self.claim(self.claim_by_id.get(id)?)
+    }
+
+    /// All claims.
+    pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
+        self.claims.values()
+    }
+
+    pub(super) fn claim_keys(&self, id: &str) -> Option<Key> {
+        self.claim_by_id.get(id).cloned().map(Key::Claim)
+    }
+
+    /// A claim changed.
+    pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<Key> {
+        match change {
+            Change::Apply(claim) => {
+                let name = claim.name.clone();
+                let before = self.claims.get(&name).cloned();
+                let room = self.capacity_keys_of_claim(before.as_deref(), &claim);
+                if let Some(before) = before {
+                    self.forget_claim(&before);
+                }
+                if claim.own_stamp().is_some() {
+                    self.kept_promise(&claim.uid);
+                }
+                if claim.deleting || claim.is_bound() || claim.own_stamp().is_some() {
+                    self.no_longer_waits(&Key::Claim(name.clone()));
+                }
+                if claim.deleting || claim.is_bound() {
+                    self.leave_line(&name);
+                    claim.ids().for_each(|id| drop(self.removed.remove(&id)));
+                }
+                let ids: Vec<_> = claim.ids().collect();
+                let volumes: Vec<_> = ids.iter().flat_map(|id| self.volume_keys(id)).collect();
+                self.claim_by_id.extend(ids.into_iter().map(|id| (id, name.clone())));
+                // A bound claim that we do not hold concerns its volume only when it goes, or wants more.
+                let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
+                let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
+                let grows = self.wants_more(&claim);
+                let mut keys = self.copy_keys(&name);
+                keys.extend(room);
+                keys.extend(claim.original().cloned().map(Key::Claim));
+                if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
+                    self.copies.entry(source.clone()).or_default().insert(name.clone());
+                }
+                self.claims.insert(name.clone(), Arc::new(claim));
+                keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));
+                keys.push(Key::Claim(name));
+                if !quiet || grows {
+                    keys.extend(volumes);
+                }
+                keys
+            }
+            Change::Delete(name) => {
+                let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
+                self.forget_claim(&claim);
+                self.leave_line(&name);
+                claim.ids().for_each(|id| drop(self.removed.remove(&id)));
+                let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
+                keys.extend(self.copy_keys(&name));
+                self.kept_promise(&claim.uid);
+                self.no_longer_waits(&Key::Claim(name.clone()));
+                keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
+                keys.extend(self.snapshots.concerned_by_claim(&claim));
+                keys.extend(claim.original().cloned().map(Key::Claim));
+                if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
+                    drop_from(&mut self.copies, source, &name);
+                }
+                keys.push(Key::Claim(name));
+                keys
+            }
+            Change::Retain(all) => {
+                self.retain(all, |index| index.claims.keys().cloned().collect(), Index::change_claim)
+            }
+            Change::RetainIn(namespace, all) => {
+                self.retain(all, |index| within(index.claims.keys(), &namespace), Index::change_claim)
+            }
+        }
+    }
+
+    /// The size of a claim's volume is something to decide about.
+    pub(super) fn wants_more(&self, claim: &Claim) -> bool {
+        let volume = claim.volume_name.as_ref().and_then(|name| self.volumes.get(name));
+        volume.is_some_and(|volume| crate::volume::expand::concerns(volume, claim))
+    }
+
+    fn forget_claim(&mut self, claim: &Claim) {
+        for id in claim.ids() {
+            self.claim_by_id.remove(&id);
+        }
+    }
+
+    /// Claims that are to be made from a claim or VolumeSnapshot of this name, and wait for it.
+    pub(super) fn copy_keys(&self, original: &ObjectName) -> Vec<Key> {
+        let copies = self.copies.get(original).into_iter().flatten();
+        let waits = |copy: &&ObjectName| self.claims.get(*copy).is_some_and(|copy| !copy.is_bound());
+        copies.filter(waits).cloned().map(Key::Claim).collect()
+    }
+}

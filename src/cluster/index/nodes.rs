@@ -1,0 +1,80 @@
+//! Nodes, and what depends on them.
+
+use std::sync::Arc;
+
+use super::{Change, Index, Key};
+use crate::claim::Claim;
+use crate::node::{Node, NodeState, Places};
+use crate::object::ObjectName;
+
+impl Index {
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    /// A node.
+    pub fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.nodes.get(name).cloned()
+    }
+
+    /// The state of nodes, by the cache.
+    pub fn places<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Places {
+        let state = |name: &String| match self.nodes.get(name) {
+            Some(node) if node.reachable => NodeState::Ready,
+            Some(_) => NodeState::Unreachable,
+            None => NodeState::Missing,
+        };
+        Places(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
+    }
+
+    /// A node changed. That it came, went, began or ceased to answer or to take pods, or is somewhere else now concerns
+    /// what depends on it.
+    pub fn change_node(&mut self, change: Change<Node>) -> Vec<Key> {
+        match change {
+            Change::Apply(node) => {
+                let node = Arc::new(node);
+                let before = self.nodes.insert(node.name.clone(), node.clone());
+                if before.as_ref() == Some(&node) {
+                    return Vec::new();
+                }
+                let mut keys = self.dependents(&node.name, true);
+                keys.extend(self.capacity_keys());
+                keys
+            }
+            Change::Delete(name) => {
+                self.nodes.remove(&name.name);
+                let mut keys = self.dependents(&name.name, false);
+                keys.extend(self.capacity_keys());
+                keys
+            }
+            Change::Retain(all) => self.retain(
+                all,
+                |index| index.nodes.keys().map(|name| ObjectName::new("", name)).collect(),
+                Index::change_node,
+            ),
+            // In no namespace.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    /// What is under way and depends on a node, or may wait for one like it. Nodes come and go seldom.
+    fn dependents(&self, node: &str, is_there: bool) -> Vec<Key> {
+        let on_it = |name: &String| name == node;
+        let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.original().is_some());
+        let claims = self.claims.values().filter(|claim| match claim.is_bound() {
+            true => claim.is_held() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+            false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),
+        });
+        let volumes = self.volumes.values().filter(|volume| volume.nodes.iter().any(on_it));
+        let contents = self.snapshots.going();
+        let pods = self.pods.values().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
+        let mut keys: Vec<Key> = claims.map(|claim| Key::Claim(claim.name.clone())).collect();
+        keys.extend(volumes.map(|volume| Key::Volume(volume.name.clone())));
+        keys.extend(contents);
+        keys.extend(pods.flat_map(|pod| self.pod_keys(pod)));
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+}

@@ -1,0 +1,92 @@
+//! Volumes, and the claims that they name.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use contract::names;
+
+use super::{Change, Index, Key, drop_from};
+use crate::object::ObjectName;
+use crate::volume::Volume;
+
+impl Index {
+    /// A volume by its name.
+    pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.volumes.get(name).cloned()
+    }
+
+    /// All volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.volumes.values()
+    }
+
+    /// Volumes that name a claim, by annotation, claimRef or their own name.
+    pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
+        self.volumes_by_claim.get(uid).into_iter().flatten().filter_map(|name| self.volume(name)).collect()
+    }
+
+    pub(super) fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {
+        self.volumes_by_claim.get(claim_uid).into_iter().flatten().cloned().map(Key::Volume).collect()
+    }
+
+    /// A volume changed.
+    pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<Key> {
+        match change {
+            Change::Apply(volume) => {
+                let name = volume.name.clone();
+                let mut keys: Vec<Key> = vec![Key::Volume(name.clone())];
+                let before = self.volumes.get(&name).cloned();
+                if before
+                    .as_ref()
+                    .is_none_or(|before| (&before.size, &before.affinity) != (&volume.size, &volume.affinity))
+                {
+                    keys.extend(self.capacity_keys());
+                }
+                if let Some(before) = &before {
+                    self.forget_volume(before);
+                }
+                for uid in claims_of(&volume) {
+                    let claim = self.claim_by_id.get(&uid);
+                    keys.extend(claim.map(|claim| self.copy_keys(claim)).unwrap_or_default());
+                    keys.extend(self.claim_keys(&uid));
+                    self.volumes_by_claim.entry(uid).or_default().insert(name.clone());
+                }
+                let volume = Arc::new(volume);
+                self.volumes.insert(name, volume.clone());
+                keys.extend(self.see_share_of(&volume, before.as_deref()));
+                keys
+            }
+            Change::Delete(name) => {
+                let Some(volume) = self.volumes.remove(&name.name) else { return Vec::new() };
+                self.forget_volume(&volume);
+                self.growing.remove(&volume.name);
+                self.no_longer_waits(&Key::Volume(volume.name.clone()));
+                let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
+                keys.extend(self.room_in(&volume.class));
+                keys.extend(self.capacity_keys());
+                keys.push(Key::Volume(name.name));
+                keys
+            }
+            Change::Retain(all) => self.retain(
+                all,
+                |index| index.volumes.keys().map(|name| ObjectName::new("", name)).collect(),
+                Index::change_volume,
+            ),
+            // In no namespace.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    fn forget_volume(&mut self, volume: &Volume) {
+        for uid in claims_of(volume) {
+            drop_from(&mut self.volumes_by_claim, &uid, &volume.name);
+        }
+    }
+}
+
+/// The UIDs of the claims that a volume names in any way.
+fn claims_of(volume: &Volume) -> BTreeSet<String> {
+    let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
+    let by_ref = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+    [volume.claim_uuid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
+}
