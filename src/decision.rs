@@ -29,6 +29,11 @@ impl<Step> From<Step> for Decision<Step> {
 }
 
 impl<Step> Decision<Step> {
+    /// A step, with a warning.
+    pub fn warning(step: Step, reason: &'static str, message: impl Into<String>) -> Self {
+        Decision::from(step).saying(true, reason, message)
+    }
+
     /// The same, with something to say.
     pub fn saying(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
         self.tell = Some(Tell { warning, reason, message: message.into() });

@@ -302,9 +302,8 @@ pub fn refused(
     let config = source.recipe.version();
     let mut job = Job { config, saw: ask.saw.clone(), ..Job::default() };
     job.marks.attempt = ask.attempt;
-    let why = format!("Kubernetes refuses the provisioner's Job: {why}");
     let record = record(&job, now);
-    let (answer, record, tell) = failed(segment, source, record, &why, published, now);
+    let (answer, record, tell) = failed(segment, source, record, why, published, now);
     (Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) }, tell)
 }
 

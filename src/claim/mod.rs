@@ -109,9 +109,14 @@ impl LastFailure {
 
     /// A failed delete run, after the last one.
     pub fn of_delete(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
+        LastFailure::of_deletion(Operation::Delete, attempt, at, cause, last)
+    }
+
+    /// A failed run of an operation that takes something away, after the last one.
+    pub fn of_deletion(operation: Operation, attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
         let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
         LastFailure {
-            operation: Operation::Delete,
+            operation,
             attempt,
             at,
             kind: Failure::Retry,

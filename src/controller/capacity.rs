@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::claims::timestamp;
-use super::{Context, Pass};
+use super::{Context, Pass, refused_job};
 use crate::capacity::decide::{Observed, Plan, Run, Step, decide, outcome, refused};
 use crate::capacity::saw::saw;
 use crate::capacity::segment::wanted;
@@ -89,7 +89,7 @@ fn planned(context: &Context, now: i64) -> Plan {
 
 async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> {
     let writes = &context.writes;
-    let published = |name: &str| context.shared.index().capacities().get(name).cloned();
+    let published = |name: &str| context.shared.index().capacity(name);
     match step {
         Step::Publish { segment, answer, record } => {
             let before = published(&segment.object_name());
@@ -110,12 +110,12 @@ async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> 
                 capacity(&source.recipe, &source.allowed, &segment, &ask, &context.identity, (&context.kube_api, &ts));
             match context.create_job(&job).await {
                 Ok(()) => drop(context.shared.index().change_job(Change::Apply((&job).into()))),
-                Err(WriteError::Refused { message, .. } | WriteError::NotFound { message, .. }) => {
-                    let (publish, tell) = refused(&segment, &source, &ask, &message, seen.as_deref(), now);
+                Err(error) => {
+                    let (_, cause) = refused_job(error)?;
+                    let (publish, tell) = refused(&segment, &source, &ask, &cause.message, seen.as_deref(), now);
                     told(context, &source.recipe.config, tell);
                     Box::pin(act(context, publish, now)).await?;
                 }
-                Err(error) => return Err(error),
             }
         }
         Step::Switch { on } => {

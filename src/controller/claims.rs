@@ -10,7 +10,7 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use self::look::{Learnt, Snapshot, look};
-use super::{Context, Pass, STEPS, copies};
+use super::{Context, Pass, STEPS, copies, refused_job};
 use crate::claim::decide::{
     Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start, run_node,
 };
@@ -273,7 +273,8 @@ async fn act(
         Step::Reschedule { failure } => Ok(with(writes.reschedule(claim, failure.as_ref()).await?)),
         Step::ConfirmNoVolume => {
             // First what could still make one: a watch may lag, and a delete run must not meet it.
-            if is_run_unseen(context, claim, s).await? {
+            let of = s.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
+            if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&s.jobs, &s.pods)).await? {
                 return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
             }
             learnt.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
@@ -352,17 +353,14 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
     };
     match context.create_job(&job::job(recipe, &request, &place)).await {
         Ok(()) => Ok(Next::Started),
-        // Quota, admission, a Job that the API server takes for malformed: the attempt has failed.
-        Err(WriteError::Refused { message, invalid, .. }) => {
-            let kind = if invalid { Failure::Never } else { Failure::Retry };
-            let cause = Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {message}"));
-            fail(context, claim, s, learnt, cause, kind).await
-        }
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
             fail(context, claim, s, learnt, cause, Failure::Retry).await
         }
-        Err(error) => Err(error),
+        Err(error) => {
+            let (kind, cause) = refused_job(error)?;
+            fail(context, claim, s, learnt, cause, kind).await
+        }
     }
 }
 
@@ -383,20 +381,6 @@ async fn fail(
     let Step::RecordFailure { failure } = decision.step else { return Ok(Next::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
     Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
-}
-
-/// Whether the API has a Job or pod of a provision run that the watches have not shown yet.
-async fn is_run_unseen(context: &Context, claim: &Claim, s: &Snapshot) -> Result<bool, WriteError> {
-    let namespaces = &context.identity.config_namespaces;
-    let recipe = s.stamped.as_ref().map(|recipe| recipe.config.namespace.clone());
-    let seen = |uid: &String| s.jobs.iter().any(|job| job.uid == *uid) || s.pods.iter().any(|pod| pod.uid == *uid);
-    for namespace in namespaces.iter().filter(|namespace| recipe.as_ref().is_none_or(|of| of == *namespace)) {
-        let runs = context.writes.runs(Operation::Provision, namespace, &claim.id()).await?;
-        if !runs.iter().all(seen) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// The labels of a node that say where it is.

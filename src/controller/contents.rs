@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::exit::Failure;
 use contract::names;
 use contract::request::{ClaimRef, Operation};
 
 use super::claims::{start_delete_job, timestamp};
 use super::late::{self, Left};
-use super::volumes::pods_alive;
-use super::{Context, Pass, STEPS, copies, snapshots};
+use super::volumes::{alive_on, pods_alive};
+use super::{Context, Pass, STEPS, copies, refused_job, snapshots};
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, LastFailure};
 use crate::cluster::events::About;
@@ -22,7 +21,7 @@ use crate::decision::Tell;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
-use crate::run::state::{Cause, RunState};
+use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
@@ -217,9 +216,7 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
         !deletes_it
     });
     let pods = index.pods_of(content.run_id());
-    let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
-    alive_on.sort();
-    alive_on.dedup();
+    let alive_on = alive_on(&pods);
     let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
     let mut places = index.places(alive_on.iter().chain([&node]));
     places.0.extend(learnt.nodes.iter().cloned());
@@ -375,18 +372,14 @@ async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next
         (of, source),
     );
     let place = place(content, recipe, &made_by.node);
-    let (kind, why) = match context.create_job(&job::job(recipe, &asked, &place)).await {
+    let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &place)).await {
         Ok(()) => {
             let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);
             context.tell(about(content), Tell { warning: false, reason: names::reason::SNAPSHOTTING, message });
             return Ok(Next::Started);
         }
-        // Quota, admission, a Job that the API server takes for malformed: the run has failed.
-        Err(WriteError::Refused { message, invalid: true, .. }) => (Failure::Never, message),
-        Err(WriteError::Refused { message, .. } | WriteError::NotFound { message, .. }) => (Failure::Retry, message),
-        Err(error) => return Err(error),
+        Err(error) => refused_job(error)?,
     };
-    let cause = Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"));
     let decision = failed_run(content, &cause, kind, Some(recipe), context.clock.now());
     decision.tell.into_iter().for_each(|tell| context.tell(about(content), tell));
     let Step::RecordFailure(failure) = decision.step else { return Ok(Next::Wait) };
@@ -405,16 +398,10 @@ impl Seen {
 /// A Job or pod of a snapshot run that no watch has shown yet must not meet its deletion.
 async fn confirm_no_run(context: &Context, content: &Content, seen: &Seen) -> Result<(), WriteError> {
     let Ok((_, recipe)) = &seen.made_by else { return Ok(()) };
-    let namespace = &recipe.config.namespace;
-    if !context.identity.config_namespaces.contains(namespace) {
-        return Ok(());
-    }
-    let known =
-        |uid: &String| seen.jobs.iter().any(|job| job.uid == *uid) || seen.pods.iter().any(|pod| pod.uid == *uid);
-    let runs = context.writes.runs(Operation::Snapshot, namespace, content.run_id()).await?;
-    match runs.iter().all(known) {
-        true => Ok(()),
-        false => Err(WriteError::Conflict(format!("the runs of VolumeSnapshotContent {}", content.name))),
+    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*seen.jobs, &*seen.pods));
+    match context.is_run_unseen(Operation::Snapshot, content.run_id(), of, known).await? {
+        false => Ok(()),
+        true => Err(WriteError::Conflict(format!("the runs of VolumeSnapshotContent {}", content.name))),
     }
 }
 
@@ -452,10 +439,8 @@ async fn start_delete(
             let reason = names::reason::SNAPSHOT_DELETE_FAILED;
             context.tell(about(content), Tell { warning: true, reason, message });
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
-            let failure = LastFailure {
-                operation: Operation::DeleteSnapshot,
-                ..LastFailure::of_delete(attempt, context.clock.now(), &cause, last)
-            };
+            let failure =
+                LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);
             Ok(Next::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
         }
     }

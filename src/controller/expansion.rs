@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use contract::exit::Failure;
 use contract::names::reason;
 use contract::request::Operation;
 
 use super::claims::{self, timestamp};
 use super::volumes::pods_alive;
-use super::{Context, Pass};
+use super::{Context, Pass, refused_job};
 use crate::claim::Claim;
 use crate::claim::resize::Report;
 use crate::cluster::index::{EXPECTED, Key};
@@ -20,7 +19,7 @@ use crate::decision::Tell;
 use crate::node::Places;
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
-use crate::run::state::{Cause, RunState};
+use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 use crate::volume::expand::{Decision, Observed, Run, Step, failed_start, record, wish};
 use crate::volume::request::{expand, request};
@@ -237,20 +236,16 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
         }
         index.promise_growth(&volume.name, size);
     }
-    let (kind, why) = match context.create_job(&job::job(recipe, &expand(request, size), &place)).await {
+    let (kind, cause) = match context.create_job(&job::job(recipe, &expand(request, size), &place)).await {
         Ok(()) => {
             let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
             context.tell(claims::about(claim), Tell { warning: false, reason: reason::RESIZING, message });
             return Ok(Next::Pass(Pass::Started));
         }
-        // Quota, admission, a Job that the API server takes for malformed: the run has failed.
-        Err(WriteError::Refused { message, invalid: true, .. }) => (Failure::Never, message),
-        Err(WriteError::Refused { message, .. } | WriteError::NotFound { message, .. }) => (Failure::Retry, message),
-        Err(error) => return Err(error),
+        Err(error) => refused_job(error)?,
     };
     let woken = context.shared.index().take_back_growth(volume);
     woken.into_iter().for_each(|key| context.shared.queue.add(key));
-    let cause = Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"));
     let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     if let Some(tell) = decision.tell {
         context.tell(claims::about(claim), tell);

@@ -16,6 +16,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use contract::exit::Failure;
+use contract::request::Operation;
+
 use crate::clock::Clock;
 use crate::cluster::events::{About, Events};
 use crate::cluster::index::{EXPECTED, Key};
@@ -23,7 +26,7 @@ use crate::cluster::watch::Shared;
 use crate::cluster::writes::{WriteError, Writes};
 use crate::config::classes::Identity;
 use crate::metrics::Metrics;
-use crate::run::state::{RunState, state};
+use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
 
 /// Keys that are decided at one time.
@@ -126,6 +129,25 @@ impl Context {
         created
     }
 
+    /// Whether the API has a Job or pod of a run under an id that the watches have not shown yet: in a config namespace, or
+    /// in any where the run's is not known.
+    async fn is_run_unseen(
+        &self,
+        operation: Operation,
+        id: &str,
+        namespace: Option<&str>,
+        (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
+    ) -> Result<bool, WriteError> {
+        let seen = |uid: &String| jobs.iter().any(|job| job.uid == *uid) || pods.iter().any(|pod| pod.uid == *uid);
+        let namespaces = self.identity.config_namespaces.iter();
+        for namespace in namespaces.filter(|other| namespace.is_none_or(|of| of == other.as_str())) {
+            if !self.writes.runs(operation, namespace, id).await?.iter().all(seen) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Waits for the next event; at the latest until the time that was decided, or until a created
     /// Job must have been seen.
     fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {
@@ -209,6 +231,20 @@ impl Context {
     fn succeeded(&self, key: &Key) {
         self.failures.lock().expect("no code panics while it holds the failures").remove(key);
     }
+}
+
+/// Why a Job cannot be created, and what follows for its run: for quota, admission, a namespace that is gone, and a Job that
+/// the API server takes for malformed.
+///
+/// # Errors
+/// Any other error says that nobody knows: the Job may exist.
+fn refused_job(error: WriteError) -> Result<(Failure, Cause), WriteError> {
+    let (kind, why) = match error {
+        WriteError::Refused { message, invalid: true, .. } => (Failure::Never, message),
+        WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Failure::Retry, message),
+        error => return Err(error),
+    };
+    Ok((kind, Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"))))
 }
 
 /// Starts the workers. They work while the queue is not paused.

@@ -1,5 +1,6 @@
 //! Volumes: observed, decided, and carried out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,9 +52,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             recipe.map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
         });
         let home = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
-        let mut alive_on: Vec<_> =
-            pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
-        alive_on.dedup();
+        let alive_on = alive_on(&pods);
         let places = {
             let home = home.to_owned();
             let mut places = context.shared.index().places(volume.nodes.iter().chain(&alive_on).chain([&home]));
@@ -159,6 +158,12 @@ fn node_gone(context: &Context, volume: &Volume, made_by: Option<&Recipe>) -> No
         _ => None,
     };
     now.or(made_by.map(|recipe| recipe.node_gone)).unwrap_or_default()
+}
+
+/// Where pods are that may still be running.
+pub(super) fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
+    let nodes: BTreeSet<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
+    nodes.into_iter().collect()
 }
 
 /// A pod of a run of this operation may still be running.

@@ -176,17 +176,13 @@ pub enum Step {
 /// A decision about a content.
 pub type Decision = crate::decision::Decision<Step>;
 
-fn saying(step: Step, reason: &'static str, message: impl Into<String>) -> Decision {
-    Decision::from(step).saying(true, reason, message)
-}
-
 fn by_hand(why: &str) -> Decision {
     let message = format!(
         "the snapshot cannot be deleted: {why}; clean up by hand, then annotate its VolumeSnapshotContent with {}={}",
         names::ABANDON,
         names::ABANDON_YES
     );
-    saying(Step::Nothing, reason::SNAPSHOT_DELETE_FAILED, message)
+    Decision::warning(Step::Nothing, reason::SNAPSHOT_DELETE_FAILED, message)
 }
 
 /// The last failure of an operation.
@@ -239,7 +235,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
         let told = "let go by annotation; what is stored for the snapshot was not deleted";
-        return saying(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told);
+        return Decision::warning(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told);
     }
     match o.snapshot {
         SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
@@ -248,7 +244,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
                 "the VolumeSnapshotContent {} is kept as long as its VolumeSnapshot is there; delete that",
                 content.name
             );
-            return saying(Step::Nothing, reason::SNAPSHOT_IN_USE, told);
+            return Decision::warning(Step::Nothing, reason::SNAPSHOT_IN_USE, told);
         }
         SnapshotState::Unbound | SnapshotState::Going | SnapshotState::Gone => {}
     }
@@ -286,7 +282,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
 /// Nothing is to be done; told where a pod is on a node that does not answer.
 fn lost(o: &Observed<'_>, reason: &'static str) -> Decision {
     match o.places.lost(o.alive_on) {
-        Some(node) => saying(Step::Nothing, reason, lost_words(node)),
+        Some(node) => Decision::warning(Step::Nothing, reason, lost_words(node)),
         None => Step::Nothing.into(),
     }
 }
@@ -304,21 +300,21 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             }
         }
         RunState::Running | RunState::Failed { settled: false, .. } => lost(o, reason::SNAPSHOT_DELETE_FAILED),
-        RunState::Stuck { cause, .. } => {
-            saying(Step::Nothing, reason::SNAPSHOT_DELETE_FAILED, format!("delete-snapshot run: {}", cause.message))
-        }
+        RunState::Stuck { cause, .. } => Decision::warning(
+            Step::Nothing,
+            reason::SNAPSHOT_DELETE_FAILED,
+            format!("delete-snapshot run: {}", cause.message),
+        ),
         RunState::Succeeded => Step::Release.into(),
         RunState::Failed { cause, at, .. } => {
-            let failure = LastFailure {
-                operation: Operation::DeleteSnapshot,
-                ..LastFailure::of_delete(attempt, just_now(*at, now), cause, failed)
-            };
+            let failure =
+                LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, just_now(*at, now), cause, failed);
             let told = format!(
                 "delete-snapshot run {attempt} failed: {}; next try in {} s",
                 cause.message,
                 pause(recipe, attempt)
             );
-            saying(Step::RecordFailure(failure), reason::SNAPSHOT_DELETE_FAILED, told)
+            Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_DELETE_FAILED, told)
         }
     }
 }
@@ -333,7 +329,7 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
         (NodeState::Gone, NodeGone::Forget) => {
             let told =
                 format!("node {node} is gone, and with it the snapshot that was stored there (node-gone: forget)");
-            saying(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told)
+            Decision::warning(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told)
         }
         (NodeState::Gone, NodeGone::Hold) => by_hand(&format!(
             "node {node}, where it is, is gone; when it is back, it is deleted, or set `node-gone` in the provisioner config"
@@ -405,7 +401,7 @@ fn reporting(content: &Content, error: String) -> Decision {
         true => Step::Nothing,
         false => Step::Report { error: error.clone() },
     };
-    saying(step, reason::SNAPSHOT_FAILED, error)
+    Decision::warning(step, reason::SNAPSHOT_FAILED, error)
 }
 
 /// Row 20.
@@ -460,7 +456,7 @@ pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Optio
         (_, None) => "next try when there is a provisioner config".to_owned(),
     };
     let told = format!("snapshot run {attempt} failed: {}; {next}", cause.message);
-    saying(Step::RecordFailure(failure), reason::SNAPSHOT_FAILED, told)
+    Decision::warning(Step::RecordFailure(failure), reason::SNAPSHOT_FAILED, told)
 }
 
 #[cfg(test)]

@@ -120,17 +120,13 @@ pub enum Step {
 /// A decision about a volume.
 pub type Decision = crate::decision::Decision<Step>;
 
-fn saying(step: Step, reason: &'static str, message: impl Into<String>) -> Decision {
-    Decision::from(step).saying(true, reason, message)
-}
-
 fn by_hand(why: &str) -> Decision {
     let message = format!(
         "the storage cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
         names::ABANDON,
         names::ABANDON_YES
     );
-    saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
+    Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
 }
 
 /// The number of the delete run that is due or under way.
@@ -172,7 +168,11 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Gone | ClaimState::Elsewhere => {}
     }
     if volume.abandoned && deletes {
-        return saying(Step::Remove, reason::VOLUME_FAILED_DELETE, "let go by annotation; its storage was not deleted");
+        return Decision::warning(
+            Step::Remove,
+            reason::VOLUME_FAILED_DELETE,
+            "let go by annotation; its storage was not deleted",
+        );
     }
     if let Some(wait) = expand::stopping(&o.expansion, now) {
         let wait = of_size(wait);
@@ -241,7 +241,7 @@ fn clearing(o: &Observed<'_>, now: i64) -> Decision {
 /// Nothing is to be done; told where a pod is on a node that does not answer.
 fn lost(o: &Observed<'_>) -> Decision {
     match o.places.lost(o.alive_on) {
-        Some(node) => saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, lost_words(node)),
+        Some(node) => Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, lost_words(node)),
         None => Step::Nothing.into(),
     }
 }
@@ -266,7 +266,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         }
         RunState::Running => lost(o),
         RunState::Stuck { cause, .. } => {
-            saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
+            Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
         }
         RunState::Succeeded => settled(o, &node),
         RunState::Failed { settled: false, .. } => lost(o),
@@ -274,7 +274,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
             let message =
                 format!("delete run {attempt} failed: {}; next try in {} s", cause.message, pause(recipe, attempt));
-            saying(Step::RecordFailure(failure), reason::VOLUME_FAILED_DELETE, message)
+            Decision::warning(Step::RecordFailure(failure), reason::VOLUME_FAILED_DELETE, message)
         }
     }
 }
@@ -306,7 +306,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
         (NodeState::Gone, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it what was stored there (node-gone: forget)");
             let step = settled(o, &node).step;
-            saying(step, reason::VOLUME_FAILED_DELETE, message)
+            Decision::warning(step, reason::VOLUME_FAILED_DELETE, message)
         }
         (NodeState::Gone, NodeGone::Hold) => {
             let message = format!(
@@ -314,7 +314,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
                 names::ABANDON,
                 names::ABANDON_YES
             );
-            saying(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
+            Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
         }
     }
 }

@@ -111,7 +111,7 @@ fn released() -> World {
 
 fn failure(operation: Operation, attempt: u32, at: i64) -> LastFailure {
     let cause = Cause::new("R", "m");
-    LastFailure { operation, ..LastFailure::of_delete(attempt, at, &cause, None) }
+    LastFailure::of_deletion(operation, attempt, at, &cause, None)
 }
 
 fn failed(at: i64, settled: bool) -> RunState {

@@ -12,6 +12,11 @@ use crate::object::ObjectName;
 use crate::run::view::{Job, Pod};
 
 impl Index {
+    /// What is published under a name.
+    pub fn capacity(&self, name: &str) -> Option<Arc<Published>> {
+        self.capacities.get(name).cloned()
+    }
+
     /// What is published, by name.
     pub fn capacities(&self) -> BTreeMap<String, Arc<Published>> {
         self.capacities.clone()

@@ -61,7 +61,7 @@ impl Index {
     /// What is under way and depends on a node, or may wait for one like it. Nodes come and go seldom.
     fn dependents(&self, node: &str, is_there: bool) -> Vec<Key> {
         let on_it = |name: &String| name == node;
-        let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.original().is_some());
+        let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
         let claims = self.claims.values().filter(|claim| match claim.is_bound() {
             true => claim.is_held() && claim.nodes.iter().chain(&claim.selected_node).any(on_it),
             false => waits(claim) || claim.nodes.iter().chain(&claim.selected_node).any(on_it),

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use contract::names;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -85,6 +86,38 @@ fn places_go_to_those_who_came_first() {
     index.forget_expected("c");
     assert!(index.reserve("elsewhere", &name("z"), &recipe("other")), "classes do not wait for each other");
     assert!(asks(&mut index, "new"));
+}
+
+#[test]
+fn what_waits_for_a_node_is_decided_anew_when_one_comes() {
+    let mut index = index();
+    let claim = |name: &str, spec: &str, selected: &str| {
+        let text = format!(
+            "{{metadata: {{name: {name}, namespace: team, uid: {name}, annotations: {{{}: {selected}}}}}, spec: {spec}}}",
+            names::SELECTED_NODE
+        );
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(&text).unwrap();
+        Claim::from(&claim)
+    };
+    let from = |group: &str, kind: &str| format!("{{dataSource: {{apiGroup: {group}, kind: {kind}, name: s}}}}");
+    for claim in [
+        claim("chosen-here", "{}", "''"),
+        claim("copy", &from("''", "PersistentVolumeClaim"), "n1"),
+        claim("restore", &from("snapshot.storage.k8s.io", "VolumeSnapshot"), "n1"),
+        claim("there", "{}", "n2"),
+        claim("elsewhere", "{}", "n1"),
+    ] {
+        index.change_claim(Change::Apply(claim));
+    }
+    let node = |taints: &str| {
+        let text = format!("{{metadata: {{name: n2}}, spec: {{taints: {taints}}}}}");
+        Node::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::Node>(&text).unwrap())
+    };
+    let waiting = ["chosen-here", "copy", "restore", "there"].map(|claim| Key::Claim(name(claim)));
+    assert_eq!(index.change_node(Change::Apply(node("[]"))), waiting);
+    assert_eq!(index.change_node(Change::Apply(node("[]"))), [], "nothing changed");
+    assert_eq!(index.change_node(Change::Apply(node("[{key: a, effect: NoSchedule}]"))), waiting);
+    assert_eq!(index.change_node(Change::Delete(ObjectName::new("", "n2"))), [Key::Claim(name("there"))]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::claim::{Claim, fit};
 use crate::cluster::index::{Index, Key};
 use crate::config::classes::{BindingMode, Class, Classes, Lookup};
 use crate::config::{Placement, Recipe};
+use crate::controller::volumes::alive_on;
 use crate::controller::{Context, copies};
 use crate::node::{NodeState, Places};
 use crate::run::nodes::{Choice, choose};
@@ -114,9 +115,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
             (volume, misfits)
         })
         .collect();
-    let mut alive_on: Vec<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
-    alive_on.sort();
-    alive_on.dedup();
+    let alive_on = alive_on(&pods);
     let original = copies::Seen::of(claim, &index, &context.identity, &learnt.original);
     let its_node = original.as_ref().map(|original| original.origin().node().to_owned());
     let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on).chain(&its_node));
