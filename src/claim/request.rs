@@ -9,6 +9,7 @@ use super::Claim;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::limits;
+use crate::run::request::of_class;
 
 /// The attempt that a request belongs to.
 #[derive(Clone, Debug, Default)]
@@ -89,38 +90,24 @@ pub fn request(
     // What became too long after the claim was accepted does not keep its traces from being removed.
     let words = if words.check().is_ok() { words } else { Words::default() };
     Request {
-        operation,
         claim_uuid: claim.id(),
-        provision_ts: ts,
-        attempt: number,
         pv_name: names::pv_name(&claim.id()),
         claim: ClaimRef {
             namespace: claim.name.namespace.clone(),
             name: claim.name.name.clone(),
             uid: claim.uid.clone(),
         },
-        storage_class: recipe.class.clone(),
         size_bytes: claim.size.clone().unwrap_or_default(),
-        old_size_bytes: None,
         clone_of,
         snapshot,
         access_modes: words.access_modes,
         volume_mode: claim.volume_mode.clone(),
-        mount_options: recipe.mount_options.clone(),
-        reclaim_policy: recipe.reclaim_policy.clone(),
-        fs_type: recipe.fs_type.clone(),
         username: words.username,
         user_groups: words.user_groups,
-        service_account: recipe.service_account.clone().unwrap_or_default(),
-        kube_api: kube_api.to_owned(),
         node_name: node,
         topology,
         class_topologies,
-        provisioner: identity.provisioner.clone(),
-        instance: identity.instance.clone(),
-        volume_source: String::new(),
         claim_metadata: words.metadata,
-        parameters: recipe.parameters.clone(),
-        pod_namespace: recipe.config.namespace.clone(),
+        ..of_class(operation, recipe, identity, kube_api, (number, ts))
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use contract::names;
-use contract::request::Operation;
+use contract::request::{Operation, Request};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::job::{self, Place, job};
-use super::list::{about_backend, of_no_claim};
+use super::list::of_no_claim;
+use super::request::of_class;
 use crate::capacity::segment::Segment;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
@@ -41,10 +42,12 @@ pub fn capacity(
     identity: &Identity,
     (kube_api, ts): (&str, &str),
 ) -> Job {
-    let mut request = about_backend(Operation::Capacity, recipe, identity, (kube_api, ts), ask.node.as_deref());
-    request.attempt = ask.attempt;
-    request.topology = segment.topology.clone();
-    request.class_topologies = allowed.json();
+    let request = Request {
+        node_name: ask.node.clone().unwrap_or_default(),
+        topology: segment.topology.clone(),
+        class_topologies: allowed.json(),
+        ..of_class(Operation::Capacity, recipe, identity, kube_api, (ask.attempt, ts.to_owned()))
+    };
     let place = Place {
         namespace: recipe.config.namespace.clone(),
         node: ask.node.clone(),

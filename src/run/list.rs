@@ -1,10 +1,11 @@
 //! The Job that lists what a backend has: for no volume, and started by whoever asks.
 
 use contract::names;
-use contract::request::{ClaimRef, Operation, Request};
+use contract::request::{Operation, Request};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::job::{Place, job};
+use super::request::of_class;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::object::hash;
@@ -14,7 +15,10 @@ const KEPT: i32 = 600;
 
 /// The Job of a list run on a node, or anywhere. `ts`, RFC 3339, says when it was asked for.
 pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {
-    let request = about_backend(Operation::List, recipe, identity, (kube_api, ts), node);
+    let request = Request {
+        node_name: node.unwrap_or_default().to_owned(),
+        ..of_class(Operation::List, recipe, identity, kube_api, (1, ts.to_owned()))
+    };
     let place = Place { namespace: recipe.config.namespace.clone(), node: node.map(str::to_owned), ..Place::default() };
     let mut job = job(recipe, &request, &place);
     let which = format!("{}\0{}\0{ts}", recipe.version(), node.unwrap_or_default());
@@ -29,47 +33,6 @@ pub(super) fn of_no_claim(job: &mut Job) {
     let template = job.spec.as_mut().and_then(|spec| spec.template.metadata.as_mut());
     for metadata in template.into_iter().chain([&mut job.metadata]) {
         metadata.annotations.get_or_insert_default().remove(names::JOB_CLAIM);
-    }
-}
-
-/// What is asked of the backend of a class as a whole.
-pub(super) fn about_backend(
-    operation: Operation,
-    recipe: &Recipe,
-    identity: &Identity,
-    (kube_api, ts): (&str, &str),
-    node: Option<&str>,
-) -> Request {
-    Request {
-        operation,
-        claim_uuid: String::new(),
-        provision_ts: ts.to_owned(),
-        attempt: 1,
-        pv_name: String::new(),
-        claim: ClaimRef::default(),
-        storage_class: recipe.class.clone(),
-        size_bytes: 0,
-        old_size_bytes: None,
-        clone_of: None,
-        snapshot: None,
-        access_modes: Vec::new(),
-        volume_mode: String::new(),
-        mount_options: recipe.mount_options.clone(),
-        reclaim_policy: recipe.reclaim_policy.clone(),
-        fs_type: recipe.fs_type.clone(),
-        username: String::new(),
-        user_groups: Vec::new(),
-        service_account: recipe.service_account.clone().unwrap_or_default(),
-        kube_api: kube_api.to_owned(),
-        node_name: node.unwrap_or_default().to_owned(),
-        topology: Default::default(),
-        class_topologies: String::new(),
-        provisioner: identity.provisioner.clone(),
-        instance: identity.instance.clone(),
-        volume_source: String::new(),
-        claim_metadata: Default::default(),
-        parameters: recipe.parameters.clone(),
-        pod_namespace: recipe.config.namespace.clone(),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod job;
 pub mod late;
 pub mod list;
 pub mod nodes;
+pub mod request;
 pub mod state;
 pub mod template;
 pub mod view;

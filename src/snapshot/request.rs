@@ -5,6 +5,7 @@ use contract::request::{ClaimRef, Operation, Request, Snapshot};
 use super::{Content, Provenance};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::run::request::of_class;
 
 /// The request of a snapshot or delete-snapshot run, from what is recorded on the content. `run` is the attempt and when
 /// it began, `claim` the one whose volume the snapshot is of, where it is known, and `source` that volume's as JSON.
@@ -18,39 +19,19 @@ pub fn request(
     (claim, source): (ClaimRef, String),
 ) -> Request {
     Request {
-        operation,
         claim_uuid: provenance.volume_id.clone(),
-        provision_ts: run.1,
-        attempt: run.0,
         pv_name: provenance.pv_name.clone(),
         claim,
-        storage_class: recipe.class.clone(),
         size_bytes: provenance.size,
-        old_size_bytes: None,
-        clone_of: None,
         snapshot: Some(Snapshot {
             namespace: content.snapshot.namespace.clone(),
             name: content.snapshot.name.clone(),
             ..told(content)
         }),
-        access_modes: Vec::new(),
         volume_mode: provenance.volume_mode.clone(),
-        mount_options: recipe.mount_options.clone(),
-        reclaim_policy: recipe.reclaim_policy.clone(),
-        fs_type: recipe.fs_type.clone(),
-        username: String::new(),
-        user_groups: Vec::new(),
-        service_account: recipe.service_account.clone().unwrap_or_default(),
-        kube_api: kube_api.to_owned(),
         node_name: provenance.node.clone(),
-        topology: Default::default(),
-        class_topologies: String::new(),
-        provisioner: identity.provisioner.clone(),
-        instance: identity.instance.clone(),
         volume_source: source,
-        claim_metadata: Default::default(),
-        parameters: recipe.parameters.clone(),
-        pod_namespace: recipe.config.namespace.clone(),
+        ..of_class(operation, recipe, identity, kube_api, run)
     }
 }
 

@@ -5,6 +5,7 @@ use contract::request::{ClaimRef, Operation, Request};
 use super::Volume;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::run::request::of_class;
 
 /// The request of a delete run, from what the volume itself records. `source` is the volume's spec
 /// as JSON; `node` is where something is deleted; `run` the attempt and when it began.
@@ -19,10 +20,7 @@ pub fn request(
 ) -> Request {
     let reference = volume.claim_ref.clone().unwrap_or_default();
     Request {
-        operation: Operation::Delete,
         claim_uuid: volume.id().unwrap_or_default().to_owned(),
-        provision_ts: run.1,
-        attempt: run.0,
         pv_name: volume.name.clone(),
         claim: ClaimRef {
             namespace: tellable(reference.name.namespace),
@@ -31,27 +29,12 @@ pub fn request(
         },
         storage_class: tellable(volume.class.clone()),
         size_bytes: volume.size.clone().unwrap_or_default(),
-        old_size_bytes: None,
-        clone_of: None,
-        snapshot: None,
         access_modes: volume.access_modes.iter().cloned().map(tellable).collect(),
         volume_mode: tellable(volume.volume_mode.clone()),
-        mount_options: recipe.mount_options.clone(),
         reclaim_policy: tellable(volume.reclaim_policy.clone()),
-        fs_type: recipe.fs_type.clone(),
-        username: String::new(),
-        user_groups: Vec::new(),
-        service_account: recipe.service_account.clone().unwrap_or_default(),
-        kube_api: kube_api.to_owned(),
         node_name: node.to_owned(),
-        topology: Default::default(),
-        class_topologies: String::new(),
-        provisioner: identity.provisioner.clone(),
-        instance: identity.instance.clone(),
         volume_source: source,
-        claim_metadata: Default::default(),
-        parameters: recipe.parameters.clone(),
-        pod_namespace: recipe.config.namespace.clone(),
+        ..of_class(Operation::Delete, recipe, identity, kube_api, run)
     }
 }
 

@@ -1,0 +1,48 @@
+//! What every request has from its class and from the orchestrator, whatever it is about.
+
+use contract::request::{ClaimRef, Operation, Request};
+
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+
+/// The request of a run of a class that is about nothing in particular yet. `run` is the number of the attempt, and when it
+/// began, RFC 3339.
+pub fn of_class(
+    operation: Operation,
+    recipe: &Recipe,
+    identity: &Identity,
+    kube_api: &str,
+    (attempt, ts): (u32, String),
+) -> Request {
+    Request {
+        operation,
+        claim_uuid: String::new(),
+        provision_ts: ts,
+        attempt,
+        pv_name: String::new(),
+        claim: ClaimRef::default(),
+        storage_class: recipe.class.clone(),
+        size_bytes: 0,
+        old_size_bytes: None,
+        clone_of: None,
+        snapshot: None,
+        access_modes: Vec::new(),
+        volume_mode: String::new(),
+        mount_options: recipe.mount_options.clone(),
+        reclaim_policy: recipe.reclaim_policy.clone(),
+        fs_type: recipe.fs_type.clone(),
+        username: String::new(),
+        user_groups: Vec::new(),
+        service_account: recipe.service_account.clone().unwrap_or_default(),
+        kube_api: kube_api.to_owned(),
+        node_name: String::new(),
+        topology: Default::default(),
+        class_topologies: String::new(),
+        provisioner: identity.provisioner.clone(),
+        instance: identity.instance.clone(),
+        volume_source: String::new(),
+        claim_metadata: Default::default(),
+        parameters: recipe.parameters.clone(),
+        pod_namespace: recipe.config.namespace.clone(),
+    }
+}
