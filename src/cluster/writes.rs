@@ -122,6 +122,14 @@ fn guarded(uid: &str, resource_version: &str) -> DeleteParams {
     }
 }
 
+/// A deletion, of what may be gone already.
+fn deleted<T>(deleted: std::result::Result<T, kube::Error>, what: impl Into<String>) -> Result<()> {
+    match deleted {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => deleted.map(drop).map_err(WriteError::of(what)),
+    }
+}
+
 /// A merge patch that holds only for the version that was seen.
 fn patch(uid: &str, resource_version: &str, metadata: Value, rest: Value) -> Value {
     let mut body = json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } });

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::{Result, WriteError, Writes, guarded, params, patch, post};
+use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::capacity::segment::Segment;
 use crate::capacity::{Driver, Published, Record};
 
@@ -109,8 +109,8 @@ impl Writes {
 
     /// Tells the scheduler nothing more about a segment.
     pub async fn withdraw(&self, published: &Published) -> Result<()> {
-        let deleted = self.capacities().delete(&published.name, &guarded(&published.uid, "")).await;
-        gone(deleted.map(drop), format!("CSIStorageCapacity {}", published.name))
+        let answer = self.capacities().delete(&published.name, &guarded(&published.uid, "")).await;
+        deleted(answer, format!("CSIStorageCapacity {}", published.name))
     }
 
     /// Makes the scheduler look for room, or not. `before` is our CSIDriver, where there is one.
@@ -144,14 +144,7 @@ impl Writes {
 
     /// Removes our CSIDriver.
     pub async fn remove_driver(&self, driver: &Driver) -> Result<()> {
-        let deleted = self.drivers().delete(&driver.name, &guarded(&driver.uid, &driver.resource_version)).await;
-        gone(deleted.map(drop), format!("CSIDriver {}", driver.name))
-    }
-}
-
-fn gone(deleted: std::result::Result<(), kube::Error>, what: String) -> Result<()> {
-    match deleted {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        deleted => deleted.map_err(WriteError::of(what)),
+        let answer = self.drivers().delete(&driver.name, &guarded(&driver.uid, &driver.resource_version)).await;
+        deleted(answer, format!("CSIDriver {}", driver.name))
     }
 }

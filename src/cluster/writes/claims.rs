@@ -42,22 +42,23 @@ impl Writes {
 
     /// The UIDs and volume ids of all claims, by the API.
     pub async fn claim_ids(&self) -> Result<HashSet<String>> {
-        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
-        let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
         let ids = |meta: &ObjectMeta| {
             let uid = meta.uid.clone().unwrap_or_default();
             volume_ids(&uid, taken(meta.annotations.as_ref())).collect::<Vec<_>>()
         };
-        Ok(claims.items.iter().flat_map(|claim| ids(&claim.metadata)).collect())
+        Ok(self.all_claims().await?.iter().flat_map(ids).collect())
     }
 
     /// Whether the stamp of any claim names a version of a config, by the API.
     pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
+        let version = |meta: &ObjectMeta| meta.annotations.as_ref()?.get(names::CONFIG).cloned();
+        Ok(self.all_claims().await?.iter().filter_map(version).any(|version| hash_of(&version) == Some(hash)))
+    }
+
+    async fn all_claims(&self) -> Result<Vec<ObjectMeta>> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
         let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
-        let version = |meta: &ObjectMeta| meta.annotations.as_ref()?.get(names::CONFIG).cloned();
-        let mut versions = claims.items.iter().filter_map(|claim| version(&claim.metadata));
-        Ok(versions.any(|version| hash_of(&version) == Some(hash)))
+        Ok(claims.items.into_iter().map(|claim| claim.metadata).collect())
     }
 
     /// Stamp and finalizer, in one write.

@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
-use super::{Result, WriteError, Writes, guarded, post};
+use super::{Result, WriteError, Writes, deleted, guarded, post};
 use crate::object::ObjectName;
 
 impl Writes {
@@ -108,20 +108,12 @@ impl Writes {
     pub async fn remove_job(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
         let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..guarded(uid, "") };
-        match jobs.delete(&name.name, &params).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(WriteError::of(format!("Job {name}"))(error)),
-        }
+        deleted(jobs.delete(&name.name, &params).await, format!("Job {name}"))
     }
 
     /// Removes a pod that has ended.
     pub async fn remove_pod(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name.namespace);
-        match pods.delete(&name.name, &guarded(uid, "")).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(WriteError::of(format!("pod {name}"))(error)),
-        }
+        deleted(pods.delete(&name.name, &guarded(uid, "")).await, format!("pod {name}"))
     }
 }

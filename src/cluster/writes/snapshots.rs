@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::{Result, WriteError, Writes, guarded, params, patch, post};
+use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::claim::LastFailure;
 use crate::object::ObjectName;
 use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
@@ -225,12 +225,8 @@ impl Writes {
 
     /// Deletes a content. What is stored for it goes first.
     pub async fn delete_content(&self, content: &Content) -> Result<()> {
-        let deleted = self.contents().delete(&content.name, &guarded(&content.uid, &content.resource_version)).await;
-        match deleted {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(WriteError::of(format!("VolumeSnapshotContent {}", content.name))(error)),
-        }
+        let answer = self.contents().delete(&content.name, &guarded(&content.uid, &content.resource_version)).await;
+        deleted(answer, format!("VolumeSnapshotContent {}", content.name))
     }
 }
 
