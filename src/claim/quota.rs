@@ -46,13 +46,28 @@ impl Taken {
 /// Why there is no room for another volume of this size, in words for the claim; none if there is. `taken` does not count
 /// the volume itself.
 pub fn refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
-    let own = taken.namespaces.get(namespace).copied().unwrap_or_default();
-    let of_namespace = format!("namespace {namespace}");
-    over(&recipe.share, taken.all, bytes, ("", "all namespaces together"), recipe)
-        .or_else(|| over(&recipe.namespace_share, own, bytes, ("-per-namespace", &of_namespace), recipe))
+    within(recipe, |share| share, taken, namespace, bytes)
 }
 
-fn over(share: &Share, usage: Usage, bytes: u64, (key, whose): (&str, &str), recipe: &Recipe) -> Option<String> {
+/// The same for a volume that is there and is to have this size: that it is one more counts nothing.
+pub fn growth_refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
+    within(recipe, |share| Share { volumes: None, ..share }, taken, namespace, bytes)
+}
+
+fn within(
+    recipe: &Recipe,
+    what: impl Fn(Share) -> Share,
+    taken: &Taken,
+    namespace: &str,
+    bytes: u64,
+) -> Option<String> {
+    let own = taken.namespaces.get(namespace).copied().unwrap_or_default();
+    let of_namespace = format!("namespace {namespace}");
+    over(what(recipe.share), taken.all, bytes, ("", "all namespaces together"), recipe)
+        .or_else(|| over(what(recipe.namespace_share), own, bytes, ("-per-namespace", &of_namespace), recipe))
+}
+
+fn over(share: Share, usage: Usage, bytes: u64, (key, whose): (&str, &str), recipe: &Recipe) -> Option<String> {
     let Recipe { class, config, .. } = recipe;
     let remedy = format!(
         "it goes on as soon as there is room: delete what is not needed any more, or have `{{}}{key}` of the provisioner config {config} raised"

@@ -83,32 +83,14 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     // Counted before any starts, so that the first cannot make the whole look ready.
     shared.unready.store(10 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
 
-    follow::<PersistentVolumeClaim, _>(
-        shared,
-        Api::all(client.clone()),
-        everything(),
-        |o| Some((&o).into()),
-        Index::change_claim,
-    );
-    follow::<PersistentVolume, _>(
-        shared,
-        Api::all(client.clone()),
-        everything(),
-        |o| Some((&o).into()),
-        Index::change_volume,
-    );
-    follow::<StorageClass, _>(
-        shared,
-        Api::all(client.clone()),
-        everything(),
-        |o| Some((&o).into()),
-        Index::change_class,
-    );
-    follow::<Node, _>(shared, Api::all(client.clone()), everything(), |o| Some((&o).into()), Index::change_node);
+    follow::<PersistentVolumeClaim, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_claim);
+    follow::<PersistentVolume, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_volume);
+    follow::<StorageClass, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_class);
+    follow::<Node, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_node);
     let capacities = Api::namespaced(client.clone(), &identity.namespace);
-    follow::<CSIStorageCapacity, _>(shared, capacities, ours(), |o| Some((&o).into()), Index::change_capacity);
+    follow::<CSIStorageCapacity, _>(shared, capacities, ours(), kept, Index::change_capacity);
     let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
-    follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, |o| Some((&o).into()), Index::change_driver);
+    follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, kept, Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
     // These kinds a cluster may not have.
@@ -116,52 +98,27 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
         shared,
         Api::all(client.clone()),
         everything(),
-        |o| Some((&o).into()),
+        kept,
         Index::change_snapshot_class,
     );
-    follow::<VolumeSnapshot, _>(
-        shared,
-        Api::all(client.clone()),
-        everything(),
-        |o| Some((&o).into()),
-        Index::change_snapshot,
-    );
-    follow::<VolumeSnapshotContent, _>(
-        shared,
-        Api::all(client.clone()),
-        everything(),
-        |o| Some((&o).into()),
-        Index::change_content,
-    );
+    follow::<VolumeSnapshot, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_snapshot);
+    follow::<VolumeSnapshotContent, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_content);
     for namespace in &identity.config_namespaces {
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
         let configs = Api::namespaced(client.clone(), namespace);
-        follow::<ConfigMap, _>(
-            shared,
-            configs,
-            everything().labels(&selector),
-            |o| Some((&o).into()),
-            Index::change_config,
-        );
+        follow::<ConfigMap, _>(shared, configs, everything().labels(&selector), kept, Index::change_config);
     }
     for namespace in &namespaces {
-        follow::<Job, _>(
-            shared,
-            Api::namespaced(client.clone(), namespace),
-            ours(),
-            |o| Some((&o).into()),
-            Index::change_job,
-        );
-        follow::<Pod, _>(
-            shared,
-            Api::namespaced(client.clone(), namespace),
-            ours(),
-            |o| Some((&o).into()),
-            Index::change_pod,
-        );
+        follow::<Job, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_job);
+        follow::<Pod, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_pod);
         let warnings = everything().fields("type=Warning");
         follow::<Event, _>(shared, Api::namespaced(client.clone(), namespace), warnings, complaint, change_complaint);
     }
+}
+
+/// What is kept of an object, of a kind of which every one matters.
+fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
+    Some(V::from(&object))
 }
 
 /// Keeps one kind of object: each is turned into what is kept of it as soon as it arrives.

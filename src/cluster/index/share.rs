@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Index, Key};
 use crate::claim::Claim;
-use crate::claim::quota::{Taken, refusal};
+use crate::claim::quota::{Taken, growth_refusal, refusal};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
 use crate::object::ObjectName;
@@ -34,9 +34,7 @@ impl Index {
         if !recipe.is_shared_out() {
             return None;
         }
-        let mut recipe = recipe.clone();
-        (recipe.share.volumes, recipe.namespace_share.volumes) = (None, None);
-        refusal(&recipe, &self.taken(&volume.class, "", &volume.name), &claim.name.namespace, bytes)
+        growth_refusal(recipe, &self.taken(&volume.class, "", &volume.name), &claim.name.namespace, bytes)
     }
 
     /// What is taken of a class, without one claim and one volume.
