@@ -221,7 +221,7 @@ impl Drop for Node {
 impl Node {
     /// A node joins the cluster.
     pub async fn start(client: Client) -> Node {
-        let heard = cluster::SimulatedNode::start(client.clone(), NAME).await.expect("the node joins");
+        let heard = cluster::SimulatedNode::start(client.clone(), NAME, &[]).await.expect("the node joins");
         let shared = Arc::new(Shared {
             client,
             backend: Backend {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use cluster::SimulatedNode;
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -28,21 +28,10 @@ const KEYS: &[(&str, &str)] = &[
 const UNLIMITED: &str = "9223372036854775807";
 
 impl Ring {
-    /// Creates a node whose kubelet is heard of for a while.
-    pub async fn living_node(&self, name: &str, zone: &str) {
-        let labels = json!({ names::HOSTNAME: name, "topology.kubernetes.io/zone": zone });
-        let now = jiff::Timestamp::now().to_string();
-        let ready = json!({ "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now });
-        let node = json!({ "metadata": { "name": name, "labels": labels }, "status": { "conditions": [ready] } });
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        nodes.create(&PostParams::default(), &serde_json::from_value(node.clone()).unwrap()).await.unwrap();
-        let status = Patch::Merge(json!({ "status": node["status"] }));
-        nodes.patch_status(name, &PatchParams::default(), &status).await.unwrap();
-        let micro = format!("{:.6}", jiff::Timestamp::now());
-        let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro } });
-        self.namespace("kube-node-lease", &[]).await;
-        let leases = self.api::<Lease>("kube-node-lease");
-        leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    /// A node that is heard of.
+    async fn living_node(&self, name: &str, zone: &str) -> SimulatedNode {
+        let labels = [("topology.kubernetes.io/zone", zone)];
+        SimulatedNode::start(self.client.clone(), name, &labels).await.expect("the node joins")
     }
 
     fn capacities(&self) -> Api<CSIStorageCapacity> {
@@ -141,8 +130,7 @@ impl Ring {
 #[tokio::test]
 async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_change() {
     let mut ring = Ring::start().await;
-    ring.living_node("n1", "west").await;
-    ring.living_node("n2", "west").await;
+    let (_n1, _n2) = (ring.living_node("n1", "west").await, ring.living_node("n2", "west").await);
     ring.delayed_class("plain", &[]).await;
     let class =
         ring.class("c", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;

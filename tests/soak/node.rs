@@ -110,7 +110,7 @@ pub fn is_wrong(seed: u64, claim: &str) -> bool {
 impl SimulatedNode {
     /// Starts to run the pods of a namespace.
     pub async fn start(client: Client, namespace: &str, seed: u64) -> Self {
-        let heard = cluster::SimulatedNode::start(client.clone(), NAME).await.expect("the node joins");
+        let heard = cluster::SimulatedNode::start(client.clone(), NAME, &[]).await.expect("the node joins");
         let node = SimulatedNode {
             client,
             namespace: namespace.into(),

@@ -17,25 +17,31 @@ pub(crate) enum Scope {
 /// The directory with what was built.
 pub(crate) struct Cache(PathBuf);
 
+/// Runs a script of this crate, with its progress on our standard error. Returns the directory that it prints last.
+///
+/// # Errors
+/// It cannot be run, fails, or prints no directory.
+pub(crate) fn made_by(script: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(&path)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("run {}: is it there and executable?", path.display()))?;
+    if !output.status.success() {
+        bail!("{} failed ({}); what to do is in its output above", path.display(), output.status);
+    }
+    let text = String::from_utf8(output.stdout).with_context(|| format!("the output of {script} is not text"))?;
+    let last = text.lines().last().with_context(|| format!("{} printed no directory", path.display()))?;
+    Ok(last.into())
+}
+
 impl Cache {
     /// Runs `setup.sh`, which is quick when nothing is missing. Its progress goes to our standard error.
     pub(crate) fn ensure(scope: Scope) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("setup.sh");
-        let mut command = Command::new(&script);
-        if scope == Scope::ControlPlane {
-            command.arg("--control-plane");
-        }
-        let output = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("run {}: is it there and executable?", script.display()))?;
-        if !output.status.success() {
-            bail!("{} failed ({}); what to do is in its output above", script.display(), output.status);
-        }
-        let text = String::from_utf8(output.stdout).context("the output of setup.sh is not text")?;
-        let last = text.lines().last().with_context(|| format!("{} printed no directory", script.display()))?;
-        Ok(Self(last.into()))
+        let arguments: &[&str] = if scope == Scope::ControlPlane { &["--control-plane"] } else { &[] };
+        made_by("setup.sh", arguments).map(Self)
     }
 
     /// The Kubernetes binary.

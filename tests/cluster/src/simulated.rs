@@ -1,5 +1,6 @@
 //! A node without a kubelet: the API hears of it, and a test plays the rest.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,13 +19,13 @@ const BEAT: Duration = Duration::from_secs(10);
 pub struct SimulatedNode(JoinHandle<()>);
 
 impl SimulatedNode {
-    /// Creates the node.
+    /// Creates the node, with these labels beside that of its name.
     ///
     /// # Errors
     /// The API server does not take it, as it does where there is one of that name.
-    pub async fn start(client: Client, name: &str) -> Result<Self> {
+    pub async fn start(client: Client, name: &str, labels: &[(&str, &str)]) -> Result<Self> {
         let nodes: Api<Node> = Api::all(client);
-        let labels = json!({ "kubernetes.io/hostname": name });
+        let labels: BTreeMap<&str, &str> = [("kubernetes.io/hostname", name)].iter().chain(labels).copied().collect();
         let node = serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } }))?;
         nodes.create(&PostParams::default(), &node).await.with_context(|| format!("node {name}"))?;
         beat(&nodes, name).await.with_context(|| format!("status of node {name}"))?;

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::Cluster;
+use crate::setup::made_by;
 
 /// What `snapshotter.sh` built.
 pub struct Snapshotter(PathBuf);
@@ -13,18 +14,7 @@ pub struct Snapshotter(PathBuf);
 impl Snapshotter {
     /// Builds what is missing, which takes minutes once.
     pub fn ensure() -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshotter.sh");
-        let output = Command::new(&script)
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("run {}: is it there and executable?", script.display()))?;
-        if !output.status.success() {
-            bail!("{} failed ({}); what to do is in its output above", script.display(), output.status);
-        }
-        let text = String::from_utf8(output.stdout).context("the output of snapshotter.sh is not text")?;
-        let last = text.lines().last().with_context(|| format!("{} printed no directory", script.display()))?;
-        Ok(Self(last.into()))
+        made_by("snapshotter.sh", &[]).map(Self)
     }
 
     /// Installs the custom resources in a cluster, and waits until they are served.
