@@ -90,11 +90,19 @@ impl Index {
                 }
             }
             Change::Delete(name) => {
-                self.configs.remove(&name);
+                if self.configs.remove(&name).is_none() {
+                    return Vec::new();
+                }
             }
-            Change::Retain(all) => self.configs.retain(|name, _| all.contains(name)),
+            Change::Retain(all) => {
+                if !retain(&mut self.configs, |name| all.contains(name)) {
+                    return Vec::new();
+                }
+            }
             Change::RetainIn(namespace, all) => {
-                self.configs.retain(|name, _| name.namespace != namespace || all.contains(name));
+                if !retain(&mut self.configs, |name| name.namespace != namespace || all.contains(name)) {
+                    return Vec::new();
+                }
             }
         }
         self.reclassify()
@@ -129,6 +137,9 @@ impl Index {
             Change::Retain(all) => {
                 let there = |name: &String| all.contains(&ObjectName::new("", name));
                 let gone: Vec<_> = self.objects.keys().filter(|name| !there(name)).cloned().collect();
+                if gone.is_empty() {
+                    return Vec::new();
+                }
                 for name in gone {
                     self.objects.remove(&name);
                     self.objects_gone.insert(name, self.clock.passed());
@@ -143,6 +154,8 @@ impl Index {
     /// A revision changed.
     pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<Key> {
         match change {
+            // A list shows again what is known.
+            Change::Apply((hash, revision)) if self.revisions.get(&hash) == Some(&revision) => return Vec::new(),
             Change::Apply((hash, revision)) => {
                 if let Ok(recipe) = revision.record.recipe() {
                     self.recipes.insert(hash.clone(), Arc::new(recipe));
@@ -159,9 +172,11 @@ impl Index {
             // They are in one namespace alone.
             Change::Retain(all) | Change::RetainIn(_, all) => {
                 let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
-                self.revisions.retain(|hash, _| kept.contains(hash.as_str()));
                 self.revisions_used.retain(|hash, _| kept.contains(hash.as_str()));
                 self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
+                if !retain(&mut self.revisions, |hash| kept.contains(hash.as_str())) {
+                    return Vec::new();
+                }
             }
         }
         self.reclassify()
@@ -190,4 +205,11 @@ impl Index {
         keys.extend(self.capacity_keys());
         keys
     }
+}
+
+/// Keeps what is still there; tells whether something went.
+fn retain<K: Ord, V>(all: &mut BTreeMap<K, V>, mut there: impl FnMut(&K) -> bool) -> bool {
+    let before = all.len();
+    all.retain(|name, _| there(name));
+    all.len() < before
 }

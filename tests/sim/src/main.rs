@@ -14,6 +14,9 @@ use sim::coverage::STEPS;
 use sim::history::{Outcome, Plan, run_plan};
 use sim::trace::Listener;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Simulates the orchestrator in a world of faults, and says what became of its promises.
 #[derive(Debug, Parser)]
 #[command(name = "flex-sim", version)]
