@@ -16,7 +16,7 @@ use crate::scenarios::Scenario;
 use crate::site::{Finding, PROVISIONERS, Site, Trouble, World, provisioner};
 
 /// Cut points at one time.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 /// What is written in the background, such as events and the Lease, may come later than the end.
 const LATER: Duration = Duration::from_millis(2500);
 /// So many broken cut points are enough.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
-use cluster::Snapshotter;
+use cluster::{ClientLimits, Cluster, Snapshotter};
 use contract::names::{self, reason};
 use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -137,7 +137,9 @@ fn audited(log: &Path) -> (BTreeSet<Request>, BTreeSet<Request>) {
 #[tokio::test]
 async fn the_shipped_rights_are_those_that_are_used() {
     let flags = ["--config-namespace", OWN, "--config-namespace", GONE, "--sweep-interval", "1s"];
-    let mut ring = Ring::without_orchestrator(&flags).await;
+    // Its audit log tells of this orchestrator alone.
+    let cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await;
+    let mut ring = Ring::on(cluster.expect("the control plane starts"), &flags).await;
     ring.with_shipped_rights();
     let _node = Node::start(ring.client.clone()).await;
     ring.run().await;

@@ -28,7 +28,7 @@ use crate::orchestrator::{phase, uid};
 /// No scenario takes longer than this to come to its end, even on a busy machine.
 const GUARD: Duration = Duration::from_secs(60);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The kinds of trouble that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,7 +159,7 @@ impl Site<'_> {
     /// finds the Lease its own, as a container does that is restarted in its pod.
     pub fn run(&self, kubeconfig: &Path, replica: &str, start: &str) -> Child {
         let log = File::create(self.log(start)).unwrap();
-        Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+        Command::new(program())
             .args(["run", "--replica", replica, "--admin-address", "127.0.0.1:0"])
             .args(["--namespace", &self.name, "--instance", &self.name, "--provisioner-name", &provisioner(&self.name)])
             .args(["--config-namespace", &self.admin()])
@@ -571,6 +571,11 @@ impl Site<'_> {
         let volumes = self.world.node.backend().volumes();
         volumes.into_iter().filter(|(_, claim)| mine(claim)).map(|(id, _)| id).collect()
     }
+}
+
+/// The program, as it is shipped where its path is given.
+fn program() -> String {
+    std::env::var("FLEX_PROVISIONER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flex-provisioner").to_owned())
 }
 
 /// A failed Job that goes by itself after its time.

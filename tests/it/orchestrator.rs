@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cluster::{ClientLimits, Cluster, ControlPlane};
+use cluster::Cluster;
 use contract::names;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -35,11 +35,12 @@ pub struct Ring {
     pub user: String,
     /// Where configs live.
     pub admin: String,
+    /// Before the cluster, so that it ends first.
+    process: Option<Child>,
     cluster: Cluster,
     dir: tempfile::TempDir,
     flags: Vec<String>,
     kubeconfig: PathBuf,
-    process: Option<Child>,
     starts: usize,
 }
 
@@ -58,12 +59,11 @@ impl Ring {
 
     /// Everything but the orchestrator.
     pub async fn without_orchestrator(flags: &[&str]) -> Ring {
-        Ring::on_control_plane(Cluster::control_plane(), flags).await
+        Ring::on(Cluster::lent().await.expect("the control plane starts"), flags).await
     }
 
-    /// The same on a control plane with further settings.
-    pub async fn on_control_plane(plane: ControlPlane, flags: &[&str]) -> Ring {
-        let cluster = plane.with_controller_manager(ClientLimits::Raised).await.expect("the control plane starts");
+    /// The same on a control plane that was started before.
+    pub async fn on(cluster: Cluster, flags: &[&str]) -> Ring {
         let client = cluster.client().await.expect("the API server answers");
         let ring = Ring {
             client,

@@ -13,6 +13,7 @@ use tokio::task::spawn_blocking;
 
 use crate::component::Component;
 use crate::control_plane::{ControlPlane, Refuge};
+use crate::lent::{self, Pristine};
 use crate::node;
 use crate::process::Identity;
 use crate::readiness::{self, LOOK, START};
@@ -28,6 +29,8 @@ pub struct Cluster {
     started_now: bool,
     /// Only a control plane of our own ends with this value.
     refuge: Mutex<Option<Refuge>>,
+    /// How it was at its start, if another test may have it afterwards.
+    lent: Mutex<Option<Pristine>>,
 }
 
 impl Cluster {
@@ -71,11 +74,33 @@ impl Cluster {
     }
 
     pub(crate) fn at(run: &Path, started_now: bool) -> Result<Self> {
-        Ok(Self { run: run.into(), facts: State::load(run)?, started_now, refuge: Mutex::new(None) })
+        Ok(Self {
+            run: run.into(),
+            facts: State::load(run)?,
+            started_now,
+            refuge: Mutex::new(None),
+            lent: Mutex::new(None),
+        })
     }
 
     pub(crate) fn owning(facts: State, refuge: Refuge) -> Self {
-        Self { run: facts.run.clone(), facts, started_now: true, refuge: Mutex::new(Some(refuge)) }
+        let (refuge, lent) = (Mutex::new(Some(refuge)), Mutex::new(None));
+        Self { run: facts.run.clone(), facts, started_now: true, refuge, lent }
+    }
+
+    pub(crate) fn lend(&mut self, pristine: Pristine) {
+        self.lent = Mutex::new(Some(pristine));
+    }
+
+    pub(crate) fn pristine(&self) -> Option<Pristine> {
+        self.lent.lock().ok()?.clone()
+    }
+
+    /// No other test gets this control plane: this one does to it what cannot be undone by deleting objects.
+    pub fn end_with_test(&self) {
+        if let Ok(mut lent) = self.lent.lock() {
+            *lent = None;
+        }
     }
 
     /// Whether the call that gave this value started it, rather than finding it up.
@@ -157,6 +182,7 @@ impl Cluster {
 
     /// Stops a component in its tracks (SIGSTOP): its connections stay open and nothing answers.
     pub fn pause(&self, component: Component) -> Result<()> {
+        self.end_with_test();
         self.identity(component)?.signal(Signal::SIGSTOP)
     }
 
@@ -167,6 +193,7 @@ impl Cluster {
 
     /// Kills a component (SIGKILL) and waits until it is gone. It stays away until [`Cluster::restart`].
     pub async fn kill(&self, component: Component) -> Result<()> {
+        self.end_with_test();
         let identity = self.identity(component)?;
         spawn_blocking(move || identity.kill()).await?
     }
@@ -232,6 +259,13 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if let (Some(pristine), false) = (self.pristine(), std::thread::panicking())
+            && let Some(refuge) = self.refuge.lock().ok().and_then(|mut refuge| refuge.take())
+        {
+            let mut again = Self::owning(self.facts.clone(), refuge);
+            again.lend(pristine);
+            return lent::give_back(again);
+        }
         if let Err(error) = self.end() {
             eprintln!("cluster {}: {error:#}", self.facts.name);
         }

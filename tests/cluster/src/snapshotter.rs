@@ -19,6 +19,8 @@ impl Snapshotter {
 
     /// Installs the custom resources in a cluster, and waits until they are served.
     pub fn install(&self, cluster: &Cluster) -> Result<()> {
+        // Whoever watches all kinds is long busy with a kind that goes.
+        cluster.end_with_test();
         run(cluster.kubectl().args(["apply", "--server-side", "-f"]).arg(self.0.join("crds")))?;
         let established =
             ["wait", "--for=condition=Established", "--timeout=60s", "customresourcedefinitions", "--all"];

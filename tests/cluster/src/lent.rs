@@ -1,0 +1,115 @@
+//! Control planes that tests of one process have one after another.
+//!
+//! To start one takes seconds of the processors, to empty one takes a moment: all that was made since its start is
+//! deleted in etcd, past the API server and its finalizers, and everybody's watches tell of it.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::cluster::Cluster;
+use crate::component::ClientLimits;
+
+/// Nobody has these now.
+static IDLE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
+/// So long may components go on writing about what is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What lies directly below these is written by components about themselves, again and again.
+const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterleases/"];
+
+/// The keys in etcd of a control plane that nobody has used yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Pristine(BTreeSet<String>);
+
+impl Cluster {
+    /// A control plane with a controller manager, for the caller alone and as good as new. When the value is dropped,
+    /// the next test of this process may get it, unless the test panics or the plane was [marked](Cluster::end_with_test).
+    pub async fn lent() -> Result<Cluster> {
+        while let Some(cluster) = next() {
+            match cluster.empty().await {
+                Ok(()) => return Ok(cluster),
+                Err(error) => {
+                    eprintln!("a control plane cannot be used again: {error:#}");
+                    cluster.end_with_test();
+                }
+            }
+        }
+        let mut cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await?;
+        let keys = keys(&cluster.etcd()?).await?;
+        cluster.lend(Pristine(keys.into_iter().collect()));
+        Ok(cluster)
+    }
+
+    /// Deletes all that was made since the start.
+    async fn empty(&self) -> Result<()> {
+        let pristine = self.pristine().context("it is not to be lent")?;
+        let etcd = self.etcd()?;
+        let began = Instant::now();
+        let mut calm = false;
+        // Twice nothing to delete: controllers go on for a moment with what they have seen.
+        loop {
+            let now = keys(&etcd).await?;
+            let there: BTreeSet<&String> = now.iter().collect();
+            let missing = pristine.0.iter().find(|key| !there.contains(key) && !is_written_always(key));
+            ensure!(missing.is_none(), "{missing:?} is gone");
+            let more: Vec<_> = now.iter().filter(|key| !pristine.0.contains(*key) && !is_written_always(key)).collect();
+            if more.is_empty() && calm {
+                break;
+            }
+            calm = more.is_empty();
+            ensure!(began.elapsed() < PATIENCE, "{more:?} come again and again");
+            // Namespaces first, so that nothing is made in them any more.
+            let (namespaces, others): (Vec<&String>, Vec<_>) =
+                more.into_iter().partition(|key| key.starts_with("/registry/namespaces/"));
+            for key in namespaces.into_iter().chain(others) {
+                let _: Value = ask(&etcd, "deleterange", json!({ "key": STANDARD.encode(key) })).await?;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        // What the API server has not seen of it yet, it sees before it answers this.
+        let namespaces: Api<Namespace> = Api::all(self.client().await?);
+        namespaces.list(&ListParams::default()).await.context("list namespaces")?;
+        Ok(())
+    }
+
+    fn etcd(&self) -> Result<Client> {
+        Ok(Client::try_from(kube::Config::new(self.state()?.etcd_url().parse()?))?)
+    }
+}
+
+/// Gives back what is not used any more.
+pub(crate) fn give_back(cluster: Cluster) {
+    if let Ok(mut idle) = IDLE.lock() {
+        idle.push(cluster);
+    }
+}
+
+fn next() -> Option<Cluster> {
+    IDLE.lock().ok()?.pop()
+}
+
+fn is_written_always(key: &str) -> bool {
+    ALWAYS.iter().any(|prefix| key.starts_with(prefix))
+}
+
+async fn keys(etcd: &Client) -> Result<Vec<String>> {
+    let all =
+        json!({ "key": STANDARD.encode("/registry/"), "range_end": STANDARD.encode("/registry0"), "keys_only": true });
+    let answer = ask(etcd, "range", all).await?;
+    let found = answer["kvs"].as_array().into_iter().flatten().filter_map(|pair| pair["key"].as_str());
+    found.map(|key| Ok(String::from_utf8(STANDARD.decode(key)?)?)).collect()
+}
+
+async fn ask(etcd: &Client, what: &str, body: Value) -> Result<Value> {
+    let request = http::Request::post(format!("/v3/kv/{what}")).body(body.to_string().into_bytes())?;
+    etcd.request(request).await.with_context(|| format!("{what} in etcd"))
+}
