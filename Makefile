@@ -13,7 +13,7 @@ demo: ## the whole story on a real Kubernetes, step by step with times; the clus
 test: ## all tests, the ones with a real cluster included
 	@scripts/test.sh
 
-test-faults: ## crashes, races and bad input alone, longer than in `make test`
+test-faults: ## of all tests, those of crashes, races and bad input alone
 	@scripts/test-faults.sh
 
 soak: ## CLAIMS=10000 claims created and deleted in random order with faults, on simulated nodes

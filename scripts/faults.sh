@@ -37,8 +37,9 @@ planted_bugs() {
     "$release/flex-sim" --bugs
 }
 
+# The program as it is shipped: what is cut off is the same, and it is there sooner.
 cut_points() {
-    said cargo test --package flex-provisioner --test faults -- --nocapture
+    FLEX_PROVISIONER=$release/flex-provisioner said cargo test --package flex-provisioner --test faults -- --nocapture
 }
 
 real_pods() {
@@ -50,21 +51,16 @@ bad_input() {
 }
 
 small_soak() {
-    CLAIMS=${CLAIMS:-200} cargo test --package flex-provisioner --test soak -- --nocapture
-}
-
-# What every run of the tests has of it.
-short_faults_stages() {
-    budget=240 stage 'bad input' bad_input
-    budget=60 stage 'bugs put in on purpose' planted_bugs
-    budget=480 stage 'the simulation, its rest' simulation
+    CLAIMS=${CLAIMS:-200} FLEX_PROVISIONER=$release/flex-provisioner cargo test --package flex-provisioner --test soak -- --nocapture
 }
 
 faults_stages() {
-    budget=900 stage 'killed at every write' cut_points
-    budget=480 stage 'killed amid real pods' real_pods
-    budget=240 stage 'a small soak' small_soak
-    short_faults_stages
+    budget=420 stage 'killed at every write' cut_points
+    budget=300 stage 'killed amid real pods' real_pods
+    budget=120 stage 'a small soak' small_soak
+    budget=120 stage 'bad input' bad_input
+    budget=60 stage 'bugs put in on purpose' planted_bugs
+    budget=120 stage 'the simulation, its rest' simulation
 }
 
 # The sum of what the stages said, in one line.

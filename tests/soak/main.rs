@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cluster::Cluster;
+use cluster::{ClientLimits, Cluster};
 use contract::names;
 use futures::TryStreamExt;
 use k8s_openapi::api::batch::v1::Job;
@@ -95,7 +95,8 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
     println!("{claims} claims, at most {ALIVE} at one time; SEED={seed} repeats their chances");
     // Nobody reads the audit log of so many requests.
     let plane = Cluster::control_plane().api_server_flag("--audit-log-path=").api_server_flag("--audit-policy-file=");
-    let ring = Ring::on_control_plane(plane, &[]).await;
+    let cluster = plane.with_controller_manager(ClientLimits::Raised).await.expect("the control plane starts");
+    let ring = Ring::on(cluster, &[]).await;
     let limit = ALIVE.to_string();
     let config = [
         ("placement", "any"),
