@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use cluster::{ClientLimits, Cluster, Snapshotter};
+use cluster::{ClientLimits, Cluster, Contents, Snapshotter};
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
@@ -60,11 +60,13 @@ impl From<Finding> for Vec<Finding> {
     }
 }
 
-/// The control plane.
+/// The control plane and the node on it.
 pub struct World {
     pub client: Client,
     pub node: Node,
     cluster: Cluster,
+    /// What is there before anything happens.
+    empty: Contents,
     dir: tempfile::TempDir,
 }
 
@@ -74,10 +76,23 @@ impl World {
             .with_controller_manager(ClientLimits::Raised)
             .await
             .expect("the control plane starts");
-        let client = cluster.client().await.expect("the API server answers");
         Snapshotter::ensure().and_then(|of| of.install(&cluster)).expect("the cluster gets snapshots");
+        let empty = cluster.contents().await.expect("etcd answers");
+        World::on(cluster, empty).await
+    }
+
+    async fn on(cluster: Cluster, empty: Contents) -> World {
+        let client = cluster.client().await.expect("the API server answers");
         let node = Node::start(client.clone()).await;
-        World { client, node, cluster, dir: tempfile::tempdir().unwrap() }
+        World { client, node, cluster, empty, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// Another world on the same control plane, on which all that happened is undone.
+    pub async fn renewed(self) -> World {
+        let World { cluster, empty, node, .. } = self;
+        drop(node);
+        cluster.reset(&empty).await.expect("the control plane is emptied");
+        World::on(cluster, empty).await
     }
 
     /// A kubeconfig that leads to the API server without detours.

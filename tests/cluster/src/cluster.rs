@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use crate::component::Component;
 use crate::control_plane::{ControlPlane, Refuge};
-use crate::lent::{self, Pristine};
+use crate::lent::{self, Contents};
 use crate::node;
 use crate::process::Identity;
 use crate::readiness::{self, LOOK, START};
@@ -30,7 +30,7 @@ pub struct Cluster {
     /// Only a control plane of our own ends with this value.
     refuge: Mutex<Option<Refuge>>,
     /// How it was at its start, if another test may have it afterwards.
-    lent: Mutex<Option<Pristine>>,
+    lent: Mutex<Option<Contents>>,
 }
 
 impl Cluster {
@@ -88,11 +88,11 @@ impl Cluster {
         Self { run: facts.run.clone(), facts, started_now: true, refuge, lent }
     }
 
-    pub(crate) fn lend(&mut self, pristine: Pristine) {
+    pub(crate) fn lend(&mut self, pristine: Contents) {
         self.lent = Mutex::new(Some(pristine));
     }
 
-    pub(crate) fn pristine(&self) -> Option<Pristine> {
+    pub(crate) fn pristine(&self) -> Option<Contents> {
         self.lent.lock().ok()?.clone()
     }
 

@@ -1,4 +1,4 @@
-//! Control planes that tests of one process have one after another.
+//! Control planes for more than one test: emptied in between, and lent to one after another.
 //!
 //! To start one takes seconds of the processors, to empty one takes a moment: all that was made since its start is
 //! deleted in etcd, past the API server and its finalizers, and everybody's watches tell of it.
@@ -26,16 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What lies directly below these is written by components about themselves, again and again.
 const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterleases/"];
 
-/// The keys in etcd of a control plane that nobody has used yet.
+/// What a control plane holds at a time, as the keys in etcd.
 #[derive(Clone, Debug)]
-pub(crate) struct Pristine(BTreeSet<String>);
+pub struct Contents(BTreeSet<String>);
 
 impl Cluster {
     /// A control plane with a controller manager, for the caller alone and as good as new. When the value is dropped,
     /// the next test of this process may get it, unless the test panics or the plane was [marked](Cluster::end_with_test).
     pub async fn lent() -> Result<Cluster> {
         while let Some(cluster) = next() {
-            match cluster.empty().await {
+            let pristine = cluster.pristine().context("it is not to be lent")?;
+            match cluster.reset(&pristine).await {
                 Ok(()) => return Ok(cluster),
                 Err(error) => {
                     eprintln!("a control plane cannot be used again: {error:#}");
@@ -44,24 +45,30 @@ impl Cluster {
             }
         }
         let mut cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await?;
-        let keys = keys(&cluster.etcd()?).await?;
-        cluster.lend(Pristine(keys.into_iter().collect()));
+        let pristine = cluster.contents().await?;
+        cluster.lend(pristine);
         Ok(cluster)
     }
 
-    /// Deletes all that was made since the start.
-    async fn empty(&self) -> Result<()> {
-        let pristine = self.pristine().context("it is not to be lent")?;
+    /// What it holds now.
+    pub async fn contents(&self) -> Result<Contents> {
+        Ok(Contents(keys(&self.etcd()?).await?))
+    }
+
+    /// Deletes all that was made since, whatever holds it. Nobody else may be writing.
+    ///
+    /// # Errors
+    /// What was there and is gone does not come back; and somebody may be writing again and again.
+    pub async fn reset(&self, contents: &Contents) -> Result<()> {
         let etcd = self.etcd()?;
         let began = Instant::now();
         let mut calm = false;
         // Twice nothing to delete: controllers go on for a moment with what they have seen.
         loop {
             let now = keys(&etcd).await?;
-            let there: BTreeSet<&String> = now.iter().collect();
-            let missing = pristine.0.iter().find(|key| !there.contains(key) && !is_written_always(key));
+            let missing = contents.0.difference(&now).find(|key| !is_written_always(key));
             ensure!(missing.is_none(), "{missing:?} is gone");
-            let more: Vec<_> = now.iter().filter(|key| !pristine.0.contains(*key) && !is_written_always(key)).collect();
+            let more: Vec<_> = now.difference(&contents.0).filter(|key| !is_written_always(key)).collect();
             if more.is_empty() && calm {
                 break;
             }
@@ -101,7 +108,7 @@ fn is_written_always(key: &str) -> bool {
     ALWAYS.iter().any(|prefix| key.starts_with(prefix))
 }
 
-async fn keys(etcd: &Client) -> Result<Vec<String>> {
+async fn keys(etcd: &Client) -> Result<BTreeSet<String>> {
     let all =
         json!({ "key": STANDARD.encode("/registry/"), "range_end": STANDARD.encode("/registry0"), "keys_only": true });
     let answer = ask(etcd, "range", all).await?;

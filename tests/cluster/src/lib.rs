@@ -29,6 +29,7 @@ mod whole;
 pub use cluster::Cluster;
 pub use component::{ClientLimits, Component};
 pub use control_plane::ControlPlane;
+pub use lent::Contents;
 pub use simulated::SimulatedNode;
 pub use snapshotter::Snapshotter;
 pub use whole::{Health, Whole, down, health, tests_name};
