@@ -31,6 +31,7 @@ c++ g++
 ganesha.nfsd nfs-ganesha
 /usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so nfs-ganesha-vfs
 nfs-ls libnfs-utils
+/usr/lib/python3.11/ensurepip/__init__.py python3-venv
 LIST
 }
 
@@ -83,4 +84,7 @@ if ((${#missing[@]} > 0)); then
 fi
 tests/cluster/setup.sh >/dev/null
 # Not in the midst of the tests, whose time it would take.
-[[ $scope == demo ]] || tests/cluster/snapshotter.sh >/dev/null
+if [[ $scope == test ]]; then
+    tests/cluster/snapshotter.sh >/dev/null
+    tests/cinder/setup.sh >/dev/null
+fi

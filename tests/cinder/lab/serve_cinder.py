@@ -1,0 +1,83 @@
+"""A whole Cinder in one process: API, scheduler and one volume service for each backend, without a message broker.
+
+    serve_cinder.py --config-file cinder.conf
+
+Ends at once at SIGTERM; what it has done stands in its database. Ends too when the process is gone that started it, and takes
+the directory LAB_STATE with it then.
+"""
+
+from cinder import monkey_patch
+
+monkey_patch.patch()
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+
+import eventlet
+
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_privsep import priv_context
+
+from cinder.common import config
+from cinder.common import constants
+from cinder import coordination
+from cinder import objects
+from cinder import rpc
+from cinder import service
+from cinder import utils
+from cinder import version
+
+CONF = cfg.CONF
+
+
+class Service(service.Service):
+    """Upstream keeps the id of a service in its class, which is one per process there and one for all here: the heartbeats
+    of all services but the last would go to the wrong row, and these services would count as down after a minute."""
+
+    def report_state(self):
+        service.Service.service_id = self.origin_service_id
+        super().report_state()
+
+
+def end_with(parent):
+    while os.getppid() == parent:
+        eventlet.sleep(0.5)
+    shutil.rmtree(os.environ["LAB_STATE"], ignore_errors=True)
+    os._exit(0)
+
+
+def main():
+    eventlet.spawn(end_with, os.getppid())
+    objects.register_all()
+    CONF(sys.argv[1:], project="cinder", version=version.version_string())
+    config.set_middleware_defaults()
+    logging.setup(CONF, "cinder")
+    priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
+    coordination.COORDINATOR.start()
+    rpc.init(CONF)
+
+    from cinder.scheduler import host_manager
+
+    # What a broker carries arrives as plain dictionaries, and the API relies on that when it shows pools.
+    host_manager.ReadOnlyDict.copy = lambda self: dict(self)
+
+    services = [Service.create(host=CONF.host, binary=constants.SCHEDULER_BINARY)]
+    for backend in CONF.enabled_backends:
+        CONF.register_opt(cfg.StrOpt("backend_host"), group=backend)
+        services.append(
+            Service.create(host=f"{CONF.host}@{backend}", service_name=backend, binary=constants.VOLUME_BINARY)
+        )
+    services.append(service.WSGIService("osapi_volume"))
+
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    for one in services:
+        one.start()
+    for one in services:
+        one.wait()
+
+
+main()

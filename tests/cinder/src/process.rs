@@ -1,0 +1,116 @@
+//! What both servers share: where they are installed, ports, and waiting until they answer.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::exchange::ask;
+
+/// How long a server may take to come up.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The directory with the two virtual environments; installs them where they are missing.
+pub fn installed() -> &'static Path {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("setup.sh");
+        let output = Command::new(&script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+        assert!(output.status.success(), "{} failed: its output is above", script.display());
+        let text = String::from_utf8(output.stdout).expect("a path in UTF-8");
+        PathBuf::from(text.lines().last().expect("setup.sh prints where it has installed"))
+    })
+}
+
+/// The folder with the scripts.
+pub fn lab() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("lab")
+}
+
+/// Python of one of the virtual environments, without warnings about deprecations in what is installed there.
+pub fn python(environment: &str) -> Command {
+    let mut command = Command::new(installed().join(environment).join("bin/python"));
+    command.args(["-W", "ignore"]).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command that must succeed.
+pub fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&text));
+}
+
+/// A database with its tables in a folder: made once, and kept beside what is installed.
+pub fn kept(name: &str, folder: &Path, make: impl FnOnce()) {
+    let (kept, mine) = (installed().join(name), folder.join(name));
+    if kept.exists() {
+        fs::copy(&kept, &mine).expect("our own directory");
+        return;
+    }
+    make();
+    // Beside its place and renamed: others may make theirs at this moment.
+    let half = installed().join(format!("{name}.{}", std::process::id()));
+    fs::copy(&mine, &half).expect("the cache can be written");
+    fs::rename(&half, &kept).expect("the cache can be written");
+}
+
+/// A port that nobody listens on. Below those that the kernel gives to connections: one of these could take it before the
+/// server does, which takes a while to come up.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 9000).expect("less than 9000");
+    loop {
+        let port = 20000 + (first + NEXT.fetch_add(1, Ordering::SeqCst)) % 9000;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A server.
+pub struct Server {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a server, and waits until a path on its port is there.
+    ///
+    /// # Panics
+    /// If it does not come up; its log is in the message.
+    pub fn start(command: &mut Command, log: &Path, port: u16, path: &str) -> Self {
+        let file = fs::File::create(log).expect("our own directory");
+        command.stdout(file.try_clone().expect("our own file")).stderr(file);
+        let process = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut server = Self { process, log: log.to_owned() };
+        let began = Instant::now();
+        while ask(port, "GET", path, &[], None).is_none_or(|reply| reply.status != 200) {
+            let ended = server.process.try_wait().expect("our own child");
+            assert!(ended.is_none(), "{command:?} ended: {ended:?}\n{}", server.said());
+            assert!(began.elapsed() < PATIENCE, "{command:?} is not ready after {PATIENCE:?}\n{}", server.said());
+            sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    /// The end of its log.
+    pub fn said(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().rev().take(60).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nothing of it shall stay, so it need not be asked kindly.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
