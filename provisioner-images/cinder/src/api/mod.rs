@@ -1,0 +1,303 @@
+//! Cinder's API, as far as it is needed here: version 3, mostly as it was in its first microversion.
+
+mod types;
+
+use std::cell::RefCell;
+
+use ::http::{Method, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use crate::cloud::Cloud;
+use crate::http::{Answer, Http};
+use crate::keystone::{Session, log_in};
+use crate::trouble::{Kind, Trouble};
+
+pub use types::{Connection, Pool, Snapshot, Volume};
+
+/// The microversion in which Cinder tells why it could not make a volume.
+const MESSAGES: &str = "volume 3.3";
+
+/// Entries that are asked for at once.
+const PAGE: usize = 500;
+
+/// A Cinder, and who we are there.
+pub struct Cinder {
+    http: Http,
+    cloud: Cloud,
+    session: RefCell<Option<Session>>,
+}
+
+/// What is said about a request: its method, its path within the project, what it does, and what it carries.
+struct Call<'a> {
+    method: Method,
+    path: String,
+    what: &'a str,
+    body: Option<Value>,
+    version: Option<&'a str>,
+}
+
+impl<'a> Call<'a> {
+    fn new(method: Method, path: impl Into<String>, what: &'a str) -> Self {
+        Self { method, path: path.into(), what, body: None, version: None }
+    }
+
+    fn with(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    fn version(mut self, version: &'a str) -> Self {
+        self.version = Some(version);
+        self
+    }
+}
+
+impl Cinder {
+    /// A Cinder that was not spoken to yet.
+    pub fn new(http: Http, cloud: Cloud) -> Self {
+        Self { http, cloud, session: RefCell::new(None) }
+    }
+
+    /// Where its address and the credentials stand.
+    pub fn origin(&self) -> &str {
+        &self.cloud.origin
+    }
+
+    /// All volumes whose metadata has a value. What the filter lets through is looked at again, since a Cinder may be set
+    /// up to ignore it.
+    pub async fn volumes_with(&self, key: &str, value: &str) -> Result<Vec<Volume>, Trouble> {
+        let filter = format!("metadata={}", encoded(&json!({ key: value }).to_string()));
+        let mut volumes = self.volumes(&filter).await?;
+        volumes.retain(|volume| volume.metadata.get(key).is_some_and(|found| found == value));
+        Ok(volumes)
+    }
+
+    /// All volumes of a name.
+    pub async fn volumes_named(&self, name: &str) -> Result<Vec<Volume>, Trouble> {
+        let mut volumes = self.volumes(&format!("name={}", encoded(name))).await?;
+        volumes.retain(|volume| volume.name.as_deref() == Some(name));
+        Ok(volumes)
+    }
+
+    /// All volumes that a filter lets through.
+    pub async fn volumes(&self, filter: &str) -> Result<Vec<Volume>, Trouble> {
+        let pages = self.pages("/volumes/detail", filter, "volumes", "does not list the volumes").await?;
+        pages.iter().map(Volume::of).collect()
+    }
+
+    /// All snapshots of a name.
+    pub async fn snapshots_named(&self, name: &str) -> Result<Vec<Snapshot>, Trouble> {
+        let filter = format!("name={}", encoded(name));
+        let pages = self.pages("/snapshots/detail", &filter, "snapshots", "does not list the snapshots").await?;
+        let mut snapshots: Vec<Snapshot> = pages.iter().map(Snapshot::of).collect::<Result<_, _>>()?;
+        snapshots.retain(|snapshot| snapshot.name.as_deref() == Some(name));
+        Ok(snapshots)
+    }
+
+    /// A snapshot; none where there is none.
+    pub async fn snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
+        let call = Call::new(Method::GET, format!("/snapshots/{}", encoded(id)), "does not show the snapshot");
+        match self.send(call).await {
+            Ok(answer) => Snapshot::of(&answer["snapshot"]).map(Some),
+            Err(trouble) if trouble.kind == Kind::Missing => Ok(None),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn pages(&self, path: &str, filter: &str, key: &str, what: &str) -> Result<Vec<Value>, Trouble> {
+        let mut all: Vec<Value> = Vec::new();
+        loop {
+            let marker = all.last().and_then(|last| last["id"].as_str()).map(|id| format!("&marker={id}"));
+            let query = format!("{path}?limit={PAGE}&sort=created_at:asc&{filter}{}", marker.unwrap_or_default());
+            let answer = self.send(Call::new(Method::GET, query, what)).await?;
+            let page = answer[key].as_array().ok_or_else(|| unreadable(what))?;
+            all.extend(page.iter().cloned());
+            // A server may give less than was asked for: only an answer without a way to the next page is the last.
+            let next =
+                answer.get(format!("{key}_links")).is_some_and(|links| links.as_array().is_some_and(|l| !l.is_empty()));
+            if page.is_empty() || !next {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Begins to make a volume.
+    pub async fn create(&self, volume: Value) -> Result<Volume, Trouble> {
+        let answer = self.send(Call::new(Method::POST, "/volumes", "refuses to make the volume").with(volume)).await?;
+        Volume::of(&answer["volume"])
+    }
+
+    /// Begins to delete a volume.
+    pub async fn delete(&self, id: &str) -> Result<(), Trouble> {
+        gone_is_well(
+            self.send(Call::new(Method::DELETE, format!("/volumes/{id}"), "refuses to delete the volume")).await,
+        )
+    }
+
+    /// Begins to delete a volume in whatever state it is, which only admins may.
+    pub async fn force_delete(&self, id: &str) -> Result<(), Trouble> {
+        gone_is_well(self.act(id, "os-force_delete", json!({}), "refuses to delete the volume by force").await)
+    }
+
+    /// Marks an available volume as being attached, so that nobody else takes it.
+    pub async fn reserve(&self, id: &str) -> Result<(), Trouble> {
+        self.act(id, "os-reserve", json!({}), "does not reserve the volume").await.map(drop)
+    }
+
+    /// Takes that mark off.
+    pub async fn unreserve(&self, id: &str) -> Result<(), Trouble> {
+        gone_is_well(self.act(id, "os-unreserve", json!({}), "does not unreserve the volume").await)
+    }
+
+    /// Opens a volume to a node, and says how it is reached. May be repeated.
+    pub async fn connect(&self, id: &str, connector: &Value) -> Result<Connection, Trouble> {
+        let what = "makes no connection to the volume";
+        let answer = self.act(id, "os-initialize_connection", json!({ "connector": connector }), what).await?;
+        Connection::of(&answer["connection_info"])
+    }
+
+    /// Closes a volume to a node.
+    pub async fn disconnect(&self, id: &str, connector: &Value) -> Result<(), Trouble> {
+        let what = "does not end the connection to the volume";
+        gone_is_well(self.act(id, "os-terminate_connection", json!({ "connector": connector }), what).await)
+    }
+
+    /// Begins to make an available volume larger, in GiB.
+    pub async fn extend(&self, id: &str, size: u64) -> Result<(), Trouble> {
+        self.act(id, "os-extend", json!({ "new_size": size }), "does not extend the volume").await.map(drop)
+    }
+
+    /// Begins to make a snapshot.
+    pub async fn snapshot_of(&self, snapshot: Value) -> Result<(), Trouble> {
+        let call = Call::new(Method::POST, "/snapshots", "refuses to make the snapshot").with(snapshot);
+        self.send(call).await.map(drop)
+    }
+
+    /// Begins to delete a snapshot.
+    pub async fn delete_snapshot(&self, id: &str) -> Result<(), Trouble> {
+        let call = Call::new(Method::DELETE, format!("/snapshots/{id}"), "refuses to delete the snapshot");
+        gone_is_well(self.send(call).await)
+    }
+
+    /// What Cinder told its user about a volume: why it could not be made. Nothing where it cannot say.
+    pub async fn messages(&self, id: &str) -> Vec<String> {
+        let path = format!("/messages?resource_uuid={id}");
+        let call = Call::new(Method::GET, path, "does not say why").version(MESSAGES);
+        let answer = self.send(call).await.unwrap_or_default();
+        let messages = answer["messages"].as_array().into_iter().flatten();
+        messages
+            .filter(|message| message["resource_uuid"] == id)
+            .filter_map(|message| message["user_message"].as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// How many GiB the project's quota has left; none for no limit.
+    pub async fn quota_left(&self) -> Result<Option<u64>, Trouble> {
+        let answer = self.send(Call::new(Method::GET, "/limits", "does not tell the project's limits")).await?;
+        let absolute = &answer["limits"]["absolute"];
+        let number = |key: &str| absolute[key].as_i64();
+        let (Some(most), Some(used)) = (number("maxTotalVolumeGigabytes"), number("totalGigabytesUsed")) else {
+            return Err(unreadable("does not tell the project's limits"));
+        };
+        let volumes_full = match (number("maxTotalVolumes"), number("totalVolumesUsed")) {
+            (Some(most), Some(used)) => most >= 0 && used >= most,
+            _ => false,
+        };
+        Ok(match most {
+            _ if volumes_full => Some(0),
+            ..0 => None,
+            most => Some(u64::try_from(most - used).unwrap_or(0)),
+        })
+    }
+
+    /// The pools of all backends, which only admins may see.
+    pub async fn pools(&self) -> Result<Vec<Pool>, Trouble> {
+        let path = "/scheduler-stats/get_pools?detail=True";
+        let answer = self.send(Call::new(Method::GET, path, "does not show its pools")).await?;
+        Ok(answer["pools"].as_array().into_iter().flatten().map(Pool::of).collect())
+    }
+
+    /// The name of the backend that a volume type asks for, where the type asks for one and we may see it.
+    pub async fn backend_of_type(&self, name: &str) -> Result<Option<String>, Trouble> {
+        let call = Call::new(Method::GET, "/types?is_public=None", "does not list the volume types");
+        let answer = self.send(call).await?;
+        let mut types = answer["volume_types"].as_array().into_iter().flatten();
+        let Some(found) = types.find(|one| one["name"] == name || one["id"] == name) else {
+            return Err(Trouble::new(
+                Kind::Config,
+                format!("Cinder has no volume type `{name}`: correct the parameter `type`"),
+            ));
+        };
+        Ok(found["extra_specs"]["volume_backend_name"].as_str().map(str::to_owned))
+    }
+
+    async fn act(&self, id: &str, action: &str, argument: Value, what: &str) -> Result<Value, Trouble> {
+        let path = format!("/volumes/{id}/action");
+        self.send(Call::new(Method::POST, path, what).with(json!({ action: argument }))).await
+    }
+
+    /// Sends a request; where the token has run out meanwhile, once more with a new one.
+    async fn send(&self, call: Call<'_>) -> Result<Value, Trouble> {
+        let first = self.session().await?;
+        let answer = self.exchange(&call, &first).await?;
+        let answer = match answer.status {
+            StatusCode::UNAUTHORIZED if first.renewable => {
+                self.session.replace(None);
+                let again = self.session().await?;
+                self.exchange(&call, &again).await?
+            }
+            _ => answer,
+        };
+        let without_content = answer.status == StatusCode::NO_CONTENT && call.method != Method::DELETE;
+        match answer.status.is_success() && !without_content {
+            true => Ok(answer.body),
+            false => Err(Trouble::of(call.what, answer.status, &answer.body)),
+        }
+    }
+
+    async fn session(&self) -> Result<Session, Trouble> {
+        let known = self.session.borrow().clone();
+        if let Some(session) = known {
+            return Ok(session);
+        }
+        let session = log_in(&self.http, &self.cloud).await?;
+        self.session.replace(Some(session.clone()));
+        Ok(session)
+    }
+
+    async fn exchange(&self, call: &Call<'_>, session: &Session) -> Result<Answer, Trouble> {
+        let url = format!("{}{}", session.endpoint, call.path);
+        let mut headers = vec![("X-Auth-Token", session.token.as_str())];
+        headers.extend(call.version.map(|version| ("OpenStack-API-Version", version)));
+        // Whoever reads the pod's log sees how far it came; no body, since those of answers have passwords.
+        let action =
+            call.body.as_ref().and_then(Value::as_object).and_then(|body| body.keys().next()).map(String::as_str);
+        let path = call.path.split('?').next().unwrap_or_default();
+        let answer = self.http.send(call.method.clone(), &url, &headers, call.body.as_ref()).await;
+        let status = answer.as_ref().map_or("no answer".to_owned(), |answer| answer.status.as_u16().to_string());
+        eprintln!("cinder: {} {path} {}: {status}", call.method, action.unwrap_or("-"));
+        answer.map_err(|error| {
+            Trouble::new(
+                Kind::Passing,
+                format!("Cinder cannot be reached at {} ({}): {error}", session.endpoint, self.cloud.origin),
+            )
+        })
+    }
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+fn unreadable(what: &str) -> Trouble {
+    Trouble::new(Kind::Config, format!("Cinder {what} in a form that is known: check the endpoint"))
+}
+
+/// What is gone is where it should be.
+fn gone_is_well(answer: Result<Value, Trouble>) -> Result<(), Trouble> {
+    match answer {
+        Err(trouble) if trouble.kind != Kind::Missing => Err(trouble),
+        _ => Ok(()),
+    }
+}

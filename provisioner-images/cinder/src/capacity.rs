@@ -1,0 +1,79 @@
+//! How much room Cinder has for volumes of the class.
+
+use kit::Failure;
+
+use crate::api::Pool;
+use crate::run::{GIB, Outcome, Run};
+use crate::trouble::Kind;
+
+impl Run {
+    /// Tells what the pools of the volume type's backend have left, and no more than the project's quota has left.
+    ///
+    /// # Errors
+    /// Those of Cinder, and that nothing says how much room there is.
+    pub async fn capacity(&self) -> Outcome<()> {
+        let quota = self.cinder.quota_left().await?;
+        let backend = match &self.parameters.volume_type {
+            Some(name) => self.cinder.backend_of_type(name).await?,
+            None => None,
+        };
+        let pools = match self.cinder.pools().await {
+            Ok(pools) => Some(pools),
+            // Only admins may see them.
+            Err(trouble) if trouble.kind == Kind::Denied => None,
+            Err(trouble) => return Err(trouble.into()),
+        };
+        let room = room(pools.as_deref(), backend.as_deref(), quota);
+        let Some((free, largest)) = room else {
+            return Err(Failure::permission(
+                "nothing says how much room Cinder has: the project has no quota of gigabytes, and the pools are for admins to \
+                 see; give the project a quota, or take `capacity` out of the `capabilities` of the config",
+            )
+            .into());
+        };
+        Ok(kit::capacity::tell(free.saturating_mul(GIB), Some(largest.saturating_mul(GIB)))?)
+    }
+}
+
+/// What is free in all, and in the largest pool, in GiB; none where neither pools nor quota say. Pure.
+fn room(pools: Option<&[Pool]>, backend: Option<&str>, quota: Option<u64>) -> Option<(u64, u64)> {
+    let of_type: Option<Vec<Option<u64>>> = pools.map(|pools| {
+        let fits = |pool: &&Pool| backend.is_none_or(|backend| pool.backend == backend);
+        pools.iter().filter(fits).map(|pool| pool.free).collect()
+    });
+    let most = quota.unwrap_or(u64::MAX);
+    match of_type {
+        None => quota.map(|quota| (quota, quota)),
+        // One without end makes the rest not matter.
+        Some(free) if free.contains(&None) => quota.map(|quota| (quota, quota)),
+        Some(free) => {
+            let free: Vec<u64> = free.into_iter().flatten().collect();
+            let (sum, largest) = (free.iter().sum::<u64>(), free.iter().max().copied().unwrap_or(0));
+            Some((sum.min(most), largest.min(most)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_of_the_type_within_the_quota() {
+        let pool = |backend: &str, free: Option<u64>| Pool { backend: backend.into(), free };
+        let pools = [pool("a", Some(10)), pool("a", Some(30)), pool("b", Some(500)), pool("c", None)];
+        for (pools, backend, quota, expected) in [
+            (Some(&pools[..]), Some("a"), None, Some((40, 30))),
+            (Some(&pools[..]), Some("a"), Some(35), Some((35, 30))),
+            (Some(&pools[..]), Some("a"), Some(0), Some((0, 0))),
+            (Some(&pools[..]), Some("c"), Some(7), Some((7, 7))),
+            (Some(&pools[..]), Some("c"), None, None),
+            (Some(&pools[..]), Some("none"), None, Some((0, 0))),
+            (Some(&pools[..3]), None, None, Some((540, 500))),
+            (None, Some("a"), Some(7), Some((7, 7))),
+            (None, None, None, None),
+        ] {
+            assert_eq!(room(pools, backend, quota), expected, "{backend:?} {quota:?}");
+        }
+    }
+}

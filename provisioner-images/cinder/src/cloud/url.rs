@@ -1,0 +1,57 @@
+//! Addresses as they are written, with whatever version, brought to the one that is spoken.
+
+use http::Uri;
+
+/// An address whose path ends with a version: `/v1`, `/v2`, `/v2.0` and none become `version`. What stands behind the
+/// version (a project) stays.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn with_version(address: &str, version: &str) -> Result<String, String> {
+    let address = address.trim().trim_end_matches('/');
+    let uri: Uri = address.parse().map_err(|_| format!("`{address}` is no address"))?;
+    let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
+    let (Some(scheme), Some(host)) = (scheme, uri.authority()) else {
+        return Err(format!("`{address}` is no address: it must begin with http:// or https://"));
+    };
+    if host.as_str().contains('@') {
+        return Err("an address must not contain a user or password".into());
+    }
+    if uri.query().is_some() {
+        return Err(format!("`{address}` must not contain a `?`"));
+    }
+    let mut parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+    match parts.iter().position(|part| is_version(part)) {
+        Some(at) => parts[at] = version,
+        None => parts.push(version),
+    }
+    Ok(format!("{scheme}://{host}/{}", parts.join("/")))
+}
+
+fn is_version(part: &str) -> bool {
+    part.strip_prefix('v').is_some_and(|rest| {
+        rest.starts_with(|c: char| c.is_ascii_digit()) && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_version_is_written_the_third_is_spoken() {
+        for (written, expected) in [
+            ("http://keystone-host:5000/v2.0", "http://keystone-host:5000/v3"),
+            ("http://keystone-host:5000", "http://keystone-host:5000/v3"),
+            ("https://cloud.example/identity/v3/", "https://cloud.example/identity/v3"),
+            ("http://cinder-host:8776/v2", "http://cinder-host:8776/v3"),
+            ("http://[fd00::1]:8776/v2/0123abc", "http://[fd00::1]:8776/v3/0123abc"),
+            ("https://cloud.example/volume", "https://cloud.example/volume/v3"),
+        ] {
+            assert_eq!(with_version(written, "v3").as_deref(), Ok(expected), "{written}");
+        }
+        for written in ["", "keystone:5000", "ftp://a/v3", "http://u:p@a/v3", "http://a/v3?x=y", "http://"] {
+            assert!(with_version(written, "v3").is_err(), "{written}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Kubernetes, as far as it is needed here: PersistentVolumes, Secrets of volumes, and the claims of copies. In a dry run
+//! nothing is written, and what would be is printed.
+
+use contract::names::{FIELD_MANAGER, LABEL_CLAIM_UUID, LABEL_INSTANCE};
+use contract::request::Request;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret, SecretReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kit::Failure;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::{Client, Error};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::mapper::Credentials;
+
+/// Kubernetes.
+pub struct Cluster {
+    dry: bool,
+    client: OnceCell<Client>,
+}
+
+impl Cluster {
+    /// Nothing is said to it yet.
+    pub fn new(dry: bool) -> Self {
+        Self { dry, client: OnceCell::new() }
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        self.client.get_or_try_init(kit::cluster::connect).await.cloned()
+    }
+
+    /// Whether kubelets of this cluster still mount volumes of Ceph by themselves: up to 1.30.
+    pub async fn mounts_rbd(&self) -> Result<bool, Failure> {
+        if self.dry {
+            return Ok(true);
+        }
+        let version = self.client().await?.apiserver_version().await.map_err(|error| {
+            Failure::retry(format!("the Kubernetes API does not say which version it has: {error}"))
+        })?;
+        let number = |text: &str| text.trim_end_matches('+').parse::<u32>().unwrap_or(u32::MAX);
+        Ok((number(&version.major), number(&version.minor)) < (1, 31))
+    }
+
+    /// Writes the Secret of a volume: anew, or over what an earlier run wrote. No right to read Secrets is needed.
+    ///
+    /// # Errors
+    /// The right is missing, or the API does not answer.
+    pub async fn write_secret(
+        &self,
+        place: &SecretReference,
+        credentials: &Credentials,
+        request: &Request,
+    ) -> Result<(), Failure> {
+        let labels = [(LABEL_CLAIM_UUID, &request.claim_uuid), (LABEL_INSTANCE, &request.instance)];
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: place.name.clone(),
+                namespace: place.namespace.clone(),
+                labels: Some(labels.map(|(key, value)| (key.to_owned(), value.clone())).into()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(credentials.kind.to_owned()),
+            string_data: Some(credentials.data.clone()),
+            ..Secret::default()
+        };
+        if self.dry {
+            let shown = serde_saphyr::to_string(&secret).map_err(|error| Failure::never(error.to_string()))?;
+            println!("{shown}---");
+            return Ok(());
+        }
+        let (namespace, name) = parts(place);
+        let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
+        let applied = secrets.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&secret)).await;
+        applied.map(drop).map_err(|error| refused("written", place, &error))
+    }
+
+    /// Deletes the Secret of a volume; one that is gone is well.
+    ///
+    /// # Errors
+    /// The right is missing, or the API does not answer.
+    pub async fn delete_secret(&self, place: &SecretReference, is_there: bool) -> Result<(), Failure> {
+        if self.dry {
+            println!("# Secret {}/{} is deleted", parts(place).0, parts(place).1);
+            return Ok(());
+        }
+        let (namespace, name) = parts(place);
+        let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
+        match secrets.delete(name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(Error::Api(status)) if status.code == 404 => Ok(()),
+            // Whoever may not delete it could not make it either.
+            Err(Error::Api(status)) if status.code == 403 && !is_there => Ok(()),
+            Err(error) => Err(refused("deleted", place, &error)),
+        }
+    }
+
+    /// Creates the volume, after which its Secret belongs to it: so that it goes also when somebody deletes a volume that was
+    /// to be kept.
+    ///
+    /// # Errors
+    /// Those of [`kit::cluster::create`].
+    pub async fn create_volume(
+        &self,
+        volume: &PersistentVolume,
+        secret: Option<&SecretReference>,
+    ) -> Result<(), Failure> {
+        if self.dry {
+            return kit::cluster::print(volume);
+        }
+        let client = self.client().await?;
+        kit::cluster::create(client.clone(), volume, kit::cluster::PATIENCE).await?;
+        let Some(place) = secret else { return Ok(()) };
+        // The volume is made, and nothing that it needs may come after that: the run is well whatever happens here.
+        if let Err(error) = own(client, volume, place).await {
+            eprintln!(
+                "the Secret of the volume could not be made its own, and stays if the volume is deleted by hand: {error}"
+            );
+        }
+        Ok(())
+    }
+
+    /// A claim.
+    ///
+    /// # Errors
+    /// It is not there, or may not be read.
+    pub async fn claim(&self, namespace: &str, name: &str) -> Result<PersistentVolumeClaim, Failure> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client().await?, namespace);
+        claims.get(name).await.map_err(|error| unreadable(&format!("the claim {namespace}/{name}"), &error))
+    }
+
+    /// A volume.
+    ///
+    /// # Errors
+    /// It is not there, or may not be read.
+    pub async fn volume(&self, name: &str) -> Result<PersistentVolume, Failure> {
+        let volumes: Api<PersistentVolume> = Api::all(self.client().await?);
+        volumes.get(name).await.map_err(|error| unreadable(&format!("the PersistentVolume {name}"), &error))
+    }
+
+    /// Writes an annotation on a claim.
+    ///
+    /// # Errors
+    /// The right is missing, or the API does not answer.
+    pub async fn annotate_claim(&self, namespace: &str, name: &str, key: &str, value: &str) -> Result<(), Failure> {
+        if self.dry {
+            println!("# PersistentVolumeClaim {namespace}/{name} gets {key}: {value}");
+            return Ok(());
+        }
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client().await?, namespace);
+        let annotation = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
+        match claims.patch(name, &PatchParams::default(), &annotation).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(unreadable(&format!("the annotation {key} of the claim {namespace}/{name}"), &error)),
+        }
+    }
+}
+
+async fn own(client: Client, volume: &PersistentVolume, place: &SecretReference) -> Result<(), Error> {
+    let name = volume.metadata.name.clone().unwrap_or_default();
+    let made = Api::<PersistentVolume>::all(client.clone()).get(&name).await?;
+    let owner = OwnerReference {
+        api_version: "v1".into(),
+        kind: "PersistentVolume".into(),
+        name,
+        uid: made.metadata.uid.unwrap_or_default(),
+        ..OwnerReference::default()
+    };
+    let secrets: Api<Secret> = Api::namespaced(client, parts(place).0);
+    let body = Patch::Merge(json!({ "metadata": { "ownerReferences": [owner] } }));
+    secrets.patch(parts(place).1, &PatchParams::default(), &body).await.map(drop)
+}
+
+fn parts(place: &SecretReference) -> (&str, &str) {
+    (place.namespace.as_deref().unwrap_or_default(), place.name.as_deref().unwrap_or_default())
+}
+
+fn refused(what: &str, place: &SecretReference, error: &Error) -> Failure {
+    let (namespace, name) = parts(place);
+    let text = format!("the Secret {namespace}/{name} with the volume's credentials cannot be {what}: {error}");
+    match error {
+        Error::Api(status) if status.code == 403 => Failure::permission(format!(
+            "{text}. The ServiceAccount of the config needs create, patch and delete on secrets in the namespace {namespace}: \
+             see the Role in configmaps/cinder.yaml"
+        )),
+        _ => Failure::retry(text),
+    }
+}
+
+fn unreadable(what: &str, error: &Error) -> Failure {
+    match error {
+        Error::Api(status) if status.code == 403 => Failure::permission(format!(
+            "{what}: {error}. To follow k8s.io/CloneRequest the ServiceAccount of the config needs the ClusterRole of \
+             configmaps/cinder-clones.yaml"
+        )),
+        Error::Api(status) if status.code == 404 => Failure::retry(format!("{what} is not there")),
+        _ => Failure::retry(format!("{what}: {error}")),
+    }
+}

@@ -1,0 +1,29 @@
+//! What Cinder has, by the metadata of its volumes.
+
+use contract::listing::{Entry, State};
+
+use crate::names::{CLAIM_UUID, is_id};
+use crate::run::{GIB, Outcome, Run};
+
+impl Run {
+    /// Prints a line for each volume of the project that says it is for a claim.
+    ///
+    /// # Errors
+    /// Those of Cinder.
+    pub async fn list(&self) -> Outcome<()> {
+        let volumes = self.cinder.volumes("").await?;
+        let mut entries: Vec<Entry> = volumes
+            .into_iter()
+            .filter_map(|volume| {
+                let id = volume.metadata.get(CLAIM_UUID).filter(|id| is_id(id))?.clone();
+                let state = match volume.status.as_str() {
+                    "deleting" | "error_deleting" | "error" => State::Rubbish,
+                    _ => State::Volume,
+                };
+                Some(Entry { state, id, bytes: Some(volume.size * GIB), place: format!("Cinder volume {}", volume.id) })
+            })
+            .collect();
+        entries.sort();
+        Ok(kit::listing::print(&entries)?)
+    }
+}

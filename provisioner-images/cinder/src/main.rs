@@ -1,0 +1,93 @@
+//! A provisioner image: a volume of OpenStack's Cinder for each claim, attached by the kubelet's own means.
+//!
+//! Cinder may be that of an OpenStack, or stand alone. `cinder-provisioner --dry-run` makes the volume and prints the
+//! PersistentVolume instead of creating it, for trying a Cinder without a cluster.
+
+mod api;
+mod capacity;
+mod cloud;
+mod cluster;
+mod delete;
+mod expand;
+mod http;
+mod keystone;
+mod list;
+mod mapper;
+mod names;
+mod origin;
+mod parameters;
+mod provision;
+mod run;
+mod snapshot;
+mod step;
+mod trouble;
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+
+use contract::request::{Operation, Request};
+use kit::Failure;
+use tokio::signal::unix::{SignalKind, signal};
+
+use api::Cinder;
+use cluster::Cluster;
+use http::Http;
+use parameters::Parameters;
+use run::{Run, persistently};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let dry_run = match arguments.as_slice() {
+        [] => false,
+        [only] if only == "--dry-run" => true,
+        _ => {
+            return kit::conclude(Err(Failure::usage(
+                "usage: cinder-provisioner [--dry-run]; all else is in the environment",
+            )));
+        }
+    };
+    kit::run(|request| work(request, dry_run))
+}
+
+async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
+    let env = |name: &str| std::env::var(name).ok();
+    if request.operation.is_of_volume() && !request.claim_uuid.is_empty() && !names::is_id(&request.claim_uuid) {
+        return Err(Failure::never("CLAIM_UUID is not the UUID of a claim"));
+    }
+    let parameters = Parameters::from_env(env)?;
+    let cloud = cloud::read(env)?;
+    let http = Http::new(cloud.ca_file.as_deref())?;
+    let run = Run {
+        cinder: Cinder::new(http, cloud),
+        cluster: Cluster::new(dry_run),
+        parameters,
+        request,
+        doing: RefCell::new(String::new()),
+    };
+    // The first process of a container dies of no signal that it does not ask for.
+    let mut told_to_stop =
+        signal(SignalKind::terminate()).map_err(|error| Failure::retry(format!("cannot start: {error}")))?;
+    tokio::select! {
+        outcome = persistently(|| operate(&run)) => outcome,
+        _ = told_to_stop.recv() => {
+            let doing = run.doing.borrow().clone();
+            let what = if doing.is_empty() { "Cinder did not answer".to_owned() } else { doing };
+            Err(Failure::retry(format!(
+                "{what} at the end of the config's `timeout`; the next attempt goes on from there. If that is usual for this \
+                 storage system, make `timeout` longer"
+            )))
+        }
+    }
+}
+
+async fn operate(run: &Run) -> run::Outcome<()> {
+    match run.request.operation {
+        Operation::Provision => run.provision().await,
+        Operation::Delete => run.delete().await,
+        Operation::Expand => run.expand().await,
+        Operation::Snapshot => run.snapshot().await,
+        Operation::DeleteSnapshot => run.delete_snapshot().await,
+        Operation::List => run.list().await,
+        Operation::Capacity => run.capacity().await,
+    }
+}

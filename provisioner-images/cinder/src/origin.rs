@@ -1,0 +1,257 @@
+//! What a new volume is filled from: nothing, a snapshot, or another volume.
+
+use contract::names::{CLAIM_UUID, VOLUME_ID};
+use contract::request::Request;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kit::Failure;
+
+use crate::api::{Snapshot, Volume};
+use crate::names::{self, CLONE_REQUEST};
+use crate::parameters::Parameters;
+use crate::run::{GIB, Outcome, Run};
+use crate::trouble::Kind;
+
+/// What a new volume is to be a copy of, by what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// It is to be empty.
+    Nothing,
+    /// A snapshot, by its id here.
+    Snapshot(String),
+    /// A volume, by its id here.
+    Volume(String),
+    /// The volume of a claim.
+    Claim {
+        /// The claim's namespace.
+        namespace: String,
+        /// The claim's name.
+        name: String,
+    },
+}
+
+/// What a new volume is filled from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It is empty.
+    Nothing,
+    /// A snapshot in Cinder.
+    Snapshot(Snapshot),
+    /// A volume in Cinder.
+    Volume(Volume),
+}
+
+/// What was asked for. Pure.
+///
+/// # Errors
+/// It may not be, and why.
+pub fn wish(request: &Request, parameters: &Parameters) -> Result<Wish, Failure> {
+    let asked = request.claim_metadata.get(CLONE_REQUEST).map(|text| text.trim()).filter(|text| !text.is_empty());
+    let wish = match (&request.clone_of, &request.snapshot, asked) {
+        (Some(original), _, _) => Wish::Volume(original.id.clone()),
+        (None, Some(snapshot), _) => return Ok(Wish::Snapshot(snapshot.id.clone())),
+        (None, None, Some(text)) => match text.split_once('/') {
+            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+                Wish::Claim { namespace: namespace.to_owned(), name: name.to_owned() }
+            }
+            _ => {
+                return Err(Failure::never(format!(
+                    "the annotation {CLONE_REQUEST} is `{text}`: it must be namespace/claim of the claim to copy"
+                )));
+            }
+        },
+        (None, None, None) => return Ok(Wish::Nothing),
+    };
+    if !parameters.smartclone {
+        return Err(Failure::config(
+            "this class makes no copies: its parameter `smartclone` says whether the storage system copies by itself, and it is \
+             not set. Set smartclone: \"true\" if it does, else Cinder would copy bit by bit through its own host",
+        ));
+    }
+    if let Wish::Claim { namespace, .. } = &wish
+        && *namespace != request.claim.namespace
+        && !parameters.clone_namespaces.iter().any(|allowed| allowed == "*" || allowed == namespace)
+    {
+        return Err(Failure::never(format!(
+            "claims of the namespace {namespace} are not copied into others: its admin names it in the parameter \
+             `clone-namespaces` of the class, if they may"
+        )));
+    }
+    Ok(wish)
+}
+
+/// A DNS name, as claims and namespaces have.
+fn is_name(text: &str) -> bool {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !text.is_empty() && text.len() <= 253 && text.chars().all(legal) && !text.starts_with(['-', '.'])
+}
+
+/// The id of the volume that a claim is bound to, which must be one of this provisioner's. Pure.
+///
+/// # Errors
+/// It is none, and why.
+pub fn volume_of(
+    claim: &PersistentVolumeClaim,
+    volume: &PersistentVolume,
+    request: &Request,
+) -> Result<String, Failure> {
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    let bound_to = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_ref());
+    if bound_to.is_none() || bound_to != claim.metadata.uid.as_ref() {
+        return Err(Failure::retry(format!("the claim {name} to copy is not bound yet")));
+    }
+    let class = |spec: Option<&String>| spec.cloned().unwrap_or_default();
+    let its_class = class(volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()));
+    if its_class != request.storage_class {
+        return Err(Failure::never(format!(
+            "the claim {name} to copy is of the class {its_class}: a copy is possible within one class only"
+        )));
+    }
+    let mode = |mode: Option<&String>| mode.map_or("Filesystem", String::as_str).to_owned();
+    let its_mode = mode(volume.spec.as_ref().and_then(|spec| spec.volume_mode.as_ref()));
+    if its_mode != request.volume_mode {
+        return Err(Failure::never(format!("the claim {name} to copy has the volume mode {its_mode}")));
+    }
+    let annotations = volume.metadata.annotations.clone().unwrap_or_default();
+    let id = annotations.get(VOLUME_ID).or_else(|| annotations.get(CLAIM_UUID)).cloned();
+    id.filter(|id| names::is_id(id)).ok_or_else(|| {
+        Failure::never(format!("the volume of the claim {name} to copy was not made by this provisioner"))
+    })
+}
+
+impl Run {
+    /// What the volume is filled from, as it is in Cinder now.
+    ///
+    /// # Errors
+    /// It is not there, or is too large.
+    pub async fn origin(&self, wish: &Wish) -> Outcome<Origin> {
+        let id = match wish {
+            Wish::Nothing => return Ok(Origin::Nothing),
+            Wish::Snapshot(id) => {
+                let Some(snapshot) = self.find_snapshot(id).await? else {
+                    return Err(Failure::never(format!("Cinder has no snapshot {id} to make the volume from")).into());
+                };
+                self.fits(snapshot.size, "the snapshot")?;
+                return Ok(Origin::Snapshot(snapshot));
+            }
+            Wish::Volume(id) => id.clone(),
+            Wish::Claim { namespace, name } => {
+                let claim = self.cluster.claim(namespace, name).await?;
+                let Some(volume) = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) else {
+                    return Err(Failure::retry(format!("the claim {namespace}/{name} to copy is not bound yet")).into());
+                };
+                volume_of(&claim, &self.cluster.volume(&volume).await?, &self.request)?
+            }
+        };
+        let volume = self.the_volume(&id).await?;
+        self.fits(volume.size, "the volume to copy")?;
+        Ok(Origin::Volume(volume))
+    }
+
+    fn fits(&self, gigabytes: u64, what: &str) -> Result<(), Failure> {
+        if gigabytes * GIB > self.request.size_bytes.div_ceil(GIB) * GIB {
+            return Err(Failure::never(format!("{what} has {gigabytes}Gi: ask for that much, or more")));
+        }
+        Ok(())
+    }
+
+    /// Cinder copies what is available or in use, and not what is being attached, as all volumes here are for it. So the
+    /// original is unreserved for the moment. Nodes do not notice.
+    ///
+    /// # Errors
+    /// Those of Cinder.
+    pub async fn lend(&self, volume: &Volume) -> Outcome<()> {
+        if volume.status == "attaching" {
+            self.cinder.unreserve(&volume.id).await?;
+        }
+        Ok(())
+    }
+
+    /// Reserves an original again. It may be done already, by another run for the same original.
+    ///
+    /// # Errors
+    /// Those of Cinder.
+    pub async fn take_back(&self, volume: &Volume) -> Outcome<()> {
+        match self.cinder.reserve(&volume.id).await {
+            Err(trouble) if !matches!(trouble.kind, Kind::Refused | Kind::Missing) => Err(trouble.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use contract::request::{Original, Snapshot};
+
+    fn request() -> Request {
+        let mut request = Request::from_env(|name| match name {
+            "OPERATION" => Some("provision".into()),
+            "SIZE_BYTES" => Some("1".into()),
+            "PVC_NAMESPACE" => Some("team".into()),
+            "VOLUME_MODE" => Some("Filesystem".into()),
+            _ => Some("x".into()).filter(|_| matches!(name, "CLAIM_UUID" | "PV_NAME" | "STORAGE_CLASS")),
+        })
+        .unwrap();
+        request.claim.name = "copy".into();
+        request
+    }
+
+    fn asking(text: &str) -> Request {
+        let mut request = request();
+        request.claim_metadata.insert(CLONE_REQUEST.into(), text.into());
+        request
+    }
+
+    #[test]
+    fn a_copy_is_asked_for_in_two_ways_and_needs_the_admin_s_word() {
+        let smart = Parameters { smartclone: true, ..Parameters::default() };
+        let open = Parameters { clone_namespaces: vec!["gold".into()], ..smart.clone() };
+        let plain = Parameters::default();
+        let original = Request { clone_of: Some(Original { id: "1".into(), ..Original::default() }), ..request() };
+        let claim = |namespace: &str, name: &str| Ok(Wish::Claim { namespace: namespace.into(), name: name.into() });
+        let never = |code: i32| Err(code);
+        for (request, parameters, expected) in [
+            (request(), &plain, Ok(Wish::Nothing)),
+            (original.clone(), &smart, Ok(Wish::Volume("1".into()))),
+            (original, &plain, never(78)),
+            (asking("team/data"), &smart, claim("team", "data")),
+            (asking("team/data"), &plain, never(78)),
+            (asking("gold/data"), &smart, never(65)),
+            (asking("gold/data"), &open, claim("gold", "data")),
+            (asking("data"), &smart, never(65)),
+            (asking("../x/y"), &smart, never(65)),
+            (asking("team/../../x"), &smart, never(65)),
+            (asking(""), &plain, Ok(Wish::Nothing)),
+        ] {
+            let found = wish(&request, parameters).map_err(|failure| failure.code);
+            assert_eq!(found, expected, "{:?}", request.claim_metadata);
+        }
+        // A snapshot is no copy of the kind that the class must allow.
+        let snapshot = Request { snapshot: Some(Snapshot { id: "s".into(), ..Snapshot::default() }), ..request() };
+        assert_eq!(wish(&snapshot, &plain), Ok(Wish::Snapshot("s".into())));
+    }
+
+    #[test]
+    fn only_a_bound_claim_of_the_class_is_copied() {
+        let claim: PersistentVolumeClaim = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "data", "uid": "u" }, "spec": { "volumeName": "pvc-u" },
+        }))
+        .unwrap();
+        let volume = |uid: &str, class: &str, mode: &str, id: &str| -> PersistentVolume {
+            serde_json::from_value(serde_json::json!({
+                "metadata": { "name": "pvc-u", "annotations": { CLAIM_UUID: id } },
+                "spec": { "storageClassName": class, "volumeMode": mode, "claimRef": { "uid": uid } },
+            }))
+            .unwrap()
+        };
+        for (volume, expected) in [
+            (volume("u", "x", "Filesystem", "u"), Ok("u".to_owned())),
+            (volume("other", "x", "Filesystem", "u"), Err(75)),
+            (volume("u", "y", "Filesystem", "u"), Err(65)),
+            (volume("u", "x", "Block", "u"), Err(65)),
+            (volume("u", "x", "Filesystem", "../u"), Err(65)),
+        ] {
+            assert_eq!(volume_of(&claim, &volume, &request()).map_err(|failure| failure.code), expected);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Making a volume, and the PersistentVolume that says how nodes attach it.
+
+use std::collections::BTreeMap;
+
+use contract::volume::{Made, persistent_volume};
+use k8s_openapi::api::core::v1::SecretReference;
+use kit::Failure;
+use serde_json::{Value, json};
+
+use crate::api::{Connection, Volume};
+use crate::mapper::{self, Target};
+use crate::names::{self, ZONE};
+use crate::origin::{Origin, Wish, wish};
+use crate::parameters::RbdForm;
+use crate::run::{GIB, Outcome, Pace, Run};
+use crate::step::{Step, provide};
+use crate::trouble::{Kind, Trouble};
+
+impl Run {
+    /// Makes the volume, or goes on where an earlier run stopped.
+    ///
+    /// # Errors
+    /// Why there is no volume.
+    pub async fn provision(&self) -> Outcome<()> {
+        self.check()?;
+        let wish = wish(&self.request, &self.parameters)?;
+        let mut pace = Pace::new();
+        let mut made: Option<String> = None;
+        loop {
+            let volumes = self.volumes_of(&self.request.claim_uuid).await?;
+            match provide(&volumes) {
+                Step::Stop(failure) => return Err(failure.into()),
+                Step::Create => {
+                    let volume = self.create(&wish).await?;
+                    made = Some(volume.id);
+                    pace = Pace::new();
+                }
+                Step::Wait(volume) => {
+                    self.waiting_for(&volume.id, &volume.status);
+                    pace.wait().await;
+                }
+                Step::Remove(volume) => {
+                    let told = match made.as_deref() == Some(volume.id.as_str()) {
+                        true => Some(self.not_made(volume).await),
+                        false => None,
+                    };
+                    self.remove(&volume.id, || self.volumes_of(&self.request.claim_uuid)).await?;
+                    self.return_original(&wish).await?;
+                    if let Some(failure) = told {
+                        return Err(failure.into());
+                    }
+                }
+                Step::Reserve(volume) => {
+                    self.return_original(&wish).await?;
+                    match self.cinder.reserve(&volume.id).await {
+                        // Another call of ours may have come through whose answer did not.
+                        Err(trouble) if trouble.kind == Kind::Refused => pace.wait().await,
+                        other => other?,
+                    }
+                }
+                Step::Connect(volume) => return self.finish(volume, &wish).await,
+            }
+        }
+    }
+
+    /// What is impossible whatever Cinder says.
+    fn check(&self) -> Result<(), Failure> {
+        let many = self.request.access_modes.iter().any(|mode| mode == "ReadWriteMany");
+        if many && self.request.volume_mode != "Block" {
+            return Err(Failure::never(
+                "ReadWriteMany is possible with volumeMode Block alone: a file system on a block device is for one node; ask for \
+                 ReadWriteOnce, and have `access-modes: ReadWriteOnce, ReadOnlyMany` put into the config",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn create(&self, wish: &Wish) -> Outcome<Volume> {
+        let origin = self.origin(wish).await?;
+        if let Origin::Volume(original) = &origin {
+            self.lend(original).await?;
+        }
+        let body = self.body(&origin)?;
+        self.cinder.create(body).await.map_err(|trouble| match trouble.kind {
+            // Another run has reserved the original again, or it is about to change.
+            Kind::Refused if matches!(origin, Origin::Volume(_)) && trouble.message.contains("status") => {
+                Trouble::new(Kind::Passing, trouble.message).into()
+            }
+            // The volume type, as the origin was there a moment ago.
+            Kind::Missing => Trouble::new(
+                Kind::Config,
+                format!("{}; correct the parameter `type` of the class or config", trouble.message),
+            )
+            .into(),
+            Kind::Refused if trouble.message.contains("vailability zone") => {
+                Failure::config(format!("{}; correct the parameter `availability-zone`", trouble.message)).into()
+            }
+            _ => trouble.into(),
+        })
+    }
+
+    /// What Cinder is asked for. Empty texts are left out: Cinder refuses them.
+    fn body(&self, origin: &Origin) -> Result<Value, Failure> {
+        let mut volume = json!({
+            "size": self.request.size_bytes.div_ceil(GIB).max(1),
+            "name": names::volume(&self.request),
+            "description": format!("Kubernetes claim {}/{}", self.request.claim.namespace, self.request.claim.name),
+            "metadata": names::metadata(&self.request, &self.parameters),
+        });
+        if let Some(kind) = &self.parameters.volume_type {
+            volume["volume_type"] = json!(kind);
+        }
+        if let Some(zone) = self.zone()? {
+            volume["availability_zone"] = json!(zone);
+        }
+        match origin {
+            Origin::Nothing => {}
+            Origin::Snapshot(snapshot) => volume["snapshot_id"] = json!(snapshot.id),
+            Origin::Volume(original) => volume["source_volid"] = json!(original.id),
+        }
+        let mut body = json!({ "volume": volume });
+        if let Some(hints) = &self.parameters.hints {
+            body["OS-SCH-HNT:scheduler_hints"] = hints.clone();
+        }
+        Ok(body)
+    }
+
+    fn zone(&self) -> Result<Option<String>, Failure> {
+        if !self.parameters.zone_from_topology {
+            return Ok(self.parameters.zone.clone());
+        }
+        match self.request.topology.get(ZONE) {
+            Some(zone) => Ok(Some(zone.clone())),
+            None => Err(Failure::config(format!(
+                "`zone-from-topology` needs a selected node with the label {ZONE}: use a StorageClass with \
+                 volumeBindingMode: WaitForFirstConsumer, or name the zone in `availability-zone`"
+            ))),
+        }
+    }
+
+    /// What Cinder says about a volume that it could not make.
+    async fn not_made(&self, volume: &Volume) -> Failure {
+        let messages = self.cinder.messages(&volume.id).await;
+        let why = match messages.is_empty() {
+            true => "it does not say why; the logs of cinder-scheduler and cinder-volume do".to_owned(),
+            false => messages.join("; "),
+        };
+        let text = format!("Cinder could not make the volume: {why}");
+        let no_room = why.contains("o backend") || why.contains("No valid host") || why.contains("weighted backend");
+        match no_room && self.parameters.zone_from_topology {
+            true => Failure::no_room(text),
+            false => Failure::retry(text),
+        }
+    }
+
+    /// An original that was lent for a copy is reserved again as soon as it is copied.
+    async fn return_original(&self, wish: &Wish) -> Outcome<()> {
+        if !matches!(wish, Wish::Volume(_) | Wish::Claim { .. }) {
+            return Ok(());
+        }
+        // Where it is gone by now there is nothing to reserve.
+        match self.origin(wish).await {
+            Ok(Origin::Volume(original)) if original.status == "available" => self.take_back(&original).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn finish(&self, volume: &Volume, wish: &Wish) -> Outcome<()> {
+        if volume.size * GIB < self.request.size_bytes {
+            return Err(Failure::never(format!(
+                "Cinder's volume {} has {}Gi, less than the claim asks for: it was made for another request; delete it there",
+                volume.id, volume.size
+            ))
+            .into());
+        }
+        let connection = self.cinder.connect(&volume.id, &self.connector()).await.map_err(connector_refused)?;
+        let mapped = self.map(&connection).await?;
+        let place = self.secret_place();
+        if let Some(credentials) = &mapped.secret {
+            self.cluster.write_secret(&place, credentials, &self.request).await?;
+        }
+        if let Wish::Claim { namespace, name } = wish {
+            let claim = &self.request.claim;
+            let of = format!("{namespace}/{name}");
+            self.cluster.annotate_claim(&claim.namespace, &claim.name, names::CLONE_OF, &of).await?;
+        }
+        let made = Made {
+            source: mapped.source,
+            size_bytes: Some(volume.size * GIB),
+            reachable_from: self.reachable_from(),
+            annotations: [(names::VOLUME_ID.to_owned(), volume.id.clone())].into(),
+        };
+        let pv = persistent_volume(&self.request, made);
+        self.cluster.create_volume(&pv, mapped.secret.as_ref().map(|_| &place)).await?;
+        Ok(())
+    }
+
+    /// The source of the PersistentVolume for a connection.
+    pub async fn map(&self, connection: &Connection) -> Result<mapper::Mapped, Failure> {
+        let fs_type = if self.request.volume_mode == "Block" { "" } else { self.request.fs_type.as_str() };
+        let target = Target { parameters: &self.parameters, fs_type, secret: self.secret_place() };
+        let mapped = mapper::map(connection, &target)?;
+        if self.parameters.rbd_form == RbdForm::InTree
+            && mapped.source.rbd.is_some()
+            && !self.cluster.mounts_rbd().await?
+        {
+            return Err(Failure::config(
+                "rbd-form is in-tree, and since Kubernetes 1.31 kubelets do not mount such volumes: use rbd-form: csi with the \
+                 Ceph CSI driver",
+            ));
+        }
+        Ok(mapped)
+    }
+
+    /// Where the volume's Secret is, if it has one: among the admin's, where users cannot read it.
+    pub fn secret_place(&self) -> SecretReference {
+        SecretReference {
+            name: Some(names::secret(&self.request)),
+            namespace: Some(self.parameters.secret_namespace.clone()),
+        }
+    }
+
+    fn reachable_from(&self) -> BTreeMap<String, String> {
+        let zone = self.request.topology.get(ZONE).filter(|_| self.parameters.zone_from_topology);
+        zone.map(|zone| (ZONE.to_owned(), zone.clone())).into_iter().collect()
+    }
+}
+
+/// A storage system that needs to know more about the nodes.
+fn connector_refused(trouble: Trouble) -> Trouble {
+    match trouble.kind {
+        Kind::Refused => Trouble::new(
+            Kind::Config,
+            format!(
+                "{}; what the backend is told about the nodes stands in initiator-name (iSCSI), wwpns and wwnns (Fibre Channel), \
+                 connector-host and connector-ip",
+                trouble.message
+            ),
+        ),
+        _ => trouble,
+    }
+}

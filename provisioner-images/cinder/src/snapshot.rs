@@ -1,0 +1,130 @@
+//! Snapshots.
+
+use std::collections::BTreeMap;
+
+use kit::Failure;
+use serde_json::json;
+
+use crate::api::Snapshot;
+use crate::names;
+use crate::run::{Outcome, Pace, Run};
+use crate::trouble::{Kind, Trouble};
+
+impl Run {
+    /// Makes the snapshot, or finds the one that an earlier run made.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn snapshot(&self) -> Outcome<()> {
+        let id = self.snapshot_id()?;
+        let name = names::snapshot(&id);
+        let volume = self.the_volume(&self.request.claim_uuid).await?;
+        let mut pace = Pace::new();
+        let mut made = false;
+        loop {
+            let found = self.cinder.snapshots_named(&name).await?;
+            let Some(snapshot) = found.first() else {
+                self.lend(&volume).await?;
+                let metadata: BTreeMap<_, _> = [("flex-provisioner.snapshot", id.as_str())].into();
+                let body = json!({ "snapshot": {
+                    "volume_id": volume.id, "name": name, "force": true, "metadata": metadata,
+                    "description": format!("VolumeSnapshot {}", self.snapshot_name()),
+                } });
+                self.cinder.snapshot_of(body).await.map_err(passes)?;
+                made = true;
+                continue;
+            };
+            self.waiting_for(&snapshot.id, &snapshot.status);
+            match snapshot.status.as_str() {
+                "available" => break,
+                "error" => {
+                    let messages = self.cinder.messages(&snapshot.id).await.join("; ");
+                    self.remove_snapshot(&snapshot.id).await?;
+                    if made {
+                        self.reserve_again(&volume.id).await?;
+                        let why = if messages.is_empty() { "the log of cinder-volume says why" } else { &messages };
+                        return Err(Failure::retry(format!("Cinder could not make the snapshot: {why}")).into());
+                    }
+                }
+                "error_deleting" => self.remove_snapshot(&snapshot.id).await?,
+                _ => pace.wait().await,
+            }
+        }
+        self.reserve_again(&volume.id).await
+    }
+
+    /// Deletes the snapshot, or what an unfinished run left of it.
+    ///
+    /// # Errors
+    /// What stays, and why.
+    pub async fn delete_snapshot(&self) -> Outcome<()> {
+        match self.find_snapshot(&self.snapshot_id()?).await? {
+            Some(snapshot) => self.remove_snapshot(&snapshot.id).await,
+            None => Ok(()),
+        }
+    }
+
+    /// A snapshot of ours by its id here, or one that was made by hand by Cinder's.
+    pub async fn find_snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
+        if !names::is_id(id) {
+            return Ok(None);
+        }
+        let named = self.cinder.snapshots_named(&names::snapshot(id)).await?;
+        match named.into_iter().next() {
+            Some(snapshot) => Ok(Some(snapshot)),
+            None => self.cinder.snapshot(id).await,
+        }
+    }
+
+    fn snapshot_id(&self) -> Result<String, Failure> {
+        let id = self.request.snapshot.as_ref().map(|snapshot| snapshot.id.clone()).unwrap_or_default();
+        match names::is_id(&id) {
+            true => Ok(id),
+            false => Err(Failure::never(format!("SNAPSHOT_ID is `{id}`: it is no id of a snapshot here or in Cinder"))),
+        }
+    }
+
+    fn snapshot_name(&self) -> String {
+        let of = self.request.snapshot.clone().unwrap_or_default();
+        format!("{}/{}", of.namespace, of.name)
+    }
+
+    async fn remove_snapshot(&self, id: &str) -> Outcome<()> {
+        let mut pace = Pace::new();
+        let mut tried = false;
+        loop {
+            let Some(snapshot) = self.cinder.snapshot(id).await? else { return Ok(()) };
+            self.waiting_for(id, &snapshot.status);
+            match snapshot.status.as_str() {
+                "creating" | "deleting" => pace.wait().await,
+                _ if tried => {
+                    return Err(Failure::retry(format!(
+                        "Cinder could not delete snapshot {id}: it is `{}`; the log of cinder-volume says why",
+                        snapshot.status
+                    ))
+                    .into());
+                }
+                _ => {
+                    tried = true;
+                    self.cinder.delete_snapshot(id).await.map_err(passes)?;
+                }
+            }
+        }
+    }
+
+    async fn reserve_again(&self, id: &str) -> Outcome<()> {
+        match self.cinder.reserve(id).await {
+            // It was not lent, or another run has it already.
+            Err(trouble) if trouble.kind == Kind::Refused => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// What Cinder refuses for the state of something is tried again: it changes.
+fn passes(trouble: Trouble) -> Trouble {
+    match trouble.kind {
+        Kind::Refused => Trouble::new(Kind::Passing, trouble.message),
+        _ => trouble,
+    }
+}

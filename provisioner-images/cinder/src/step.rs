@@ -1,0 +1,213 @@
+//! What comes next for a volume, by what Cinder says of it. Pure.
+//!
+//! To provide a volume:
+//!
+//! | status in Cinder | what comes next |
+//! |---|---|
+//! | there is none | create it |
+//! | `available` | reserve it |
+//! | `attaching` | connect to it, then the PersistentVolume |
+//! | `error` | take it away: the next one may be better. What this run has made and Cinder could not, is told |
+//! | `error_deleting` | take it away by force, which only admins may |
+//! | `in-use`, `reserved`, `detaching` | somebody else has it: told |
+//! | `error_…` otherwise | told: only an admin can do something about it |
+//! | all others: `creating`, `deleting`, `extending`, … | wait |
+//!
+//! Of several with one id, which a run can leave that died before it had Cinder's answer, the best one counts, and the others go.
+//!
+//! To remove a volume:
+//!
+//! | status in Cinder | what comes next |
+//! |---|---|
+//! | `attaching`, `reserved`, `available` | disconnect, unreserve, delete. Also an `available` one can have a connection: expansions and copies unreserve it for a moment |
+//! | `error`, `error_extending`, `error_restoring`, `error_managing` | delete |
+//! | `error_deleting` | delete by force; where this run has tried already, told |
+//! | `in-use`, `detaching` | somebody else has attached it: told |
+//! | other `error_…` | told |
+//! | all others | wait: Cinder forgets a volume that is deleted while it is made, and the backend keeps it |
+
+use kit::Failure;
+
+use crate::api::Volume;
+
+/// What comes next for a volume that is to be provided.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Make it.
+    Create,
+    /// Look again, soon.
+    Wait(&'a Volume),
+    /// Mark it as being attached.
+    Reserve(&'a Volume),
+    /// Open it to nodes: all is well.
+    Connect(&'a Volume),
+    /// Take it away, and begin anew.
+    Remove(&'a Volume),
+    /// Nothing can be done here.
+    Stop(Failure),
+}
+
+/// What comes next for a volume that is to be removed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Look again, soon.
+    Wait,
+    /// Disconnect, unreserve, delete.
+    Close,
+    /// Delete.
+    Delete,
+    /// Delete, whatever state it is in.
+    Force,
+    /// Nothing can be done here.
+    Stop(Failure),
+}
+
+/// What comes next to provide the one volume among those with its id.
+pub fn provide(volumes: &[Volume]) -> Step<'_> {
+    let Some(best) = volumes.iter().min_by_key(|volume| (rank(volume), &volume.created_at, &volume.id)) else {
+        return Step::Create;
+    };
+    if let Some(other) = volumes.iter().find(|volume| volume.id != best.id) {
+        // Two that are both open to nodes were not left by a run that died.
+        return match (removal(other, false), other.status.as_str()) {
+            (Removal::Wait, _) => Step::Wait(other),
+            (_, "attaching") => Step::Stop(Failure::never(format!(
+                "two volumes in Cinder are for this claim and both are being attached, {} and {}: look which of them is in use, \
+                 and take the metadata {} off the other",
+                best.id,
+                other.id,
+                crate::names::CLAIM_UUID
+            ))),
+            (Removal::Stop(failure), _) => Step::Stop(failure),
+            _ => Step::Remove(other),
+        };
+    }
+    match best.status.as_str() {
+        "available" => Step::Reserve(best),
+        "attaching" => Step::Connect(best),
+        "error" | "error_deleting" => Step::Remove(best),
+        "in-use" | "reserved" | "detaching" => Step::Stop(foreign(best)),
+        status if status.starts_with("error") => Step::Stop(stuck(best)),
+        _ => Step::Wait(best),
+    }
+}
+
+fn rank(volume: &Volume) -> u8 {
+    match volume.status.as_str() {
+        "attaching" | "in-use" | "reserved" => 0,
+        "available" => 1,
+        "error" | "error_deleting" | "deleting" => 3,
+        _ => 2,
+    }
+}
+
+/// What comes next to remove a volume; `tried`: this run has asked Cinder already to delete it.
+pub fn removal(volume: &Volume, tried: bool) -> Removal {
+    match volume.status.as_str() {
+        "available" | "attaching" | "reserved" => Removal::Close,
+        "error" | "error_extending" | "error_restoring" | "error_managing" => Removal::Delete,
+        "error_deleting" if tried => Removal::Stop(Failure::retry(format!(
+            "Cinder could not delete volume {}: it is `error_deleting`; the log of cinder-volume says why. It is tried again",
+            volume.id
+        ))),
+        "error_deleting" => Removal::Force,
+        "in-use" | "detaching" => Removal::Stop(foreign(volume)),
+        status if status.starts_with("error") => Removal::Stop(stuck(volume)),
+        _ => Removal::Wait,
+    }
+}
+
+fn foreign(volume: &Volume) -> Failure {
+    Failure::retry(format!(
+        "volume {} is `{}` in Cinder: somebody attached it to something else than Kubernetes; detach it there (openstack server \
+         remove volume)",
+        volume.id, volume.status
+    ))
+}
+
+fn stuck(volume: &Volume) -> Failure {
+    Failure::retry(format!(
+        "volume {} is `{}` in Cinder: an admin must look at it there, and then set its state (cinder reset-state)",
+        volume.id, volume.status
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(id: &str, status: &str) -> Volume {
+        Volume { id: id.into(), status: status.into(), created_at: id.into(), ..Volume::default() }
+    }
+
+    fn told(step: &Step<'_>) -> String {
+        match step {
+            Step::Create => "create".into(),
+            Step::Wait(of) => format!("wait {}", of.id),
+            Step::Reserve(of) => format!("reserve {}", of.id),
+            Step::Connect(of) => format!("connect {}", of.id),
+            Step::Remove(of) => format!("remove {}", of.id),
+            Step::Stop(failure) => format!("stop {}", failure.code),
+        }
+    }
+
+    #[test]
+    fn every_state_has_its_next_step() {
+        for (states, expected) in [
+            (vec![], "create"),
+            (vec!["creating"], "wait a"),
+            (vec!["downloading"], "wait a"),
+            (vec!["available"], "reserve a"),
+            (vec!["attaching"], "connect a"),
+            (vec!["error"], "remove a"),
+            (vec!["error_deleting"], "remove a"),
+            (vec!["deleting"], "wait a"),
+            (vec!["extending"], "wait a"),
+            (vec!["something-new"], "wait a"),
+            (vec!["in-use"], "stop 75"),
+            (vec!["reserved"], "stop 75"),
+            (vec!["error_extending"], "stop 75"),
+            (vec!["creating", "creating"], "wait b"),
+            (vec!["creating", "available"], "wait a"),
+            (vec!["available", "available"], "remove b"),
+            (vec!["error", "attaching"], "remove a"),
+            (vec!["deleting", "available"], "wait a"),
+            (vec!["attaching", "attaching"], "stop 65"),
+            (vec!["in-use", "attaching"], "stop 65"),
+            (vec!["error_deleting", "error"], "remove b"),
+        ] {
+            let volumes: Vec<_> = states.iter().zip(["a", "b"]).map(|(status, id)| volume(id, status)).collect();
+            assert_eq!(told(&provide(&volumes)), expected, "{states:?}");
+            // Whatever order Cinder lists them in.
+            let turned: Vec<_> = volumes.iter().rev().cloned().collect();
+            assert_eq!(told(&provide(&turned)), expected, "{states:?} turned");
+        }
+    }
+
+    #[test]
+    fn every_state_has_its_way_out() {
+        for (status, tried, expected) in [
+            ("available", false, "close"),
+            ("attaching", false, "close"),
+            ("reserved", false, "close"),
+            ("error", false, "delete"),
+            ("error_extending", false, "delete"),
+            ("error_deleting", false, "force"),
+            ("error_deleting", true, "stop"),
+            ("error_backing-up", false, "stop"),
+            ("in-use", false, "stop"),
+            ("creating", false, "wait"),
+            ("deleting", true, "wait"),
+            ("extending", false, "wait"),
+        ] {
+            let told = match removal(&volume("a", status), tried) {
+                Removal::Wait => "wait",
+                Removal::Close => "close",
+                Removal::Delete => "delete",
+                Removal::Force => "force",
+                Removal::Stop(_) => "stop",
+            };
+            assert_eq!(told, expected, "{status}");
+        }
+    }
+}

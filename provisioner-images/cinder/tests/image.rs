@@ -1,0 +1,17 @@
+//! The image against a real Cinder: what each run does there, says and exits with. One Cinder serves all tests; each has a
+//! project of its own, whose volumes it counts.
+
+#[path = "image/copies.rs"]
+mod copies;
+#[path = "image/keystone.rs"]
+mod keystone;
+#[path = "image/killed.rs"]
+mod killed;
+#[path = "image/others.rs"]
+mod others;
+#[path = "image/provision.rs"]
+mod provision;
+#[path = "image/run.rs"]
+mod run;
+#[path = "image/trouble.rs"]
+mod trouble;

@@ -1,0 +1,74 @@
+//! Copies and snapshots.
+
+use serde_json::{Value, json};
+
+use crate::run::{ONE, Run, TWO, cinder};
+
+#[test]
+fn a_copy_is_made_where_the_class_says_that_the_storage_can() {
+    let project = cinder().project("copies");
+    let original = Run::new(&project, ONE);
+    original.provision().well();
+    let copy = Run::new(&project, TWO).with("CLONE_OF", ONE).with("CLONE_OF_SIZE_BYTES", "1073741824");
+    copy.provision().failed(78, "smartclone");
+    assert_eq!(project.volumes().len(), 1, "and no empty volume in its place");
+    let copy = copy.with("SMARTCLONE", "true");
+    copy.provision().well();
+    let source = project.volume_of(ONE);
+    assert_eq!(project.volume_of(TWO)["source_volid"], source["id"]);
+    assert_eq!(source["status"], "attaching", "the original is reserved again");
+    copy.delete().well();
+
+    // Larger is possible, smaller is not.
+    let larger = copy.clone().with("SIZE_BYTES", "3221225472");
+    assert_eq!(larger.provision().well().spec()["capacity"]["storage"], "3Gi");
+    larger.delete().well();
+    let large = Run::new(&project, "c0ffee00-0000-4000-8000-000000000003").with("SIZE_BYTES", "2147483648");
+    large.provision().well();
+    copy.clone().with("CLONE_OF", &large.0["CLAIM_UUID"]).provision().failed(65, "has 2Gi");
+    // What is not there, or is somebody else's.
+    copy.clone().with("CLONE_OF", "c0ffee00-0000-4000-8000-00000000ffff").provision().failed(65, "no volume of the id");
+    copy.clone().with("CLONE_OF", "../../x").provision().failed(65, "no volume of the id");
+    for run in [&large, &original] {
+        run.delete().well();
+    }
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
+fn a_snapshot_is_made_restored_and_deleted() {
+    let project = cinder().project("snapshots");
+    let run = Run::new(&project, ONE);
+    run.provision().well();
+    let id = "5a9c0000-0000-4000-8000-000000000001";
+    let snapshot =
+        run.clone().with("SNAPSHOT_ID", id).with("SNAPSHOT_NAMESPACE", "team").with("SNAPSHOT_NAME", "monday");
+    for _ in 0..2 {
+        snapshot.run("snapshot").well();
+        let all = project.snapshots();
+        assert_eq!((all.len(), &all[0]["status"]), (1, &json!("available")), "{all:?}");
+        assert_eq!(all[0]["name"], format!("flex-snapshot-{id}"));
+    }
+    assert_eq!(project.volume_of(ONE)["status"], "attaching", "the volume is reserved again");
+    // It is restored, by its id here or by Cinder's.
+    let cinders = project.snapshots()[0]["id"].as_str().unwrap().to_owned();
+    for id in [id, cinders.as_str()] {
+        let restored = Run::new(&project, TWO).with("SNAPSHOT_ID", id);
+        restored.provision().well();
+        assert_eq!(project.volume_of(TWO)["snapshot_id"], cinders.as_str());
+        restored.delete().well();
+    }
+    Run::new(&project, TWO)
+        .with("SNAPSHOT_ID", "5a9c0000-0000-4000-8000-00000000ffff")
+        .provision()
+        .failed(65, "no snapshot");
+    // Cinder keeps a volume that has snapshots.
+    run.delete().failed(75, "have snapshots");
+    for _ in 0..2 {
+        snapshot.run("delete-snapshot").well();
+        assert_eq!(project.snapshots(), Vec::<Value>::new());
+    }
+    snapshot.with("SNAPSHOT_ID", "../volumes/x").run("delete-snapshot").failed(65, "SNAPSHOT_ID");
+    run.delete().well();
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}

@@ -1,0 +1,111 @@
+//! Runs that are killed after each of their calls: whatever they left, the next run copes with it.
+
+use std::time::Duration;
+
+use openstack::Proxy;
+use serde_json::{Value, json};
+
+use crate::run::{ONE, Run, TWO, cinder};
+
+/// Begins a run and kills it when Cinder has answered the call of this number; false if it ended before.
+fn killed_at(proxy: &Proxy, run: &Run, operation: &str, number: usize) -> bool {
+    proxy.hold(Some(number));
+    let mut process = run.begin(operation);
+    let killed = loop {
+        if let Some(held) = proxy.is_held(Duration::from_millis(20)) {
+            process.kill().unwrap();
+            drop(held);
+            break true;
+        }
+        if process.try_wait().unwrap().is_some() {
+            break false;
+        }
+    };
+    process.wait().unwrap();
+    proxy.hold(None);
+    killed
+}
+
+/// Kills an operation after each of its calls in turn, the first before each time being `before`, and looks at what the next
+/// whole run makes of it. How many calls there are, the operation itself says by ending.
+fn after_each_call(operation: &str, proxy: &Proxy, run: &Run, before: impl Fn(), after: impl Fn(usize)) -> usize {
+    for number in 1.. {
+        before();
+        let killed = killed_at(proxy, run, operation, number);
+        let ended = run.run(operation);
+        assert_eq!(ended.code, 0, "{operation} after a death at call {number}: {ended:?}");
+        after(number);
+        if !killed {
+            return number - 1;
+        }
+    }
+    unreachable!("the numbers do not end")
+}
+
+#[test]
+fn provision_and_delete_can_die_after_any_call() {
+    let project = cinder().project("killed");
+    let proxy = Proxy::start(cinder().port());
+    let run = Run::at(proxy.port(), &project.id, ONE);
+    let provisions = after_each_call(
+        "provision",
+        &proxy,
+        &run,
+        || {},
+        |number| {
+            let all = project.volumes();
+            assert_eq!(all.len(), 1, "call {number}: {all:?}");
+            assert_eq!(all[0]["status"], "attaching", "call {number}");
+            run.delete().well();
+            assert_eq!(project.volumes(), Vec::<Value>::new(), "call {number}");
+        },
+    );
+    let provision = || {
+        run.provision().well();
+    };
+    let deletes = after_each_call("delete", &proxy, &run, provision, |number| {
+        assert_eq!(project.volumes(), Vec::<Value>::new(), "call {number}");
+    });
+    println!("killed after {provisions} calls of a provision run and {deletes} of a delete run");
+    // Three that change something, and a look before each that does not follow on another look.
+    assert!(provisions >= 6 && deletes >= 5, "{provisions} {deletes}");
+}
+
+#[test]
+fn copies_and_expansions_can_die_after_any_call() {
+    let project = cinder().project("killed-copies");
+    let proxy = Proxy::start(cinder().port());
+    let original = Run::at(proxy.port(), &project.id, ONE).with("VOLUME_MODE", "Block");
+    let spec = original.provision().well().spec();
+    let copy = Run::at(proxy.port(), &project.id, TWO).with("SMARTCLONE", "true").with("CLONE_OF", ONE);
+    let copies = after_each_call(
+        "provision",
+        &proxy,
+        &copy,
+        || {},
+        |number| {
+            assert_eq!(project.volumes().len(), 2, "call {number}");
+            assert_eq!(project.volume_of(ONE)["status"], "attaching", "call {number}: the original is reserved again");
+            copy.delete().well();
+        },
+    );
+    let source = json!({ "iscsi": spec["iscsi"] }).to_string();
+    let size = std::cell::Cell::new(1_u64);
+    let mut calls = 0;
+    for number in 1.. {
+        size.set(size.get() + 1);
+        let grow = original.clone().with("VOLUME_SOURCE", &source).with("SIZE_BYTES", &(size.get() << 30).to_string());
+        let killed = killed_at(&proxy, &grow, "expand", number);
+        grow.run("expand").well();
+        let volume = project.volume_of(ONE);
+        assert_eq!((&volume["size"], &volume["status"]), (&json!(size.get()), &json!("attaching")), "call {number}");
+        if !killed {
+            break;
+        }
+        calls = number;
+    }
+    println!("killed after {copies} calls of a run for a copy and {calls} of an expand run");
+    assert!(copies >= 8 && calls >= 6, "{copies} {calls}");
+    original.delete().well();
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}

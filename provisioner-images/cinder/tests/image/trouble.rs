@@ -1,0 +1,174 @@
+//! What goes wrong, with what each run says and exits with.
+
+use std::time::{Duration, Instant};
+
+use openstack::Proxy;
+use serde_json::{Value, json};
+
+use crate::run::{ONE, Run, TWO, cinder};
+
+#[test]
+fn requests_that_cannot_be() {
+    let project = cinder().project("refusals");
+    for (name, value, code, says) in [
+        ("TYPE", "platinum", 78, "platinum"),
+        ("TYPE", "other", 78, "`lab`"),
+        ("AVAILABILITY_ZONE", "mars", 78, "availability-zone"),
+        ("ACCESS_MODES", "ReadWriteMany", 65, "volumeMode Block alone"),
+        ("CLAIM_UUID", "../../etc", 65, "not the UUID"),
+        ("SIZE_BYTES", "", 64, "SIZE_BYTES"),
+        ("HINTS", "[]", 78, "JSON object"),
+        ("CLAIM_METADATA", r#"{"k8s.io/CloneRequest": "other/data"}"#, 78, "smartclone"),
+        ("OS_TENANT_NAME", "", 77, "OS_PROJECT_NAME is missing"),
+        ("OS_CINDER_ENDPOINT", "cinder:8776", 77, "OS_CINDER_ENDPOINT is wrong"),
+        ("CLOUD_CONFIG", "/etc/flex-secrets/none/cloud.conf", 77, "/etc/flex-secrets/none/cloud.conf cannot be read"),
+    ] {
+        let ended = Run::new(&project, ONE).with(name, value).provision().failed(code, says);
+        assert!(!ended.out.contains("kind: PersistentVolume"), "{name}={value}: {ended:?}");
+        Run::new(&project, ONE).delete().well();
+        assert_eq!(project.volumes(), Vec::<Value>::new(), "{name}={value}: nothing is left");
+    }
+}
+
+#[test]
+fn what_the_quota_does_not_allow_waits_for_it() {
+    let project = cinder().project("quota");
+    project.set_quota(1, 10);
+    let (one, two) = (Run::new(&project, ONE), Run::new(&project, TWO));
+    one.provision().well();
+    two.provision().failed(75, "VolumeLimitExceeded");
+    one.delete().well();
+    one.clone().with("SIZE_BYTES", "99999999999").provision().failed(75, "quota");
+    two.provision().well();
+    two.delete().well();
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
+fn a_volume_that_cinder_cannot_make_is_told_and_taken_away() {
+    let project = cinder().project("no-room");
+    let run = Run::new(&project, ONE).with("SIZE_BYTES", &(5000_u64 << 30).to_string());
+    run.provision().failed(75, "Could not find any available weighted backend");
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+    // With the zone of a selected node, another node may do.
+    let zoned = run.with("ZONE_FROM_TOPOLOGY", "true").with("TOPOLOGY", r#"{"topology.kubernetes.io/zone": "nova"}"#);
+    zoned.provision().failed(69, "weighted backend");
+    // In the driver.
+    let fails = Run::new(&project, "this-fails");
+    fails.provision().failed(75, "Cinder could not make the volume");
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
+fn whatever_state_it_finds_it_copes_or_says_who_can() {
+    let project = cinder().project("states");
+    let run = Run::new(&project, ONE);
+    run.provision().well();
+    let status = |status: &str| project.set_status(&project.volume_of(ONE), status);
+    // What an earlier run left is made anew, or gone on with.
+    for (state, same) in [("available", true), ("error", false), ("error_deleting", false)] {
+        let before = project.volume_of(ONE)["id"].clone();
+        status(state);
+        run.provision().well();
+        assert_eq!(project.volume_of(ONE)["id"] == before, same, "{state}");
+    }
+    status("error_backing-up");
+    run.provision().failed(75, "an admin must look at it");
+    run.delete().failed(75, "an admin must look at it");
+    // Where somebody else has it, it stays.
+    status("available");
+    let to_a_server = json!({ "host_name": "somewhere", "mountpoint": "/dev/vdb" });
+    let attached = project.act(&project.volume_of(ONE), "os-attach", to_a_server);
+    assert_eq!(attached.status, 202, "{attached:?}");
+    assert_eq!(project.volume_of(ONE)["status"], "in-use");
+    run.provision().failed(75, "somebody attached it");
+    run.delete().failed(75, "somebody attached it");
+    assert_eq!(project.act(&project.volume_of(ONE), "os-detach", json!({})).status, 202);
+    // Deleted in all others.
+    for state in ["available", "error", "error_deleting", "error_extending", "attaching"] {
+        status("available");
+        run.provision().well();
+        status(state);
+        run.delete().well();
+        assert_eq!(project.volumes(), Vec::<Value>::new(), "{state}");
+        run.provision().well();
+    }
+    // Cinder cannot delete it.
+    let stays = Run::new(&project, "this-stays");
+    stays.provision().well();
+    stays.delete().failed(75, "could not delete volume");
+    assert_eq!(project.volume_of("this-stays")["status"], "error_deleting");
+    // A name without metadata is not enough.
+    let volume = project.volume_of(ONE);
+    let path = format!("/volumes/{}/metadata/flex-provisioner.claim-uuid", volume["id"].as_str().unwrap());
+    assert_eq!(project.ask("DELETE", &path, None).status, 200);
+    run.delete().failed(65, "nothing is deleted");
+    assert_eq!(project.volumes().len(), 2);
+}
+
+#[test]
+fn a_second_volume_of_a_lost_answer_goes() {
+    let project = cinder().project("twice");
+    let run = Run::new(&project, ONE);
+    run.provision().well();
+    let first = project.volume_of(ONE);
+    let twin = json!({ "volume": {
+        "size": 1, "name": first["name"], "metadata": first["metadata"], "volume_type": "iscsi",
+    } });
+    assert_eq!(project.ask("POST", "/volumes", Some(&twin)).status, 202);
+    run.provision().well();
+    assert_eq!(project.volume_of(ONE)["id"], first["id"], "the one that nodes may know");
+    assert_eq!(project.ask("POST", "/volumes", Some(&twin)).status, 202);
+    run.delete().well();
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
+fn trouble_that_passes_is_waited_for() {
+    let project = cinder().project("passing");
+    let proxy = Proxy::start(cinder().port());
+    let run = Run::at(proxy.port(), &project.id, ONE);
+    proxy.refuse("create", &[503, 500]);
+    proxy.refuse("os-reserve", &[409]);
+    proxy.refuse("os-initialize_connection", &[502]);
+    proxy.refuse("GET detail", &[429]);
+    run.provision().well();
+    assert_eq!(project.volumes().len(), 1);
+    proxy.refuse("delete", &[503]);
+    proxy.refuse("os-terminate_connection", &[500]);
+    run.delete().well();
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+    // No patience is endless.
+    let began = Instant::now();
+    run.with("OS_CINDER_ENDPOINT", "http://127.0.0.1:1/v3").provision().failed(75, "Cinder cannot be reached");
+    assert!(began.elapsed() < Duration::from_secs(120));
+}
+
+#[test]
+fn what_is_asked_to_stop_says_what_it_waits_for() {
+    let project = cinder().project("slow");
+    let run = Run::new(&project, ONE).with("TYPE", "slow");
+    let mut process = run.begin("provision");
+    let began = Instant::now();
+    while project.volumes().is_empty() {
+        assert!(process.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(std::process::Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
+    assert_eq!(process.wait().unwrap().code(), Some(75));
+    let words = run.last_words();
+    assert!(words.contains("is still `creating`") || words.contains("did not answer"), "{words}");
+    // A volume that is being made is not deleted before it is made: Cinder would forget it, and the backend would not.
+    run.delete().well();
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
+fn what_answers_may_be_no_cinder() {
+    let project = cinder().project("wrong");
+    let run = Run::new(&project, ONE);
+    // A project that cannot be, and a path where nothing is.
+    let ended =
+        run.clone().with("OS_CINDER_ENDPOINT", &format!("http://127.0.0.1:{}/cinder", cinder().port())).provision();
+    ended.failed(78, "check the endpoint");
+}
