@@ -29,4 +29,5 @@ def end_with(parent):
 
 
 threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
-waitress.serve(application, host=address, port=int(port), threads=4)
+# One at a time: SQLite refuses writes of several.
+waitress.serve(application, host=address, port=int(port), threads=1)
