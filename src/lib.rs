@@ -5,6 +5,7 @@
 //! [`volume::decide`] choose the next step and can do no I/O, [`controller`] joins them.
 
 pub mod admin;
+pub mod attributes;
 pub mod capacity;
 pub mod claim;
 pub mod cli;

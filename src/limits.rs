@@ -11,6 +11,8 @@
 pub const KEYS: usize = 300;
 /// One value of a config.
 pub const VALUE: usize = 64 * 1024;
+/// The parameters of a VolumeAttributesClass, as JSON: they are kept beside the recipe.
+pub const ATTRIBUTES: usize = 16 * 1024;
 /// A config with its StorageClass, as JSON: it is kept on each volume for its deletion.
 pub const RECIPE: usize = 160 * 1024;
 /// What an image is told in the words of a claim's user: metadata, creator, access modes.

@@ -47,6 +47,8 @@ pub struct Metrics {
     delete_failed: Family<Class, Counter>,
     expanded: Family<Class, Counter>,
     expand_failed: Family<Class, Counter>,
+    modified: Family<Class, Counter>,
+    modify_failed: Family<Class, Counter>,
     snapshot_runs: Family<Outcome, Counter>,
     errors: Family<Category, Counter>,
     orphans: Family<OrphanKind, Gauge>,
@@ -65,6 +67,7 @@ impl Default for Metrics {
         let (provisioned, provision_failed, deleted, delete_failed) =
             <(Family<_, _>, Family<_, _>, Family<_, _>, Family<_, _>)>::default();
         let (expanded, expand_failed) = <(Family<_, _>, Family<_, _>)>::default();
+        let (modified, modify_failed) = <(Family<_, _>, Family<_, _>)>::default();
         let snapshot_runs = Family::<Outcome, Counter>::default();
         let errors = Family::<Category, Counter>::default();
         let (orphans, orphans_removed) = <(Family<OrphanKind, Gauge>, Family<OrphanKind, Counter>)>::default();
@@ -101,6 +104,16 @@ impl Default for Metrics {
             expand_failed.clone(),
         );
         registry.register(
+            "controller_persistentvolumeclaim_modify",
+            "Claims whose volume has got other attributes, by class",
+            modified.clone(),
+        );
+        registry.register(
+            "controller_persistentvolumeclaim_modify_failed",
+            "Failed modify runs, by class",
+            modify_failed.clone(),
+        );
+        registry.register(
             "flex_snapshot_runs",
             "Snapshot and delete-snapshot runs that ended, by outcome",
             snapshot_runs.clone(),
@@ -120,6 +133,8 @@ impl Default for Metrics {
             delete_failed,
             expanded,
             expand_failed,
+            modified,
+            modify_failed,
             snapshot_runs,
             errors,
             orphans,
@@ -171,6 +186,16 @@ impl Metrics {
     /// An expand run failed.
     pub fn expand_failed(&self, name: &str) {
         self.expand_failed.get_or_create(&class(name)).inc();
+    }
+
+    /// A volume has got other attributes.
+    pub fn modified(&self, name: &str) {
+        self.modified.get_or_create(&class(name)).inc();
+    }
+
+    /// A modify run failed.
+    pub fn modify_failed(&self, name: &str) {
+        self.modify_failed.get_or_create(&class(name)).inc();
     }
 
     /// A step did not succeed.

@@ -179,6 +179,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             delete_job: None,
             room: draw.below(8) != 7,
             limit: None,
+            attributes: None,
             binding: flex_provisioner::claim::Binding::Direct,
             outside: draw.below(8) == 7,
             origin: None,

@@ -18,7 +18,7 @@ use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::decide::{self as of_volume, ClaimState};
 use flex_provisioner::volume::expand;
 use flex_provisioner::volume::request::request;
-use flex_provisioner::volume::{Provenance, Volume};
+use flex_provisioner::volume::{Provenance, Volume, modify};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
@@ -164,6 +164,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             delete_job: None,
             room: true,
             limit: None,
+            attributes: None,
             outside: false,
             origin: None,
             copying: &[],
@@ -254,8 +255,18 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         starting: false,
         pods_alive: draw.chance(),
         lost: None,
-        provision_pods_alive: false,
+        others_alive: false,
         limit: None,
+    };
+    let modification = modify::Observed {
+        claim: None,
+        recipe: known.clone(),
+        wished: Err("there is no such class".to_owned()),
+        runs: &[],
+        starting: false,
+        pods_alive: draw.chance(),
+        lost: None,
+        others_alive: false,
     };
     let observed = of_volume::Observed {
         volume: &volume,
@@ -275,6 +286,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         node_gone: NodeGone::Hold,
         run: RunState::Absent,
         expansion,
+        modification,
     };
     let decision = of_volume::decide(&observed, NOW);
     if let Some(tell) = &decision.tell {
@@ -292,6 +304,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             volume: Some(volume.name.clone()),
             allowed: Default::default(),
             content: None,
+            attributes: None,
             without_account: false,
         };
         sound(&job(recipe, &request, &place), recipe, &request);

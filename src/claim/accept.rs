@@ -51,11 +51,5 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
         );
     }
     fillable(claim, recipe)?;
-    if let Some(attributes) = &claim.attributes_class {
-        return Err(format!(
-            "the claim asks for the VolumeAttributesClass {attributes}, which class {} cannot give",
-            recipe.class
-        ));
-    }
     tellable(claim, recipe)
 }

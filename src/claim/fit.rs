@@ -75,6 +75,9 @@ pub fn misfits(
     {
         refuse(format!("its node affinity excludes the selected node {node}"));
     }
+    if volume.attributes_class.is_some() && volume.attributes_class != claim.attributes_class {
+        refuse("it names a VolumeAttributesClass that the claim does not ask for".into());
+    }
     if volume.burden > limits::VOLUME {
         refuse(format!(
             "its labels, annotations, finalizers and source have {} bytes; {} leave room for what the orchestrator notes on it",

@@ -4,6 +4,7 @@
 pub mod accept;
 pub mod decide;
 pub mod fit;
+pub mod modification;
 pub mod origin;
 pub mod pace;
 pub mod quota;
@@ -17,6 +18,7 @@ use contract::request::Operation;
 use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use self::modification::Modification;
 use self::origin::DataSource;
 use self::resize::Resize;
 use crate::limits;
@@ -170,6 +172,8 @@ pub struct Claim {
     pub capacity: Option<u64>,
     /// What its status says of a resize under way.
     pub resize: Option<Box<Resize>>,
+    /// What its status says of the attributes that its volume has, or is to have.
+    pub modification: Option<Box<Modification>>,
     /// The access modes asked for.
     pub access_modes: Vec<String>,
     /// `Filesystem` or `Block`.
@@ -299,6 +303,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 .as_ref()
                 .and_then(|status| quantity::bytes(&status.capacity.as_ref()?.get("storage")?.0).ok()),
             resize: claim.status.as_ref().and_then(Resize::of),
+            modification: claim.status.as_ref().and_then(Modification::of),
             access_modes: distinct(spec.access_modes.unwrap_or_default()),
             volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
             has_selector: spec.selector.is_some(),

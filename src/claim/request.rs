@@ -6,10 +6,12 @@ use contract::names;
 use contract::request::{ClaimRef, Operation, Original, Request, Snapshot};
 
 use super::Claim;
+use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::limits;
 use crate::run::request::of_class;
+use crate::volume::request::with;
 
 /// The attempt that a request belongs to.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +30,8 @@ pub struct Attempt {
     pub clone_of: Option<Original>,
     /// The snapshot that it is to be filled from.
     pub snapshot: Option<Snapshot>,
+    /// The attributes that its volume gets.
+    pub attributes: Attributes,
 }
 
 /// What the image is told in the words of the claim's user.
@@ -85,7 +89,7 @@ pub fn request(
     kube_api: &str,
     attempt: Attempt,
 ) -> Request {
-    let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot } = attempt;
+    let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes } = attempt;
     let words = Words::of(claim, recipe);
     // What became too long after the claim was accepted does not keep its traces from being removed.
     let words = if words.check().is_ok() { words } else { Words::default() };
@@ -108,6 +112,6 @@ pub fn request(
         topology,
         class_topologies,
         claim_metadata: words.metadata,
-        ..of_class(operation, recipe, identity, kube_api, (number, ts))
+        ..with(of_class(operation, recipe, identity, kube_api, (number, ts)), &attributes, recipe)
     }
 }

@@ -1,6 +1,7 @@
 //! What is kept of the cluster, with the relations that decisions need. Every change says which
 //! keys must be decided anew.
 
+mod attributes;
 mod capacity;
 mod claims;
 mod configs;
@@ -132,6 +133,7 @@ pub struct Index {
     /// Who hit a limit, of which class, in the order of their coming.
     waits_for_room: Vec<(Key, String)>,
     snapshots: snapshots::Snapshots,
+    attributes: BTreeMap<String, crate::attributes::Class>,
 }
 
 impl Index {
@@ -168,6 +170,7 @@ impl Index {
             growing: HashMap::new(),
             waits_for_room: Vec::new(),
             snapshots: snapshots::Snapshots::default(),
+            attributes: BTreeMap::new(),
         }
     }
 

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::index::{Change, Index, Key};
 use super::queue::Queue;
+use crate::attributes::{self, VolumeAttributesClass};
 use crate::clock::Clock;
 use crate::config::classes::{Identity, Revision};
 use crate::config::record::Record;
@@ -81,7 +82,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     namespaces.sort();
     namespaces.dedup();
     // Counted before any starts, so that the first cannot make the whole look ready.
-    shared.unready.store(10 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
+    shared.unready.store(11 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
 
     follow::<PersistentVolumeClaim, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_claim);
     follow::<PersistentVolume, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_volume);
@@ -100,6 +101,13 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
         everything(),
         kept,
         Index::change_snapshot_class,
+    );
+    follow::<VolumeAttributesClass, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        kept,
+        Index::change_attributes_class,
     );
     follow::<VolumeSnapshot, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_snapshot);
     follow::<VolumeSnapshotContent, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_content);
@@ -135,7 +143,7 @@ fn follow<K, V>(
 {
     let shared = shared.clone();
     let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let optional = K::group(&K::DynamicType::default()) == api::GROUP;
+    let optional = K::group(&K::DynamicType::default()) == api::GROUP || kind == attributes::KIND;
     let namespace = api.namespace().unwrap_or_default().to_owned();
     let client = api.clone().into_client();
     tokio::spawn(async move {
@@ -230,6 +238,9 @@ fn is_absent(error: &watcher::Error, optional: bool) -> bool {
 fn tell_of_absence(kind: &str, namespace: &str, optional: bool, error: &watcher::Error) {
     match (optional, is_forbidden(error), kind) {
         (false, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
+        (true, true, attributes::KIND) => {
+            tracing::warn!(kind, %error, "this kind may not be read, so that claims cannot have one; apply the rights of this version. It is tried now and then")
+        }
         (true, true, _) => {
             tracing::warn!(kind, %error, "this kind may not be read, so that snapshots are off; apply the rights of this version. It is tried now and then")
         }

@@ -64,7 +64,7 @@ const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"
 const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
 const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
 /// Those of them that the orchestrator makes use of.
-const BUILT: &[&str] = &["clone", "snapshot", "expand", "list", "capacity"];
+const BUILT: &[&str] = &["clone", "snapshot", "expand", "modify", "list", "capacity"];
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };

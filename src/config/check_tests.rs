@@ -189,8 +189,8 @@ fn what_is_not_built_is_refused_by_name() {
     for capability in CAPABILITIES.iter().filter(|capability| !BUILT.contains(capability)) {
         refused("capabilities", capability, &format!("`{capability}` is not built into this version"));
     }
-    let both = problems(&[("capabilities", "clone, expand, pool, list, modify")]);
-    assert!(both.len() == 2 && both[0].contains("`modify`") && both[1].contains("`pool`"), "{both:?}");
+    let both = problems(&[("capabilities", "clone, expand, pool, list, modify, batch")]);
+    assert!(both.len() == 2 && both[0].contains("`batch`") && both[1].contains("`pool`"), "{both:?}");
     refused("capabilities", "teleport", "`teleport` is no capability; known are clone, snapshot");
     assert_eq!(problems(&[("capabilities", "")]), [""; 0], "none declared is none promised");
     assert!(good(&[("capabilities", "expand")]).can("expand") && !good(&[]).can("expand"));

@@ -11,6 +11,7 @@ use contract::request::Operation;
 
 use self::look::{Learnt, Snapshot, look};
 use super::{Context, Pass, STEPS, copies, refused_job};
+use crate::attributes::Attributes;
 use crate::claim::decide::{
     Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start, run_node,
 };
@@ -132,6 +133,7 @@ fn observed<T>(
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
         limit: s.limit.as_deref(),
+        attributes: s.attributes.as_ref().err().map(String::as_str),
         binding: context.writes.binding(),
         outside: is_outside(context, claim, &s.classes),
         origin: s.original.as_ref().map(copies::Seen::origin),
@@ -229,7 +231,8 @@ async fn act(
         Step::Adopt { volume: name, provenance, nodes } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
             let affinity = volume.affinity.as_deref().filter(|_| s.unbound_to_nodes.contains(&name));
-            learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, affinity).await?);
+            let attributes = made_with(s);
+            learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, (affinity, &attributes)).await?);
             Ok(Next::Again)
         }
         Step::Cede { volume: name, provenance, nodes } => {
@@ -324,6 +327,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 
 async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
     let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
+    let Ok(attributes) = &s.attributes else { return Ok(Next::Wait) };
     let allowed = match serving(context, claim, &s.classes) {
         Serving::Ours(class) => class.allowed.clone(),
         Serving::NotOurs => return Ok(Next::Wait),
@@ -342,6 +346,7 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
         class_topologies: allowed.json(),
         clone_of: asked.clone_of,
         snapshot: asked.snapshot,
+        attributes: attributes.clone(),
     };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
@@ -349,6 +354,7 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
         namespace: recipe.config.namespace.clone(),
         node: pinned.then_some(node),
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
+        attributes: Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty()),
         ..Place::default()
     };
     match context.create_job(&job::job(recipe, &request, &place)).await {
@@ -383,6 +389,14 @@ async fn fail(
     Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
 }
 
+/// The attributes with which a claim's volume was made, by the Job of its last attempt. What the claim asks for may be
+/// something else by now, if the PV controller was faster to bind it; and what nobody knows is none, so that a modify
+/// run follows.
+fn made_with(s: &Snapshot) -> Attributes {
+    let last = s.jobs.iter().max_by_key(|job| job.marks.attempt);
+    last.and_then(|job| job.attributes.clone()).unwrap_or_default()
+}
+
 /// The labels of a node that say where it is.
 fn topology(labels: &std::collections::BTreeMap<String, String>) -> std::collections::BTreeMap<String, String> {
     let tells = |key: &str| key == names::HOSTNAME || key.starts_with("topology.") || key.contains("/topology");
@@ -401,7 +415,8 @@ async fn start_delete(
         Serving::NotOurs => None,
     };
     let Some(recipe) = s.stamped.clone().or(current) else { return Ok(Next::Wait) };
-    let ts = Attempt { number: attempt, ts: timestamp(context), node: node.clone(), ..Attempt::default() };
+    let attributes = s.attributes.clone().unwrap_or_default();
+    let ts = Attempt { number: attempt, ts: timestamp(context), node: node.clone(), attributes, ..Attempt::default() };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, ts);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty() && !elsewhere;
     let place = Place {

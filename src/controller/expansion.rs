@@ -44,7 +44,7 @@ pub(super) struct Seen {
     limit: Option<String>,
     alive_on: Vec<String>,
     pods_alive: bool,
-    provision_pods_alive: bool,
+    others_alive: bool,
 }
 
 /// What follows after a step.
@@ -101,7 +101,7 @@ pub(super) fn look(
             .filter_map(|pod| pod.node.clone())
             .collect(),
         pods_alive: pods_alive(pods, Operation::Expand),
-        provision_pods_alive: pods_alive(pods, Operation::Provision),
+        others_alive: pods_alive(pods, Operation::Provision) || pods_alive(pods, Operation::Modify),
     };
     // Whatever its number and target: both follow from what is seen.
     let runs = format!("{}-{}-", Operation::Expand, volume.id().unwrap_or_default());
@@ -134,9 +134,14 @@ impl Seen {
             starting: self.starting,
             pods_alive: self.pods_alive,
             lost: places.lost(&self.alive_on).map(String::as_str),
-            provision_pods_alive: self.provision_pods_alive,
+            others_alive: self.others_alive,
             limit: self.limit.as_deref(),
         }
+    }
+
+    /// The claim, how runs for the volume work, and where: what else is decided about it rests on the same.
+    pub(super) fn basis(&self) -> (Option<Arc<Claim>>, &Result<Recipe, String>, &str) {
+        (self.claim.clone(), &self.recipe, &self.node)
     }
 
     /// Waits for the next event, or until a run that was started must have been seen.

@@ -8,6 +8,7 @@ mod contents;
 mod copies;
 mod expansion;
 mod late;
+mod modification;
 mod snapshots;
 pub mod sweep;
 pub mod volumes;

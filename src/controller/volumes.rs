@@ -9,10 +9,11 @@ use contract::request::Operation;
 
 use super::claims::{recipe_of_jobs, start_delete_job, timestamp};
 use super::expansion::{self, Learnt, Next};
-use super::{Context, Pass, STEPS};
+use super::{Context, Pass, STEPS, modification};
 use crate::claim::LastFailure;
 use crate::claim::fit::source_fits;
 use crate::cluster::events::About;
+use crate::cluster::index::EXPECTED;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
 use crate::config::{NodeGone, Placement, Recipe, joined};
@@ -23,7 +24,7 @@ use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::volume::decide::{ClaimState, Decision, Observed, Step, attempt, decide, next_node};
 use crate::volume::request::request;
-use crate::volume::{Provenance, Volume, expand};
+use crate::volume::{Provenance, Volume, expand, modify};
 
 pub(super) fn about(volume: &Volume) -> About {
     About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() }
@@ -39,6 +40,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let mut confirmed = None;
     let mut nodes: Vec<(String, NodeState)> = Vec::new();
     let mut learnt = Learnt::default();
+    let mut changes = modification::Learnt::default();
     for _ in 0..STEPS {
         let id = volume.id().unwrap_or_default().to_owned();
         let (jobs, pods) = {
@@ -64,6 +66,8 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         let run = context.run_state(&jobs, &pods, &run_name);
         let size = expansion::look(context, &volume, &provenance, &jobs, &pods, &learnt);
         let runs = size.runs();
+        let attributes = modification::look(context, &volume, size.basis(), &jobs, &pods, &changes);
+        let modify_runs = attributes.runs();
         let observed = Observed {
             volume: &volume,
             ours: true,
@@ -76,17 +80,27 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             node_gone: node_gone(context, &volume, recipe.as_ref().ok()),
             run,
             expansion: size.observed(&runs, &places),
+            modification: attributes.observed(&modify_runs, &places),
         };
         let Decision { step, tell, wake_at } = decide(&observed, context.clock.now());
         tracing::debug!(volume = volume.name, ?step, "decided");
-        if let Some(tell) = tell.clone().filter(|_| !matches!(step, Step::Expand(_))) {
+        if let Some(tell) = tell.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
             context.tell(about(&volume), tell);
         }
         match step {
+            Step::Nothing if attributes.is_starting() && wake_at.is_none() => return Ok(Pass::After(EXPECTED)),
             Step::Nothing => return Ok(size.wait(context, wake_at, &[run_name])),
             Step::Expand(step) => {
                 let decision = expand::Decision { step, tell, wake_at };
                 match expansion::act(context, &volume, &size, decision, &mut learnt).await? {
+                    Next::Again => {}
+                    Next::With(newer) => volume = *newer,
+                    Next::Pass(pass) => return Ok(pass),
+                }
+            }
+            Step::Modify(step) => {
+                let decision = modify::Decision { step, tell, wake_at };
+                match modification::act(context, &volume, &attributes, decision, &mut changes).await? {
                     Next::Again => {}
                     Next::With(newer) => volume = *newer,
                     Next::Pass(pass) => return Ok(pass),

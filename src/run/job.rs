@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::template;
+use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::topology::Topologies;
 use crate::object::{ObjectName, hash, label_value};
@@ -38,10 +39,12 @@ pub struct Place {
     pub allowed: Topologies,
     /// Sets the Job apart from others of the same operation and volume.
     pub scope: String,
-    /// The volume that a delete or expand run is for, where there is one.
+    /// The volume that a delete, expand or modify run is for, where there is one.
     pub volume: Option<String>,
     /// The VolumeSnapshotContent that a run about a snapshot is for, and what its Jobs are found by.
     pub content: Option<(String, String)>,
+    /// The attributes that the run is to give its volume.
+    pub attributes: Option<Attributes>,
     /// Leave out what may be gone with the config: ServiceAccount, tokens, pull secrets.
     pub without_account: bool,
 }
@@ -74,11 +77,14 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     let volume = place.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
     let content = place.content.clone().map(|(content, _)| (names::JOB_CONTENT, content));
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
+    let attributes =
+        place.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
     let annotations: BTreeMap<String, String> = [(names::JOB_CONFIG, recipe.version()), (names::JOB_CLAIM, claim)]
         .into_iter()
         .chain(volume)
         .chain(content)
         .chain(size)
+        .chain(attributes)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
     let generated = pod(recipe, request, place, labels.clone(), annotations.clone());

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::job::CONTAINER;
+use crate::attributes::Attributes;
 use crate::object::ObjectName;
 
 /// What the labels of a Job or pod of ours say.
@@ -55,12 +56,14 @@ pub struct Job {
     pub config: String,
     /// The claim.
     pub claim: Option<ObjectName>,
-    /// The volume that it deletes or expands; none for runs of a claim that has no volume.
+    /// The volume that it deletes, expands or modifies; none for runs of a claim that has no volume.
     pub volume: Option<String>,
     /// The VolumeSnapshotContent that it is for.
     pub content: Option<String>,
     /// The size that it is to give its volume, in bytes.
     pub size: Option<u64>,
+    /// The attributes that it is to give its volume.
+    pub attributes: Option<Attributes>,
     /// What was there when a capacity run was asked for.
     pub saw: String,
     /// It is being deleted.
@@ -99,6 +102,7 @@ impl From<&batch::Job> for Job {
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
             view.saw = annotations.get(names::JOB_SAW).cloned().unwrap_or_default();
             view.content = annotations.get(names::JOB_CONTENT).cloned();
+            view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| serde_json::from_str(text).ok());
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
         }
         for condition in conditions.filter(|condition| condition.status == "True") {

@@ -8,10 +8,10 @@
 //! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
 //! | 3 | belongs to a claim that lives | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
 //! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held, and not going: else it would vanish under its claim | [`Step::Unhold`] |
-//! | 5 | belongs to a claim that lives | | its size may change, by the table in [`expand`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
+//! | 5 | belongs to a claim that lives | | its size and its attributes may change, by the tables in [`expand`] and [`modify`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
 //! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
-//! | 8 | is released, or its claim is bound elsewhere | an expand run is left | [`expand::Step::RemoveJob`], and wait for its end |
+//! | 8 | is released, or its claim is bound elsewhere | an expand or modify run is left | [`expand::Step::RemoveJob`], and wait for its end |
 //! | 9 | is released, policy not Delete | nothing is left on other nodes | [`Step::Unhold`] if it is held |
 //! | 10 | is released | is not named after its id, or how it was made is not known | nothing, and told |
 //! | 11 | | a provision pod of its claim may still run | wait for its end |
@@ -26,7 +26,7 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Volume, expand};
+use super::{Volume, expand, modify};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
@@ -76,6 +76,8 @@ pub struct Observed<'a> {
     pub run: RunState,
     /// What concerns its size.
     pub expansion: expand::Observed<'a>,
+    /// What concerns its attributes.
+    pub modification: modify::Observed<'a>,
 }
 
 /// What to do.
@@ -113,6 +115,8 @@ pub enum Step {
     RecordFailure(LastFailure),
     /// Change its size, tell of it, or clear up after it.
     Expand(expand::Step),
+    /// Change its attributes, tell of it, or clear up after it.
+    Modify(modify::Step),
     /// Delete the volume and take the finalizer off: its storage is gone.
     Remove,
 }
@@ -174,8 +178,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
             "let go by annotation; its storage was not deleted",
         );
     }
-    if let Some(wait) = expand::stopping(&o.expansion, now) {
-        let wait = of_size(wait);
+    let stopping = expand::stopping(&o.expansion, now).map(of_size);
+    if let Some(wait) = stopping.or_else(|| modify::stopping(&o.modification, now).map(of_attributes)) {
         return if wait.step == Step::Nothing { lost(o).or(wait) } else { wait };
     }
     if !deletes && !elsewhere {
@@ -184,9 +188,29 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     clearing(o, now)
 }
 
-/// What its size asks for.
+/// What its size and its attributes ask for: one after the other, because no two runs for a volume go on at one time.
 fn sizing(o: &Observed<'_>, now: i64) -> Decision {
-    of_size(expand::decide(o.volume, &o.expansion, now))
+    let size = || of_size(expand::decide(o.volume, &o.expansion, now));
+    let attributes = || of_attributes(modify::decide(o.volume, &o.modification, now));
+    if modify::is_under_way(&o.modification) {
+        return attributes();
+    }
+    let size = size();
+    let acts = !matches!(size.step, Step::Nothing | Step::Expand(expand::Step::Nothing));
+    if acts || expand::is_under_way(&o.expansion) {
+        return size;
+    }
+    let attributes = attributes();
+    let wake_at = attributes.wake_at.into_iter().chain(size.wake_at).min();
+    let quiet = attributes.step == Step::Nothing;
+    Decision { wake_at, ..if quiet { size } else { attributes } }
+}
+
+/// A decision about the attributes as one about the volume.
+fn of_attributes(decision: modify::Decision) -> Decision {
+    let modify::Decision { step, tell, wake_at } = decision;
+    let step = if step == modify::Step::Nothing && tell.is_none() { Step::Nothing } else { Step::Modify(step) };
+    Decision { step, tell, wake_at }
 }
 
 /// A decision about the size as one about the volume.

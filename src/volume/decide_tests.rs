@@ -46,6 +46,8 @@ struct World {
     run: RunState,
     /// An expand run goes on.
     growing: Option<Job>,
+    /// A modify run goes on.
+    modifying: Option<Job>,
 }
 
 impl World {
@@ -66,9 +68,34 @@ impl World {
             starting: false,
             pods_alive: self.growing.is_some(),
             lost: None,
-            provision_pods_alive: pods_alive,
+            others_alive: pods_alive,
         };
-        let o = Observed { volume, ours, claim, recipe, pods_alive, alive_on, places, home, node_gone, run, expansion };
+        let modify_runs: Vec<_> =
+            self.modifying.iter().map(|job| expand::Run { job, state: RunState::Running }).collect();
+        let modification = modify::Observed {
+            claim: None,
+            recipe: recipe.clone(),
+            wished: Err(String::new()),
+            runs: &modify_runs,
+            starting: false,
+            pods_alive: self.modifying.is_some(),
+            lost: None,
+            others_alive: pods_alive,
+        };
+        let o = Observed {
+            volume,
+            ours,
+            claim,
+            recipe,
+            pods_alive,
+            alive_on,
+            places,
+            home,
+            node_gone,
+            run,
+            expansion,
+            modification,
+        };
         decide(&o, now)
     }
 
@@ -101,6 +128,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         node_gone: NodeGone::Hold,
         run: RunState::Absent,
         growing: None,
+        modifying: None,
     }
 }
 
@@ -172,7 +200,12 @@ fn row_8_no_run_for_the_size_is_beside_a_deletion() {
         let goes_on = Job { name: name.clone(), ..Job::default() };
         let world = World { growing: Some(goes_on), run: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(), Step::Expand(expand::Step::RemoveJob { job: name }));
-        let world = World { growing: Some(going), ..world };
+        let world = World { growing: Some(going.clone()), ..world };
+        assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
+        let goes_on = Job { deleting: false, ..going.clone() };
+        let world = World { growing: None, modifying: Some(goes_on.clone()), ..world };
+        assert_eq!(world.step(), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
+        let world = World { modifying: Some(going), ..world };
         assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)));
     }
 }
@@ -377,9 +410,11 @@ prop_compose! {
         home in select(vec!["", "a", "c"]),
         node_gone in select(vec![NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere]),
         growing in prop::option::weighted(0.2, any::<bool>()),
+        modifying in prop::option::weighted(0.2, any::<bool>()),
     ) -> World {
         let (ours, held, deleting, abandoned, pods_alive) = flags;
-        let growing = growing.map(|deleting| Job { deleting, ..Job::default() });
+        let job = |deleting| Job { deleting, ..Job::default() };
+        let (growing, modifying) = (growing.map(job), modifying.map(job));
         let mut volume = if held { volume(policy) } else { unheld(policy) };
         volume.name = name;
         volume.volume_id = id.map(str::to_owned);
@@ -389,7 +424,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { volume, ours, claim, recipe, pods_alive, places: Places(places), home, node_gone, run, growing }
+        World { volume, ours, claim, recipe, pods_alive, places: Places(places), home, node_gone, run, growing, modifying }
     }
 }
 
@@ -406,9 +441,9 @@ proptest! {
         let todo = todo(volume, world.claim, world.home);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.home), "where a volume lives, nothing is deleted");
         prop_assert!(world.ours || decision == Decision::from(Step::Nothing));
-        // Whatever happens to the storage, no expand run is beside it.
-        if world.growing.is_some() && released && world.ours && !(volume.abandoned && deletes) {
-            let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }));
+        // Whatever happens to the storage, no run that changes it is beside it.
+        if (world.growing.is_some() || world.modifying.is_some()) && released && world.ours && !(volume.abandoned && deletes) {
+            let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
             let waits = decision.step == Step::Nothing && decision.wake_at.is_some();
             prop_assert!(stops || waits);
             return Ok(());
@@ -445,6 +480,7 @@ proptest! {
             Step::RecordFailure(failure) => {
                 prop_assert!((NOW - 60..=NOW).contains(&failure.at) && failure.attempt > 0 && !todo.is_empty());
             }
+            Step::Modify(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
             Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
             Step::Remove => {
                 let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;

@@ -46,7 +46,7 @@ use crate::run::view::Job;
 pub const CAPABILITY: &str = "expand";
 
 /// The end of a pod concerns its claim; the volume looks again, in seconds.
-const POD_ENDS: i64 = 5;
+pub(super) const POD_ENDS: i64 = 5;
 
 /// The keys that say which program runs and at which pace. An expand run takes them from the class as it
 /// is now; all others say where the storage is and how it is reached, and stay the volume's.
@@ -106,7 +106,7 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     record
 }
 
-/// One expand run of the volume.
+/// One run that changes the volume.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
     /// Its Job.
@@ -120,7 +120,8 @@ impl Run<'_> {
         self.job.size.unwrap_or_default()
     }
 
-    fn is_over(&self) -> bool {
+    /// Nothing works at it any more.
+    pub(super) fn is_over(&self) -> bool {
         self.job.over || matches!(self.state, RunState::Succeeded | RunState::Failed { settled: true, .. })
     }
 }
@@ -140,8 +141,8 @@ pub struct Observed<'a> {
     pub pods_alive: bool,
     /// The node of a pod of an expand run, if it does not answer.
     pub lost: Option<&'a str>,
-    /// A pod of a provision run may still be running.
-    pub provision_pods_alive: bool,
+    /// A pod of another run that makes or changes the volume may still be running.
+    pub others_alive: bool,
     /// Why its class has no room for what the claim asks for.
     pub limit: Option<&'a str>,
 }
@@ -178,6 +179,11 @@ pub enum Step {
 
 /// A decision about a volume's size.
 pub type Decision = crate::decision::Decision<Step>;
+
+/// An expand run is being worked at.
+pub fn is_under_way(o: &Observed<'_>) -> bool {
+    o.starting || o.pods_alive || o.runs.iter().any(|run| !run.is_over() && run.state != RunState::Absent)
+}
 
 /// The number of the next run. It counts on over all wishes, so that no Job of an earlier wish is taken
 /// for the next.
@@ -406,7 +412,7 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
             return reporting(claim, report).until(due);
         }
     }
-    if o.pods_alive || o.provision_pods_alive {
+    if o.pods_alive || o.others_alive {
         return Decision::from(Step::Nothing).until(now + POD_ENDS);
     }
     let error = last(volume, wish).map(|failed| failed.message.clone());

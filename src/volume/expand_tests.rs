@@ -104,7 +104,7 @@ impl World {
             starting: self.starting,
             pods_alive: self.pods_alive,
             lost: self.lost,
-            provision_pods_alive: false,
+            others_alive: false,
             limit: None,
         };
         decide(&self.volume, &observed, now)

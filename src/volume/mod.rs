@@ -4,12 +4,14 @@
 pub mod affinity;
 pub mod decide;
 pub mod expand;
+pub mod modify;
 pub mod request;
 
 use contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::attributes::Attributes;
 use crate::claim::{LastFailure, MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
 use crate::object::ObjectName;
@@ -70,6 +72,12 @@ pub struct Volume {
     pub last_failure: Option<LastFailure>,
     /// What the last failed expand run said.
     pub expansion: Option<Box<expand::Failed>>,
+    /// The attributes that it has, as they stand on it; none for a volume without.
+    pub applied: Option<Box<modify::Applied>>,
+    /// What is noted of modify runs until one has succeeded.
+    pub modification: Option<Box<modify::Note>>,
+    /// The VolumeAttributesClass in its spec, which only CSI volumes can have.
+    pub attributes_class: Option<String>,
     /// An admin lets go of it.
     pub abandoned: bool,
     /// Its phase.
@@ -117,6 +125,12 @@ impl Volume {
         self.provenance.as_deref().is_some_and(|provenance| self.mark.as_deref() == Some(&mark(provenance)))
     }
 
+    /// The attributes that it has. What somebody else has noted on a volume that was never adopted says nothing.
+    pub fn attributes(&self) -> &Attributes {
+        static NONE: Attributes = Attributes { class: String::new(), parameters: std::collections::BTreeMap::new() };
+        self.applied.as_ref().filter(|_| self.is_adopted()).map_or(&NONE, |applied| &applied.attributes)
+    }
+
     /// The id that its runs get. A volume that was never adopted may bear no more than its claim's UID:
     /// then its name tells which of the claim's ids is its own.
     pub fn id(&self) -> Option<&str> {
@@ -142,6 +156,8 @@ const OWN: &[&str] = &[
     names::PROVISIONED_BY,
     names::BOUND_BY_CONTROLLER,
     names::QUARANTINE,
+    names::ATTRIBUTES,
+    names::MODIFICATION,
     names::FAILURE,
     names::ABANDON,
 ];
@@ -184,6 +200,9 @@ impl From<&PersistentVolume> for Volume {
             quarantine: annotation(names::QUARANTINE),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             expansion: annotation(names::EXPANSION).and_then(|text| expand::Failed::read(&text)).map(Box::new),
+            applied: annotation(names::ATTRIBUTES).and_then(|text| modify::Applied::read(&text)).map(Box::new),
+            modification: annotation(names::MODIFICATION).and_then(|text| modify::Note::read(&text)).map(Box::new),
+            attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
             reclaim_policy: spec.persistent_volume_reclaim_policy.clone().unwrap_or_else(|| "Retain".into()),

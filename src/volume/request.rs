@@ -3,6 +3,7 @@
 use contract::request::{ClaimRef, Operation, Request};
 
 use super::Volume;
+use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::run::request::of_class;
@@ -34,13 +35,26 @@ pub fn request(
         reclaim_policy: tellable(volume.reclaim_policy.clone()),
         node_name: node.to_owned(),
         volume_source: source,
-        ..of_class(Operation::Delete, recipe, identity, kube_api, run)
+        ..with(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
     }
 }
 
 /// The same as the request of an expand run, to a size in bytes.
 pub fn expand(request: Request, size: u64) -> Request {
     Request { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
+}
+
+/// The same as the request of a modify run, to other attributes than the volume has.
+pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> Request {
+    let old = volume.attributes();
+    let (old_attributes_class, old_attributes) = (old.class.clone(), old.parameters.clone());
+    Request { operation: Operation::Modify, old_attributes_class, old_attributes, ..with(request, attributes, recipe) }
+}
+
+/// The same with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
+pub(crate) fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
+    let parameters = attributes.over(recipe).unwrap_or_else(|_| recipe.parameters.clone());
+    Request { attributes_class: attributes.class.clone(), parameters, ..request }
 }
 
 /// What somebody wrote on a volume, or nothing where no variable of a process can hold it: a deletion goes on without.

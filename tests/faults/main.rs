@@ -15,6 +15,7 @@ mod orchestrator;
 #[allow(dead_code, reason = "shared with the integration tests")]
 mod wait;
 
+mod attributes;
 mod node;
 mod proxy;
 mod scenarios;

@@ -39,6 +39,8 @@ pub enum Stage {
     Started,
     /// It reads what it is to copy.
     Copying,
+    /// It reads a snapshot that it is to fill its volume from.
+    Restoring,
     /// The storage is made, the PersistentVolume is not.
     Made,
 }
@@ -48,6 +50,7 @@ impl Stage {
         match self {
             Stage::Started => "started",
             Stage::Copying => "copying",
+            Stage::Restoring => "restoring",
             Stage::Made => "made",
         }
     }
@@ -60,6 +63,8 @@ pub struct Backend {
     running: Mutex<HashMap<String, String>>,
     /// The sizes of volumes that have grown, in bytes.
     grown: Mutex<HashMap<String, u64>>,
+    /// The class of attributes of volumes that were modified.
+    modified: Mutex<HashMap<String, String>>,
     /// Of which volume a volume is a copy, and the process that reads that just now.
     copies: Mutex<HashMap<String, String>>,
     read: Mutex<Vec<String>>,
@@ -192,6 +197,11 @@ impl Backend {
         lock(&self.grown).get(id).copied()
     }
 
+    /// The class of attributes that a volume was given last.
+    pub fn modified(&self, id: &str) -> Option<String> {
+        lock(&self.modified).get(id).cloned()
+    }
+
     /// What was done against the rules, about claims of a namespace.
     pub fn broken(&self, namespace: &str) -> Vec<String> {
         lock(&self.broken).iter().filter(|what| what.contains(namespace)).cloned().collect()
@@ -228,6 +238,7 @@ impl Node {
                 dir: tempfile::tempdir().unwrap(),
                 running: Mutex::default(),
                 grown: Mutex::default(),
+                modified: Mutex::default(),
                 copies: Mutex::default(),
                 read: Mutex::default(),
                 snapshots: Mutex::default(),
@@ -342,6 +353,7 @@ impl Shared {
             Operation::Provision => self.provision(request, namespace).await,
             Operation::Delete => self.delete(request, namespace).await,
             Operation::Expand => self.expand(request).await,
+            Operation::Modify => self.modify(request).await,
             Operation::Capacity => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 Exit { code: 0, words: contract::capacity::Answer { bytes: CAPACITY, largest: None }.to_string() }
@@ -359,8 +371,11 @@ impl Shared {
         let _reading = original.map(|original| self.backend.copy(&original.id, &request.claim_uuid, &claim));
         let snapshot = request.snapshot.as_ref();
         let _restoring = snapshot.map(|snapshot| self.backend.restore(&snapshot.id, &request.claim_uuid, &claim));
-        if original.is_some() || snapshot.is_some() {
+        if original.is_some() {
             self.pause(request, namespace, Stage::Copying).await;
+        }
+        if snapshot.is_some() {
+            self.pause(request, namespace, Stage::Restoring).await;
         }
         self.backend.make(&request.claim_uuid, &claim);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
@@ -416,6 +431,21 @@ impl Shared {
                 Exit { code: 0, words: String::new() }
             }
             false => Exit { code: 65, words: "no such volume".into() },
+        }
+    }
+
+    async fn modify(&self, request: &Request) -> Exit {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if !self.backend.volumes().contains_key(&request.claim_uuid) {
+            return Exit { code: 65, words: "no such volume".into() };
+        }
+        let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
+        let fails = request.attempt <= fails;
+        let left = if fails { "in between".to_owned() } else { request.attributes_class.clone() };
+        lock(&self.backend.modified).insert(request.claim_uuid.clone(), left);
+        match fails {
+            true => Exit { code: 75, words: "the array is busy".into() },
+            false => Exit { code: 0, words: String::new() },
         }
     }
 

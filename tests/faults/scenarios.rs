@@ -32,6 +32,8 @@ pub enum Scenario {
     ClassReplaced,
     /// A bound claim asks for more.
     Expand,
+    /// A bound claim asks for other attributes, and the first run for them fails.
+    Modify,
     /// A claim is a copy of another, which is deleted while it is read.
     Clone,
     /// A claim and its half-made copy are deleted.
@@ -40,6 +42,8 @@ pub enum Scenario {
     Snapshot,
     /// A claim and its half-made snapshot are deleted.
     SnapshotDeleted,
+    /// A claim is made from a snapshot, which is deleted while it is read.
+    Restore,
     /// A class has room for one volume: a second claim gets its own when the first is gone.
     Limited,
     /// A class begins to tell how much room it has, is asked again, and ceases to.
@@ -47,7 +51,7 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 16] = [
+    pub const ALL: [Scenario; 18] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -58,10 +62,12 @@ impl Scenario {
         Scenario::ConfigEdited,
         Scenario::ClassReplaced,
         Scenario::Expand,
+        Scenario::Modify,
         Scenario::Clone,
         Scenario::CloneDeleted,
         Scenario::Snapshot,
         Scenario::SnapshotDeleted,
+        Scenario::Restore,
         Scenario::Limited,
         Scenario::Capacity,
     ];
@@ -78,10 +84,12 @@ impl Scenario {
             Scenario::ConfigEdited => "config-edited",
             Scenario::ClassReplaced => "class-replaced",
             Scenario::Expand => "expand",
+            Scenario::Modify => "modify",
             Scenario::Clone => "clone",
             Scenario::CloneDeleted => "clone-deleted",
             Scenario::Snapshot => "snapshot",
             Scenario::SnapshotDeleted => "snapshot-deleted",
+            Scenario::Restore => "restore",
             Scenario::Limited => "limited",
             Scenario::Capacity => "capacity",
         }
@@ -126,6 +134,13 @@ impl Scenario {
                 site.bound("a").await?;
                 site.settled(&["a"]).await?;
             }
+            Scenario::Modify => {
+                site.attributes_class("gold", (FAILS, "1")).await;
+                site.config(&[("capabilities", "modify"), ("backoff", "1s")]).await;
+                site.claim("a").await;
+                site.bound("a").await?;
+                site.settled(&["a"]).await?;
+            }
             Scenario::Capacity => site.delayed_class().await,
             Scenario::Limited => site.config(&[("max-volumes", "1"), ("placement", "any")]).await,
             Scenario::Clone => original(site).await?,
@@ -135,6 +150,17 @@ impl Scenario {
                 site.reached(Stage::Copying).await?;
             }
             Scenario::Snapshot => source(site).await?,
+            Scenario::Restore => {
+                site.snapshot_class().await;
+                site.config(&[("capabilities", "snapshot")]).await;
+                site.claim("a").await;
+                site.bound("a").await?;
+                site.settled(&["a"]).await?;
+                site.snapshot("s", "a").await;
+                site.snapshot_ready("s").await?;
+                site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Restoring.as_str())]).await;
+                site.kept_recipes(2).await?;
+            }
             Scenario::SnapshotDeleted => {
                 source(site).await?;
                 site.snapshot("s", "a").await;
@@ -213,6 +239,26 @@ impl Scenario {
                 let size = site.world.node.backend().grown(&uid(&claim));
                 expect(size == Some(2 << 30), || format!("the claim says 2Gi, the backend {size:?}"))?;
                 Ok(&["a"])
+            }
+            Scenario::Modify => {
+                site.ask_for_attributes("a", "gold").await;
+                let claim = site.has_attributes("a", "gold").await?;
+                let has = site.world.node.backend().modified(&uid(&claim));
+                let gold = has.as_ref().is_some_and(|class| class.ends_with("-gold"));
+                expect(gold, || format!("the claim says gold, the backend {has:?}"))?;
+                Ok(&["a"])
+            }
+            Scenario::Restore => {
+                let snapshot = site.snapshot_ready("s").await?;
+                site.restore("b", "s").await;
+                site.reached(Stage::Restoring).await?;
+                site.delete_snapshot("s").await;
+                site.node_lets_go();
+                let claim = uid(&site.bound("b").await?);
+                let of = site.world.node.backend().copy_of(&claim);
+                expect(of.as_ref() == Some(&snapshot), || format!("{claim} is made from {of:?}, not from {snapshot}"))?;
+                site.snapshot_gone("s").await?;
+                Ok(&["a", "b"])
             }
             Scenario::Clone => {
                 let original = uid(&site.bound("a").await?);

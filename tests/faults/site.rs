@@ -146,7 +146,7 @@ impl Site<'_> {
         Api::namespaced(self.world.client.clone(), &self.admin())
     }
 
-    fn api<K>(&self) -> Api<K>
+    pub fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
     {
@@ -304,6 +304,12 @@ impl Site<'_> {
         self.claim_from(name, json!({ "kind": "PersistentVolumeClaim", "name": of })).await;
     }
 
+    /// Creates a claim that is to be made from a snapshot.
+    pub async fn restore(&self, name: &str, from: &str) {
+        let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": from });
+        self.claim_from(name, source).await;
+    }
+
     async fn claim_from(&self, name: &str, source: Value) {
         let claim = json!({
             "metadata": { "name": name },
@@ -339,12 +345,24 @@ impl Site<'_> {
         snapshots.delete(name, &DeleteParams::default()).await.expect("the snapshot is deleted");
     }
 
-    pub async fn snapshot_ready(&self, name: &str) -> Result<(), Finding> {
+    /// Waits until a snapshot is ready. Returns its UID.
+    pub async fn snapshot_ready(&self, name: &str) -> Result<String, Finding> {
         let snapshots = self.api::<VolumeSnapshot>();
         self.until(&format!("snapshot {name} is ready"), || async {
-            let status = snapshots.get(name).await.map_err(|error| error.to_string())?.status;
-            let ready = status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
-            if ready { Ok(()) } else { Err(format!("{status:?}")) }
+            let snapshot = snapshots.get(name).await.map_err(|error| error.to_string())?;
+            let ready = snapshot.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
+            if ready { Ok(snapshot.uid().unwrap_or_default()) } else { Err(format!("{:?}", snapshot.status)) }
+        })
+        .await
+    }
+
+    pub async fn snapshot_gone(&self, name: &str) -> Result<(), Finding> {
+        let snapshots = self.api::<VolumeSnapshot>();
+        self.until(&format!("snapshot {name} is gone"), || async {
+            match snapshots.get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(snapshot) => Err(format!("{:?} {:?}", snapshot.metadata, snapshot.status)),
+            }
         })
         .await
     }

@@ -11,6 +11,7 @@ mod kubelet;
 mod orchestrator;
 mod wait;
 
+mod attributes;
 mod binding;
 mod capacity;
 mod clones;

@@ -48,6 +48,11 @@ pub const NODES: &str = "flex-provisioner.io/nodes";
 pub const FAILURE: &str = "flex-provisioner.io/last-failure";
 /// On volumes: what the last failed expand run was to do, and said, as JSON.
 pub const EXPANSION: &str = "flex-provisioner.io/expansion";
+/// On volumes: the VolumeAttributesClass whose attributes it has, with its parameters, as JSON. On Jobs of modify runs and
+/// of provision runs: the one that the run is to give its volume.
+pub const ATTRIBUTES: &str = "flex-provisioner.io/attributes";
+/// On volumes: what the last failed modify run was to do, and said, as JSON.
+pub const MODIFICATION: &str = "flex-provisioner.io/modification";
 /// On volumes: what every later run gets as `CLAIM_UUID`.
 pub const VOLUME_ID: &str = "flex-provisioner.io/volume-id";
 /// On volumes: how it was made, which is what a delete run needs, as JSON.
@@ -191,6 +196,12 @@ pub mod reason {
     pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
     /// The storage has grown, and the kubelet is to grow the file system on it.
     pub const RESIZE_ON_NODE: &str = "FileSystemResizeRequired";
+    /// A modify run has begun.
+    pub const MODIFYING: &str = "VolumeModify";
+    /// The volume has the attributes that the claim asks for.
+    pub const MODIFY_SUCCEEDED: &str = "VolumeModifySuccessful";
+    /// A modify run failed, or none can begin; the message says why and what comes next.
+    pub const MODIFY_FAILED: &str = "VolumeModifyFailed";
     /// On a ConfigMap: a run that should tell how much room there is has failed.
     pub const CAPACITY_FAILED: &str = "CapacityFailed";
     /// On a ConfigMap: how much room there is is told to nobody.

@@ -18,6 +18,8 @@ pub enum Operation {
     List,
     /// Make the storage of a volume larger.
     Expand,
+    /// Give a volume the attributes of another VolumeAttributesClass.
+    Modify,
     /// Tell how much room the backend has ([`crate::capacity`]). Such a run is for no volume.
     Capacity,
     /// Make a snapshot of a volume.
@@ -34,6 +36,7 @@ impl Operation {
             Operation::Delete => "delete",
             Operation::List => "list",
             Operation::Expand => "expand",
+            Operation::Modify => "modify",
             Operation::Capacity => "capacity",
             Operation::Snapshot => "snapshot",
             Operation::DeleteSnapshot => "delete-snapshot",
@@ -65,13 +68,14 @@ impl FromStr for Operation {
             "delete" => Ok(Operation::Delete),
             "list" => Ok(Operation::List),
             "expand" => Ok(Operation::Expand),
+            "modify" => Ok(Operation::Modify),
             "capacity" => Ok(Operation::Capacity),
             "snapshot" => Ok(Operation::Snapshot),
             "delete-snapshot" => Ok(Operation::DeleteSnapshot),
             _ => Err(RequestError::Invalid {
                 variable: "OPERATION",
                 value: text.into(),
-                expected: "provision, delete, expand, snapshot, delete-snapshot, list or capacity",
+                expected: "provision, delete, expand, modify, snapshot, delete-snapshot, list or capacity",
             }),
         }
     }
@@ -146,6 +150,12 @@ pub struct Request {
     pub clone_of: Option<Original>,
     /// The snapshot that the run is about.
     pub snapshot: Option<Snapshot>,
+    /// The VolumeAttributesClass whose parameters are among those of the run; empty for none.
+    pub attributes_class: String,
+    /// In a modify run the VolumeAttributesClass that the volume has; empty for none.
+    pub old_attributes_class: String,
+    /// Its parameters.
+    pub old_attributes: BTreeMap<String, String>,
     /// `ReadWriteOnce` and so on.
     pub access_modes: Vec<String>,
     /// `Filesystem` or `Block`.
@@ -226,6 +236,9 @@ pub const CONTRACT: &[&str] = &[
     "snapshot-node",
     "snapshot-namespace",
     "snapshot-name",
+    "attributes-class",
+    "old-attributes-class",
+    "old-attributes",
     "access-modes",
     "volume-mode",
     "mount-options",
@@ -267,6 +280,9 @@ impl Request {
             old_size_bytes,
             clone_of,
             snapshot,
+            attributes_class,
+            old_attributes_class,
+            old_attributes,
             access_modes,
             volume_mode,
             mount_options,
@@ -315,6 +331,9 @@ impl Request {
             of_snapshot.node,
             of_snapshot.namespace,
             of_snapshot.name,
+            attributes_class.clone(),
+            old_attributes_class.clone(),
+            pairs(old_attributes),
             access_modes.join(","),
             volume_mode.clone(),
             mount_options.join(","),
@@ -415,6 +434,9 @@ impl Request {
                     name: optional("SNAPSHOT_NAME"),
                 }),
             },
+            attributes_class: optional("ATTRIBUTES_CLASS"),
+            old_attributes_class: optional("OLD_ATTRIBUTES_CLASS"),
+            old_attributes: pairs("OLD_ATTRIBUTES")?,
             access_modes: list("ACCESS_MODES"),
             volume_mode: or(optional("VOLUME_MODE"), "Filesystem"),
             mount_options: list("MOUNT_OPTIONS"),
@@ -491,6 +513,9 @@ pub(crate) mod tests {
                 namespace: "team".into(),
                 name: "monday".into(),
             }),
+            attributes_class: "gold".into(),
+            old_attributes_class: "silver".into(),
+            old_attributes: [("iops".to_owned(), "100".to_owned())].into(),
             access_modes: vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()],
             volume_mode: "Filesystem".into(),
             mount_options: vec!["noatime".into()],

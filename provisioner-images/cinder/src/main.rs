@@ -87,6 +87,10 @@ async fn operate(run: &Run) -> run::Outcome<()> {
         Operation::Expand => run.expand().await,
         Operation::Snapshot => run.snapshot().await,
         Operation::DeleteSnapshot => run.delete_snapshot().await,
+        Operation::Modify => Err(Failure::never(
+            "this image cannot modify volumes; take `modify` out of the `capabilities` of the provisioner config",
+        )
+        .into()),
         Operation::List => run.list().await,
         Operation::Capacity => run.capacity().await,
     }

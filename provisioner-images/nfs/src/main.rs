@@ -50,6 +50,10 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
         Operation::Delete => delete::delete(&server, &parameters, &request).await,
         Operation::List => list::list(&server, &parameters).await,
         Operation::Capacity => capacity::capacity(&server).await,
+        Operation::Modify => Err(Failure::never(
+            "there is nothing to modify: a directory has no properties; take `modify` out of the `capabilities` of the \
+             provisioner config",
+        )),
         Operation::Snapshot | Operation::DeleteSnapshot => Err(Failure::never(
             "a snapshot is not possible: this image copies nothing; take `snapshot` out of the `capabilities` of the \
              provisioner config",

@@ -64,6 +64,12 @@ fn unserved(o: &Observed<'_>) -> Decision {
     }
 }
 
+/// Whether the class can serve the claim, with the attributes that it asks for.
+fn servable(o: &Observed<'_>, recipe: &Recipe) -> Result<(), String> {
+    acceptable(o.claim, recipe)?;
+    o.attributes.map_or(Ok(()), |why| Err(why.to_owned()))
+}
+
 /// Rows 18 and 19.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
@@ -77,7 +83,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Decision::nothing();
     }
-    if let Err(why) = acceptable(claim, recipe) {
+    if let Err(why) = servable(o, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
     if let Some(wait) = waits_for_original(o) {
@@ -232,8 +238,13 @@ fn bound(o: &Observed<'_>, volume: &Volume) -> Decision {
             reason::PROVISIONING_SUCCEEDED,
             format!("bound to volume {}", volume.name),
         ),
-        // It chooses none that is going, but binds what is asked for.
-        _ if volume.deleting && o.claim.volume_name.is_none() => Step::Name { volume: name() }.into(),
+        // It chooses none that is going, and none without the claim's VolumeAttributesClass, which only CSI volumes can
+        // have; but it binds what is asked for.
+        _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)
+            && o.claim.volume_name.is_none() =>
+        {
+            Step::Name { volume: name() }.into()
+        }
         _ => Decision::nothing(),
     }
 }
@@ -328,7 +339,7 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return Decision::nothing();
     }
     // The stamp stands where users can write: one of theirs does not get them past the limits.
-    if let Some(Err(why)) = o.stamped_recipe.map(|recipe| acceptable(o.claim, recipe)) {
+    if let Some(Err(why)) = o.stamped_recipe.map(|recipe| servable(o, recipe)) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
     if let Some(wait) = waits_for_original(o) {
@@ -535,7 +546,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
 }
 
 fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64) -> Decision {
-    if let Err(why) = acceptable(o.claim, recipe) {
+    if let Err(why) = servable(o, recipe) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
     if let Some(wait) = waits_for_original(o) {

@@ -85,6 +85,12 @@ fn row_21_a_volume_that_the_pv_controller_may_not_know_is_left_to_it() {
         assert_eq!(world.step(), Step::Name { volume: names::pv_name(UID) });
         world.claim.volume_name = Some(names::pv_name(UID));
         world.rests();
+        // Nor one that cannot name the class of attributes that the claim asks for.
+        let mut world = World { binding, ..with_volume(stamped(1), adopted_volume(), &[]) };
+        world.claim.attributes_class = Some("gold".into());
+        assert_eq!(world.step(), Step::Name { volume: names::pv_name(UID) });
+        world.volumes[0].0.attributes_class = Some("gold".into());
+        world.rests();
     }
 }
 

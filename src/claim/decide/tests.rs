@@ -50,6 +50,7 @@ struct World {
     delete_job: Option<Job>,
     room: bool,
     limit: Option<&'static str>,
+    attributes: Option<&'static str>,
     binding: Binding,
     outside: bool,
     origin: Option<Original>,
@@ -96,6 +97,7 @@ impl World {
             delete_job: self.delete_job.as_ref(),
             room: self.room,
             limit: self.limit,
+            attributes: self.attributes,
             binding: self.binding,
             outside: self.outside,
             origin: self.origin.as_ref().map(|original| {
@@ -170,6 +172,7 @@ fn new() -> World {
         delete_job: None,
         room: true,
         limit: None,
+        attributes: None,
         binding: Binding::Direct,
         outside: false,
         origin: None,
@@ -572,7 +575,9 @@ fn row_18_what_cannot_be_served_is_told() {
     with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(
         "to be a copy of claim team/a, but the provisioner config admin/silver of class silver does not declare",
     );
-    with(&[], |claim| claim.attributes_class = Some("gold".into())).waits("the VolumeAttributesClass gold");
+    let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
+    World { attributes: Some("there is no VolumeAttributesClass gold"), ..gold }
+        .waits("there is no VolumeAttributesClass gold");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::{Change, Index, Key, drop_from, within};
 use crate::claim::Claim;
 use crate::claim::origin::DataSource;
 use crate::object::ObjectName;
+use crate::volume::{expand, modify};
 
 impl Index {
     /// A claim by its name.
@@ -95,10 +96,10 @@ impl Index {
         }
     }
 
-    /// The size of a claim's volume is something to decide about.
+    /// The size or the attributes of a claim's volume are something to decide about.
     pub(super) fn wants_more(&self, claim: &Claim) -> bool {
         let volume = claim.volume_name.as_ref().and_then(|name| self.volumes.get(name));
-        volume.is_some_and(|volume| crate::volume::expand::concerns(volume, claim))
+        volume.is_some_and(|volume| expand::concerns(volume, claim) || modify::concerns(volume, claim))
     }
 
     fn forget_claim(&mut self, claim: &Claim) {

@@ -11,6 +11,7 @@ use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, params, patch};
+use crate::claim::modification;
 use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
 use crate::config::record::hash_of;
@@ -163,6 +164,7 @@ impl Writes {
             "phase": "Bound",
             "accessModes": volume.access_modes,
             "capacity": { "storage": contract::quantity::quantity(size) },
+            "currentVolumeAttributesClassName": Some(&volume.attributes().class).filter(|class| !class.is_empty()),
         }});
         let body = patch(&claim.uid, &claim.resource_version, json!({}), status);
         let written =
@@ -172,7 +174,16 @@ impl Writes {
 
     /// Writes into a claim's status how its resize stands.
     pub async fn report_resize(&self, claim: &Claim, report: &Report, now: &str) -> Result<Claim> {
-        let body = patch(&claim.uid, &claim.resource_version, json!({}), json!({ "status": report.status(now) }));
+        self.report(claim, report.status(now)).await
+    }
+
+    /// Writes into a claim's status how it stands with the attributes of its volume.
+    pub async fn report_modification(&self, claim: &Claim, report: &modification::Report, now: &str) -> Result<Claim> {
+        self.report(claim, report.status(now)).await
+    }
+
+    async fn report(&self, claim: &Claim, status: Value) -> Result<Claim> {
+        let body = patch(&claim.uid, &claim.resource_version, json!({}), json!({ "status": status }));
         let claims = self.claims(&claim.name.namespace);
         let written = claims.patch_status(&claim.name.name, &params(), &Patch::Strategic(body)).await;
         written.map(|claim| Claim::from(&claim)).map_err(WriteError::of(format!("claim {}", claim.name)))

@@ -7,8 +7,9 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, guarded, params, patch};
+use crate::attributes::Attributes;
 use crate::claim::{Claim, LastFailure};
-use crate::volume::{self, Provenance, Volume, expand};
+use crate::volume::{self, Provenance, Volume, expand, modify};
 
 impl Writes {
     fn volumes(&self) -> Api<PersistentVolume> {
@@ -52,7 +53,7 @@ impl Writes {
         claim: &Claim,
         provenance: &Provenance,
         nodes: &[String],
-        affinity: Option<&NodeSelector>,
+        (affinity, attributes): (Option<&NodeSelector>, &Attributes),
     ) -> Result<Volume> {
         let reference = json!({
             "apiVersion": "v1",
@@ -66,7 +67,12 @@ impl Writes {
         if let Some(affinity) = affinity {
             spec["nodeAffinity"] = json!({ "required": affinity });
         }
-        let made_ours = self.make_ours(volume, (&claim.uid, &claim.id()), provenance, nodes, spec).await?;
+        // Of others the API refuses it.
+        if volume.source == Some("csi") && !attributes.class.is_empty() {
+            spec["volumeAttributesClassName"] = json!(attributes.class);
+        }
+        let owner = (claim.uid.as_str(), &*claim.id());
+        let made_ours = self.make_ours(volume, owner, provenance, nodes, (spec, attributes)).await?;
         self.mark(&made_ours).await
     }
 
@@ -80,7 +86,8 @@ impl Writes {
         nodes: &[String],
     ) -> Result<Volume> {
         let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
-        let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, json!({})).await?;
+        let rest = (json!({}), &Attributes::default());
+        let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, rest).await?;
         self.mark(&made_ours).await
     }
 
@@ -90,7 +97,7 @@ impl Writes {
         (uid, id): (&str, &str),
         provenance: &Provenance,
         nodes: &[String],
-        mut spec: Value,
+        (mut spec, attributes): (Value, &Attributes),
     ) -> Result<Volume> {
         let policy = provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str);
         let mut finalizers = volume.finalizers.clone();
@@ -108,6 +115,9 @@ impl Writes {
                 names::PROVISIONED_BY: self.identity.provisioner,
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
+                names::ATTRIBUTES: (!attributes.class.is_empty())
+                    .then(|| json!(modify::Applied { attributes: attributes.clone(), run: 0 }).to_string()),
+                names::MODIFICATION: null,
             },
             "finalizers": finalizers,
         });
@@ -167,6 +177,24 @@ impl Writes {
     pub async fn grow_volume(&self, volume: &Volume, size: u64) -> Result<Volume> {
         let capacity = json!({ "storage": contract::quantity::quantity(size) });
         self.patch_volume(volume, json!({}), json!({ "spec": { "capacity": capacity } })).await
+    }
+
+    /// What is to be remembered of modify runs; none to take the note off.
+    pub async fn note_modification(&self, volume: &Volume, note: Option<&modify::Note>) -> Result<Volume> {
+        let annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// A volume has other attributes.
+    pub async fn apply_attributes(&self, volume: &Volume, applied: &modify::Applied) -> Result<Volume> {
+        let annotations = json!({ names::ATTRIBUTES: json!(applied).to_string(), names::MODIFICATION: null });
+        let class = &applied.attributes.class;
+        // Of others the API refuses it.
+        let spec = match volume.source == Some("csi") && !class.is_empty() {
+            true => json!({ "spec": { "volumeAttributesClassName": class } }),
+            false => json!({}),
+        };
+        self.patch_volume(volume, json!({ "annotations": annotations }), spec).await
     }
 
     /// Deletes a volume whose storage is gone: the object first, then what held it.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use contract::names;
 
+use crate::attributes::{Attributes, wished};
 use crate::claim::decide::last_node;
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, fit};
@@ -33,6 +34,8 @@ pub(super) struct Snapshot {
     pub kept: bool,
     pub room: bool,
     pub limit: Option<String>,
+    /// The attributes that the claim asks for, or why it cannot have them.
+    pub attributes: Result<Attributes, String>,
     pub original: Option<copies::Seen>,
     pub copying: Vec<Copying>,
 }
@@ -87,6 +90,11 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         volumes.push(Arc::new(newer.clone()));
     }
     let recipe = stamped.as_ref().or(current.as_ref());
+    let asked = claim.attributes_class.as_deref().unwrap_or_default();
+    let attributes = match recipe {
+        Some(recipe) => wished(asked, index.attributes_class(asked), recipe, &context.identity.provisioner),
+        None => Ok(Attributes::default()),
+    };
     let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
     let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &pods)).map(|name| (name, index.node(name)));
     let mut unbound_to_nodes = Vec::new();
@@ -135,6 +143,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         kept,
         room,
         limit,
+        attributes,
         original,
         copying,
     }

@@ -246,6 +246,24 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             let (has, says) = (&volume["spec"]["capacity"]["storage"], &claim["status"]["capacity"]["storage"]);
             wrong(Broken::Stuck, format!("claim {name} asks for {wish}, its volume has {has}, its status says {says}"));
         }
+        let asked = text(claim, "/spec/volumeAttributesClassName");
+        if is_bound(claim)
+            && let Some(volume) = volume.filter(|volume| !is_deleting(volume))
+        {
+            let place = world.made.get(uid(volume)).map(|(id, _)| id.as_str()).unwrap_or_default();
+            let has = world.attributes.get(place).map_or(Some(""), Option::as_deref);
+            let says = text(claim, "/status/currentVolumeAttributesClassName");
+            let wanted = if asked.is_empty() { says } else { asked };
+            let under_way = !claim["status"]["modifyVolumeStatus"].is_null();
+            if has != Some(wanted) || says != wanted || under_way {
+                wrong(
+                    Broken::Stuck,
+                    format!(
+                        "claim {name} asks for the attributes `{asked}`, its volume has {has:?}, its status says `{says}`, under way: {under_way}"
+                    ),
+                );
+            }
+        }
         // A user may have copied them, and a stamp overwrites them.
         if begun && !annotation(claim, names::NODES).is_empty() && !has_finalizer(claim, names::CLAIM_FINALIZER) {
             wrong(Broken::Stuck, format!("claim {name} still lists nodes"));

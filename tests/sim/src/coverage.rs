@@ -39,6 +39,12 @@ pub const STEPS: &[&str] = &[
     "claim StandInLine",
     "claim Name",
     "claim KeepOriginal",
+    "volume Modify Report",
+    "volume Modify Start",
+    "volume Modify Apply",
+    "volume Modify Note",
+    "volume Modify Forget",
+    "volume Modify RemoveJob",
 ];
 
 /// The name of a step of a claim. A step that is new does not compile here, until it has its place in
@@ -72,9 +78,9 @@ pub fn of_claim(step: &claim::decide::Step) -> &'static str {
 /// The same of a volume. That its size needs nothing is no step.
 pub fn of_volume(step: &volume::decide::Step) -> &'static str {
     use volume::decide::Step;
-    use volume::expand;
+    use volume::{expand, modify};
     STEPS[match step {
-        Step::Nothing | Step::Expand(expand::Step::Nothing) => 17,
+        Step::Nothing | Step::Expand(expand::Step::Nothing) | Step::Modify(modify::Step::Nothing) => 17,
         Step::Hold => 18,
         Step::Unhold => 19,
         Step::ConfirmClaimGone => 20,
@@ -89,6 +95,12 @@ pub fn of_volume(step: &volume::decide::Step) -> &'static str {
         Step::Expand(expand::Step::Record(_)) => 29,
         Step::Expand(expand::Step::Forget) => 30,
         Step::Expand(expand::Step::RemoveJob { .. }) => 31,
+        Step::Modify(modify::Step::Report(_)) => 35,
+        Step::Modify(modify::Step::Start { .. }) => 36,
+        Step::Modify(modify::Step::Apply(_)) => 37,
+        Step::Modify(modify::Step::Note(_)) => 38,
+        Step::Modify(modify::Step::Forget) => 39,
+        Step::Modify(modify::Step::RemoveJob { .. }) => 40,
     }]
 }
 

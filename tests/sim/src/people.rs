@@ -17,6 +17,9 @@ use crate::{PROVISIONER, SYSTEM, TEAM, VENDOR};
 /// All nodes.
 pub const NODES: &[&str] = &["n1", "n2", "n3"];
 
+/// The classes of attributes that there are.
+pub const ATTRIBUTES: [&str; 2] = ["gold", "silver"];
+
 /// Another controller's finalizer.
 pub const OTHERS: &str = "other.example/in-use";
 
@@ -54,7 +57,7 @@ fn config(class: &str, profile: &Profile) -> Value {
         "max-in-flight": profile.most.to_string(),
         "kind": if is_local(class) { "local" } else { "nfs" },
     });
-    data["capabilities"] = json!(if class != "pure" && !is_local(class) { "clone, expand" } else { "clone" });
+    data["capabilities"] = json!(if class != "pure" && !is_local(class) { "clone, expand, modify" } else { "clone" });
     match is_local(class) {
         true => {
             data["volume-sources"] = json!("local:/vol");
@@ -185,6 +188,7 @@ impl People {
                 }
             }
             Some(2) => self.touch_volume(store, rng),
+            Some(3) if rng.permille(500) => People::modify(store, rng),
             Some(3) => People::grow(store, rng),
             Some(4) => self.by_hand(store, rng),
             Some(5) => self.touch_config(store, rng),
@@ -310,13 +314,36 @@ impl People {
         }
     }
 
-    /// A user asks for more.
-    fn grow(store: &mut Store, rng: &mut Rng) {
+    /// A user asks for other attributes, or goes back.
+    fn modify(store: &mut Store, rng: &mut Rng) {
+        let bound = People::bound(store);
+        if bound.is_empty() {
+            return;
+        }
+        let (name, claim) = rng.pick(&bound);
+        let none = text(claim, "/status/currentVolumeAttributesClassName").is_empty();
+        let class = match rng.below(if none { 3 } else { 2 }) {
+            at @ 0..=1 => json!(ATTRIBUTES[at]),
+            _ => json!(null),
+        };
+        line(|| format!("user: claim {name} asks for the attributes {class}"));
+        count("claims that ask for other attributes");
+        store.update(Kind::Claim, name, |claim| claim["spec"]["volumeAttributesClassName"] = class);
+    }
+
+    /// Bound claims whose volumes can be changed.
+    fn bound(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
         let mut bound = People::claims(store);
         bound.retain(|(_, claim)| {
             text(claim, "/status/phase") == "Bound"
                 && !matches!(text(claim, "/spec/storageClassName"), "local" | "loose" | "pure")
         });
+        bound
+    }
+
+    /// A user asks for more.
+    fn grow(store: &mut Store, rng: &mut Rng) {
+        let bound = People::bound(store);
         if bound.is_empty() {
             return;
         }

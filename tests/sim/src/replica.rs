@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flex_provisioner::attributes;
 use flex_provisioner::clock::Clock;
 use flex_provisioner::cluster::events::Events;
-use flex_provisioner::cluster::index::Key;
+use flex_provisioner::cluster::index::{Change, Key};
 use flex_provisioner::cluster::queue::Line;
 use flex_provisioner::cluster::watch::Shared;
 use flex_provisioner::cluster::writes::{Binding, WriteError, Writes};
@@ -66,6 +67,12 @@ impl Replica {
     ) -> Self {
         let client = wire.client(number);
         let shared = Shared::new(identity.clone(), clock.clone());
+        // They never change, so that no watch is needed for them.
+        for name in crate::people::ATTRIBUTES {
+            let parameters = [("tier".to_owned(), name.to_owned())].into();
+            let class = attributes::Class { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
+            shared.index().change_attributes_class(Change::Apply(class));
+        }
         let (events, writer) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let writes = Writes::new(client, identity.clone(), binding);
         let kube_api = "https://api".to_owned();

@@ -147,7 +147,7 @@ impl Write for Word {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             match character {
-                '(' if self.0 == "Expand" => self.0.push(' '),
+                '(' if self.0 == "Expand" || self.0 == "Modify" => self.0.push(' '),
                 _ if character.is_alphanumeric() => self.0.push(character),
                 _ => return Err(fmt::Error),
             }

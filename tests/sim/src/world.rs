@@ -38,6 +38,10 @@ enum Act {
     },
     Remove,
     Grow,
+    /// Gives the volume its attributes, or leaves it in between.
+    Modify {
+        whole: bool,
+    },
     Exit(i32),
     Hang,
 }
@@ -57,6 +61,8 @@ pub struct Process {
 pub struct World {
     /// The storage that exists.
     pub backend: BTreeSet<Place>,
+    /// The class of attributes of each volume that was modified, by its id; none for one that is in between.
+    pub attributes: BTreeMap<String, Option<String>>,
     /// Where the storage of a volume is, by its UID.
     pub made: BTreeMap<String, Place>,
     /// What runs, by the pod's UID.
@@ -385,6 +391,15 @@ impl World {
                 1 => vec![Act::Grow, Act::Exit(1)],
                 _ => vec![Act::Hang],
             },
+            (Operation::Modify, false) => vec![Act::Modify { whole: true }, Act::Exit(0)],
+            // What it says can never be done it has not begun.
+            (Operation::Modify, true) => match rng.below(5) {
+                0 => vec![Act::Exit(64)],
+                1 => vec![Act::Modify { whole: false }, Act::Exit(1)],
+                2 => vec![Act::Modify { whole: true }, Act::Exit(75)],
+                3 => vec![Act::Modify { whole: false }, Act::Hang],
+                _ => vec![Act::Hang],
+            },
             (_, false) => vec![Act::Make, Act::Publish { wrong: false }, Act::Exit(0)],
             (_, true) => match rng.below(8) {
                 0 => vec![Act::Exit(code)],
@@ -467,6 +482,11 @@ impl World {
                 if !self.backend.contains(&process.place) {
                     process.acts = vec![Act::Exit(65)];
                 }
+            }
+            Act::Modify { whole } => {
+                let class = process.request.attributes_class.clone();
+                line(|| format!("backend: {:?} gets `{class}`, whole: {whole}", process.place));
+                self.attributes.insert(process.place.0.clone(), whole.then_some(class));
             }
             Act::Publish { wrong } => {
                 if let Err(code) = self.publish(store, &process, wrong) {

@@ -1,0 +1,204 @@
+//! What a claim's status says of the attributes of its volume: the form in which the field tells it, read and written.
+//!
+//! | | `currentVolumeAttributesClassName` | `modifyVolumeStatus` | `conditions` |
+//! |---|---|---|---|
+//! | [`Report::Pending`] | | `Pending`, the wish | |
+//! | [`Report::Modifying`] | | `InProgress`, the wish | `ModifyingVolume`, after a failure `ModifyVolumeError` too |
+//! | [`Report::Infeasible`] | | `Infeasible`, the wish | `ModifyVolumeError` |
+//! | [`Report::Finished`] | the class | none | none of these |
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
+use serde_json::{Value, json};
+
+use super::Claim;
+
+const MODIFYING: &str = "ModifyingVolume";
+const ERROR: &str = "ModifyVolumeError";
+
+/// What the status of a claim says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Modification {
+    /// The class whose attributes the volume has.
+    current: Option<String>,
+    /// The class whose attributes it is to have, and how that stands.
+    target: Option<(String, String)>,
+    /// A run is under way, or due.
+    modifying: bool,
+    /// Reason and message of the last failure.
+    error: Option<(String, String)>,
+}
+
+impl Modification {
+    /// Of a claim; none if it has nothing to do with attributes, as mostly.
+    pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
+        let modify = status.modify_volume_status.as_ref();
+        let mut found = Modification {
+            current: status.current_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
+            target: modify.map(|modify| {
+                (modify.target_volume_attributes_class_name.clone().unwrap_or_default(), modify.status.clone())
+            }),
+            ..Modification::default()
+        };
+        for condition in status.conditions.iter().flatten().filter(|condition| condition.status == "True") {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            match condition.type_.as_str() {
+                MODIFYING => found.modifying = true,
+                ERROR => found.error = Some((text(&condition.reason), text(&condition.message))),
+                _ => {}
+            }
+        }
+        (found != Modification::default()).then(|| Box::new(found))
+    }
+
+    /// Something was to be changed.
+    pub fn is_under_way(&self) -> bool {
+        self.target.is_some() || self.modifying || self.error.is_some()
+    }
+
+    /// The class whose attributes the volume has.
+    pub fn current(&self) -> Option<&str> {
+        self.current.as_deref()
+    }
+}
+
+/// What is to stand in the status of a claim. A class is empty for none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// It cannot have this class now, and no run has begun.
+    Pending {
+        /// The class.
+        class: String,
+    },
+    /// Its volume is to have the attributes of this class; the last run may have failed.
+    Modifying {
+        /// The class.
+        class: String,
+        /// Why the last run failed.
+        error: Option<String>,
+    },
+    /// Its volume cannot have the attributes of this class.
+    Infeasible {
+        /// The class.
+        class: String,
+        /// Why.
+        error: String,
+    },
+    /// Its volume has the attributes of this class.
+    Finished {
+        /// The class.
+        class: String,
+    },
+}
+
+impl Report {
+    fn target(&self) -> Option<(&str, &'static str)> {
+        match self {
+            Report::Pending { class } => Some((class, "Pending")),
+            Report::Modifying { class, .. } => Some((class, "InProgress")),
+            Report::Infeasible { class, .. } => Some((class, "Infeasible")),
+            Report::Finished { .. } => None,
+        }
+    }
+
+    fn error(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Report::Modifying { error: Some(error), .. } => Some(("Repeated", error)),
+            Report::Infeasible { error, .. } => Some(("Infeasible", error)),
+            _ => None,
+        }
+    }
+
+    fn is_modifying(&self) -> bool {
+        matches!(self, Report::Modifying { .. })
+    }
+
+    /// The claim's status says this already.
+    pub fn stands(&self, claim: &Claim) -> bool {
+        let default = Modification::default();
+        let says = claim.modification.as_deref().unwrap_or(&default);
+        let target = says.target.as_ref().map(|(class, state)| (class.as_str(), state.as_str()));
+        let error = says.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
+        let current = match self {
+            Report::Finished { class } => says.current() == Some(class.as_str()).filter(|class| !class.is_empty()),
+            _ => true,
+        };
+        current && target == self.target() && error == self.error() && says.modifying == self.is_modifying()
+    }
+
+    /// As a strategic merge patch of the status: conditions of others stay as they are.
+    pub fn status(&self, now: &str) -> Value {
+        let holds = |kind: &str, reason: &str, message: &str| {
+            json!({
+                "type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now,
+            })
+        };
+        let off = |kind: &str| json!({ "type": kind, "$patch": "delete" });
+        let target = self.target();
+        let named = |class: &str| Some(class.to_owned()).filter(|class| !class.is_empty());
+        let modifying = match (self.is_modifying(), target) {
+            (true, Some((class, _))) => {
+                holds(MODIFYING, "", &format!("the volume is to have the attributes of class `{class}`"))
+            }
+            _ => off(MODIFYING),
+        };
+        let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
+        let mut status = json!({
+            "conditions": [modifying, error],
+            "modifyVolumeStatus": target.map(|(class, state)| {
+                json!({ "targetVolumeAttributesClassName": named(class), "status": state })
+            }),
+        });
+        if let Report::Finished { class } = self {
+            status["currentVolumeAttributesClassName"] = json!(named(class));
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+    fn reports() -> Vec<Report> {
+        let classes = || ["gold".to_owned(), String::new()].into_iter();
+        classes()
+            .flat_map(|class| {
+                [
+                    Report::Pending { class: class.clone() },
+                    Report::Modifying { class: class.clone(), error: None },
+                    Report::Modifying { class: class.clone(), error: Some("later".into()) },
+                    Report::Infeasible { class: class.clone(), error: "later".into() },
+                    Report::Finished { class },
+                ]
+            })
+            .collect()
+    }
+
+    fn claim(report: &Report) -> Claim {
+        let mut status = report.status("2026-01-01T00:00:00Z");
+        status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
+        Claim::from(&claim)
+    }
+
+    #[test]
+    fn each_report_stands_where_it_was_written_and_nowhere_else() {
+        for written in reports() {
+            for asked in reports() {
+                assert_eq!(asked.stands(&claim(&written)), written == asked, "{asked:?} on {written:?}");
+            }
+        }
+        let untouched = Claim::from(&PersistentVolumeClaim::default());
+        let stand: Vec<_> = reports().into_iter().filter(|report| report.stands(&untouched)).collect();
+        assert_eq!(stand, [Report::Finished { class: String::new() }]);
+    }
+
+    #[test]
+    fn the_field_s_names() {
+        let state = |report: &Report| report.status("t")["modifyVolumeStatus"]["status"].clone();
+        let states: Vec<_> = reports().iter().take(5).map(state).collect();
+        assert_eq!(json!(states), json!(["Pending", "InProgress", "InProgress", "Infeasible", null]));
+        assert_eq!(claim(&reports()[4]).modification.unwrap().current(), Some("gold"));
+    }
+}

@@ -1,0 +1,47 @@
+//! VolumeAttributesClasses, and who asks for them.
+
+use super::{Change, Index, Key};
+use crate::attributes::Class;
+use crate::claim::Claim;
+use crate::object::ObjectName;
+
+impl Index {
+    /// A VolumeAttributesClass by its name.
+    pub fn attributes_class(&self, name: &str) -> Option<&Class> {
+        self.attributes.get(name)
+    }
+
+    /// A VolumeAttributesClass changed: those that ask for it may have waited for it.
+    pub fn change_attributes_class(&mut self, change: Change<Class>) -> Vec<Key> {
+        match change {
+            Change::Apply(class) => {
+                let name = class.name.clone();
+                if self.attributes.insert(name.clone(), class.clone()) == Some(class) {
+                    return Vec::new();
+                }
+                self.attributes_keys(&name)
+            }
+            Change::Delete(name) => match self.attributes.remove(&name.name) {
+                Some(class) => self.attributes_keys(&class.name),
+                None => Vec::new(),
+            },
+            Change::Retain(all) => self.retain(
+                all,
+                |index| index.attributes.keys().map(|name| ObjectName::new("", name)).collect(),
+                Index::change_attributes_class,
+            ),
+            // In no namespace.
+            Change::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    /// Claims that ask for a VolumeAttributesClass, with their volumes. Such objects seldom change.
+    fn attributes_keys(&self, name: &str) -> Vec<Key> {
+        let asks = |claim: &&Claim| claim.attributes_class.as_deref() == Some(name);
+        let keys = |claim: &Claim| {
+            let volume = claim.volume_name.clone().map(Key::Volume);
+            [Key::Claim(claim.name.clone())].into_iter().chain(volume).collect::<Vec<_>>()
+        };
+        self.claims.values().map(AsRef::as_ref).filter(asks).flat_map(keys).collect()
+    }
+}

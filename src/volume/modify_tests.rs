@@ -1,0 +1,509 @@
+//! A test per row of the table, then what holds for all that can be observed.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::json;
+
+use super::*;
+use crate::config::record::Record;
+use contract::names;
+
+const NOW: i64 = 1_000_000;
+const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+
+fn attributes(class: &str) -> Attributes {
+    let parameters = match class {
+        "" => Default::default(),
+        class => [("iops".to_owned(), class.len().to_string())].into(),
+    };
+    Attributes { class: class.to_owned(), parameters }
+}
+
+/// An adopted volume with the attributes of a class, or none.
+fn volume(class: &str, note: Option<Note>) -> Volume {
+    let applied = (!class.is_empty()).then(|| json!(Applied { attributes: attributes(class), run: 2 }).to_string());
+    let volume: PersistentVolume = serde_json::from_value(json!({
+        "metadata": {
+            "name": names::pv_name(ID), "uid": "pv",
+            "annotations": {
+                names::CLAIM_UUID: ID, names::VOLUME_ID: ID, names::PROVENANCE: "x",
+                names::ATTRIBUTES: applied.unwrap_or_default(),
+                names::MODIFICATION: note.map(|note| json!(note).to_string()).unwrap_or_default(),
+            },
+        },
+        "spec": { "capacity": { "storage": "1Gi" }, "nfs": { "server": "s", "path": "/p" } },
+        "status": { "reason": crate::volume::mark("x") },
+    }))
+    .unwrap();
+    Volume::from(&volume)
+}
+
+/// A claim that is bound to it and asks for a class.
+fn claim(wish: &str) -> Claim {
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": { "namespace": "team", "name": "a", "uid": ID, "annotations": { names::BIND_COMPLETED: "yes" } },
+        "spec": { "volumeName": names::pv_name(ID), "volumeAttributesClassName": wish },
+        "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } },
+    }))
+    .unwrap();
+    Claim::from(&claim)
+}
+
+/// The claim with what a report leaves on it.
+fn told(claim: Claim, report: &Report) -> Claim {
+    let mut status = report.status("2026-01-01T00:00:00Z");
+    status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
+    if status.get("currentVolumeAttributesClassName").is_none() {
+        let current = claim.modification.as_ref().and_then(|modification| modification.current().map(str::to_owned));
+        status["currentVolumeAttributesClassName"] = json!(current);
+    }
+    let with: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
+    Claim { modification: Claim::from(&with).modification, ..claim }
+}
+
+fn recipe(data: &[(&str, &str)]) -> Recipe {
+    let all = [("image", "x"), ("capabilities", "modify")];
+    let data = all.iter().chain(data).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Record { class: "c".into(), data, ..Record::default() }.recipe().unwrap()
+}
+
+fn job(attempt: u32, class: &str) -> Job {
+    let marks = crate::run::view::Marks { operation: "modify".into(), id: ID.into(), attempt, class: "c".into() };
+    let name = ObjectName::new("admin", format!("modify-{attempt}-{class}"));
+    let (config, volume) = (recipe(&[]).version(), Some(names::pv_name(ID)));
+    Job { name, marks, config, volume, attributes: Some(attributes(class)), ..Job::default() }
+}
+
+fn over(attempt: u32, class: &str) -> Job {
+    Job { over: true, ..job(attempt, class) }
+}
+
+fn failed(kind: Failure, settled: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "array on fire"), kind, at: NOW, settled }
+}
+
+fn stuck() -> RunState {
+    RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
+}
+
+/// What is noted of a run that failed a moment ago.
+fn note(attempt: u32, class: &str, kind: Failure) -> Note {
+    let cause = Cause::new("ExitCode", "array on fire");
+    let before = volume("", None);
+    let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, kind, NOW);
+    Note { between: kind != Failure::Never, ..note }
+}
+
+fn begins(run: u32, class: &str) -> Note {
+    beginning(&volume("", None), run, &attributes(class))
+}
+
+fn modifying(class: &str) -> Report {
+    Report::Modifying { class: class.into(), error: None }
+}
+
+fn finished(class: &str) -> Report {
+    Report::Finished { class: class.into() }
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    volume: Volume,
+    claim: Option<Claim>,
+    recipe: Result<Recipe, String>,
+    wished: Result<Attributes, String>,
+    runs: Vec<(Job, RunState)>,
+    starting: bool,
+    pods_alive: bool,
+    lost: Option<&'static str>,
+    others_alive: bool,
+}
+
+impl World {
+    fn decide(&self, now: i64) -> Decision {
+        let runs: Vec<_> = self.runs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect();
+        let observed = Observed {
+            claim: self.claim.as_ref(),
+            recipe: self.recipe.as_ref().map_err(String::clone),
+            wished: self.wished.as_ref().map_err(String::clone),
+            runs: &runs,
+            starting: self.starting,
+            pods_alive: self.pods_alive,
+            lost: self.lost,
+            others_alive: self.others_alive,
+        };
+        decide(&self.volume, &observed, now)
+    }
+
+    fn step(&self) -> Step {
+        self.decide(NOW).step
+    }
+
+    fn said(&self) -> String {
+        self.decide(NOW).tell.map(|tell| tell.message).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn rests(&self) {
+        assert_eq!(self.decide(NOW), Decision::from(Step::Nothing));
+    }
+
+    fn with(&self, runs: &[(Job, RunState)]) -> World {
+        World { runs: runs.to_vec(), ..self.clone() }
+    }
+
+    fn noted(&self, note: Note) -> World {
+        let volume = Volume { modification: Some(Box::new(note)), ..self.volume.clone() };
+        World { volume, ..self.clone() }
+    }
+
+    fn after(&self, report: &Report) -> World {
+        World { claim: self.claim.clone().map(|claim| told(claim, report)), ..self.clone() }
+    }
+}
+
+/// A volume of one class, whose claim asks for another and says what it has.
+fn world(has: &str, wish: &str) -> World {
+    World {
+        volume: volume(has, None),
+        claim: Some(told(claim(wish), &finished(has))),
+        recipe: Ok(recipe(&[])),
+        wished: Ok(attributes(wish)),
+        runs: vec![],
+        starting: false,
+        pods_alive: false,
+        lost: None,
+        others_alive: false,
+    }
+}
+
+#[test]
+fn row_1_what_is_not_bound_to_its_claim_is_left() {
+    World { claim: None, ..world("", "gold") }.rests();
+    let mut going = world("", "gold");
+    going.volume.deleting = true;
+    going.rests();
+    let mut elsewhere = world("", "gold");
+    elsewhere.claim.as_mut().unwrap().volume_name = Some("other".into());
+    elsewhere.rests();
+    let mut never_adopted = world("", "gold");
+    never_adopted.volume.mark = None;
+    never_adopted.rests();
+}
+
+#[test]
+fn rows_2_and_3_a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() {
+    let stuck = |has: &str, wish: &str, to: &str| world(has, wish).noted(begins(3, to)).with(&[(job(3, to), stuck())]);
+    let given_up = Step::RemoveJob { job: job(3, "gold").name };
+    assert_eq!(stuck("", "silver", "gold").step(), given_up);
+    assert_eq!(stuck("silver", "silver", "gold").step(), given_up);
+    let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
+    assert_eq!(edited.step(), given_up);
+    let error = Some("no such image".to_owned());
+    assert_eq!(stuck("", "gold", "gold").step(), Step::Report(Report::Modifying { class: "gold".into(), error }));
+    assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not go on: no such image"));
+}
+
+#[test]
+fn row_4_a_run_goes_on_whatever_the_wish() {
+    for wish in ["gold", "silver", ""] {
+        let running = world("", wish).with(&[(job(1, "gold"), RunState::Running)]);
+        assert_eq!(running.step(), Step::Report(modifying("gold")));
+        running.after(&modifying("gold")).rests();
+    }
+    let lost = World { lost: Some("node-1"), ..world("", "gold").with(&[(job(1, "gold"), RunState::Running)]) };
+    assert!(lost.said().contains("node-1"));
+    World { starting: true, ..world("", "gold") }.rests();
+}
+
+#[test]
+fn row_5_what_a_run_has_done_stands_on_the_volume() {
+    let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
+    assert_eq!(done("", 1).step(), Step::Apply(Applied { attributes: attributes("gold"), run: 1 }));
+    assert_eq!(done("gold", 2).step(), Step::RemoveJob { job: job(2, "gold").name }, "it is known");
+}
+
+#[test]
+fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_may_have_changed() {
+    let after = |kind, settled| {
+        world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(kind, settled))])
+    };
+    after(Failure::Retry, false).rests();
+    for (kind, between) in [(Failure::Retry, true), (Failure::NoRoom, true), (Failure::Never, false)] {
+        let Step::Note(noted) = after(kind, true).step() else { panic!("not noted") };
+        assert_eq!((noted.attempt, noted.between, noted.tries), (3, between, 1));
+    }
+    assert!(
+        after(Failure::Retry, true)
+            .said()
+            .contains("run 3 to VolumeAttributesClass gold failed: array on fire; next try in 2 s")
+    );
+    // What an earlier run may have changed stays so, whatever the next one says.
+    let again = world("silver", "gold").noted(Note { begun: 4, ..note(3, "gold", Failure::Retry) });
+    let Step::Note(noted) = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
+    assert!(noted.between && noted.tries == 2);
+    // Of run 3 nothing is seen any more.
+    let lost = world("silver", "gold").noted(begins(3, "gold"));
+    let Step::Note(noted) = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
+    assert!(noted.between);
+}
+
+#[test]
+fn row_7_a_job_is_removed_when_nothing_is_to_be_learnt_of_it() {
+    let known = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
+    let jobs = [(over(3, "gold"), failed(Failure::Retry, true))];
+    assert!(matches!(known.with(&jobs).step(), Step::Report(_)), "it is kept for a look at it");
+    let back = world("silver", "silver").noted(note(3, "gold", Failure::Never));
+    assert_eq!(back.with(&jobs).step(), Step::RemoveJob { job: job(3, "gold").name });
+}
+
+#[test]
+fn rows_8_to_10_what_is_reached_is_told_once_and_the_failure_forgotten() {
+    let world = world("gold", "gold").after(&modifying("gold"));
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Report(finished("gold")));
+    assert_eq!(decision.tell.unwrap().reason, reason::MODIFY_SUCCEEDED);
+    let told = world.after(&finished("gold"));
+    told.rests();
+    assert_eq!(told.noted(note(3, "silver", Failure::Never)).step(), Step::Forget);
+    // A class cannot be taken off.
+    let off = self::world("gold", "");
+    off.rests();
+    self::world("", "").rests();
+}
+
+#[test]
+fn row_11_a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
+    for noted in [note(3, "gold", Failure::Retry), begins(3, "gold")] {
+        let back = world("silver", "silver").noted(noted);
+        assert_eq!(back.step(), Step::Report(modifying("silver")));
+        let Step::Note(noted) = back.after(&modifying("silver")).step() else { panic!("no trace") };
+        assert_eq!((noted.begun, noted.to.clone(), noted.between), (4, attributes("silver").hash(), true));
+        let started = back.after(&modifying("silver")).noted(noted).step();
+        assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
+    }
+    let nothing_changed = world("silver", "silver").noted(note(3, "gold", Failure::Never)).after(&modifying("gold"));
+    assert_eq!(nothing_changed.step(), Step::Report(finished("silver")));
+    // Back to none, while none was ever in effect.
+    let none = world("", "").noted(note(1, "gold", Failure::Retry)).after(&modifying(""));
+    let Step::Note(noted) = none.step() else { panic!("no trace") };
+    assert_eq!(none.noted(noted).step(), Step::Start { attempt: 2, attributes: Attributes::default() });
+}
+
+#[test]
+fn row_12_what_cannot_be_had_is_pending_and_told() {
+    let missing = World { wished: Err("there is no gold".into()), ..world("", "gold") };
+    assert_eq!(missing.step(), Step::Report(Report::Pending { class: "gold".into() }));
+    let told = missing.after(&Report::Pending { class: "gold".into() });
+    assert_eq!((told.step(), told.said()), (Step::Nothing, "there is no gold".into()));
+    let cannot = World { recipe: Ok(recipe(&[("capabilities", "")])), ..world("", "gold") };
+    assert!(cannot.said().contains("`capabilities: modify`"));
+    let unknown = World { recipe: Err("lost".into()), ..world("", "gold") };
+    assert!(unknown.said().contains("lost"));
+}
+
+#[test]
+fn row_13_nothing_begins_for_a_claim_that_is_going() {
+    let mut world = world("", "gold");
+    world.claim.as_mut().unwrap().deleting = true;
+    world.rests();
+}
+
+#[test]
+fn row_14_the_next_try_waits_unless_wish_or_recipe_change() {
+    let waits = world("silver", "gold").noted(note(3, "gold", Failure::Retry));
+    let error = Some("array on fire".to_owned());
+    assert_eq!(waits.step(), Step::Report(Report::Modifying { class: "gold".into(), error: error.clone() }));
+    let reported = waits.after(&Report::Modifying { class: "gold".into(), error });
+    assert_eq!(reported.decide(NOW), Decision::from(Step::Nothing).until(NOW + 2));
+    assert!(matches!(reported.decide(NOW + 2).step, Step::Note(_)));
+    let never = world("silver", "gold").noted(note(3, "gold", Failure::Never));
+    let infeasible = Report::Infeasible { class: "gold".into(), error: "array on fire".into() };
+    assert_eq!(never.decide(NOW).step, Step::Report(infeasible.clone()));
+    assert_eq!(never.after(&infeasible).decide(NOW).wake_at, Some(NOW + seconds(SLOW)));
+    // Another wish is tried at once.
+    let other = world("silver", "bronze").noted(note(3, "gold", Failure::Never));
+    assert_eq!(other.step(), Step::Report(modifying("bronze")));
+    let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
+    assert!(matches!(mended.step(), Step::Report(Report::Modifying { .. })));
+}
+
+#[test]
+fn row_15_one_run_at_a_time() {
+    let pod = World { pods_alive: true, ..world("", "gold") };
+    let other = World { others_alive: true, ..world("", "gold") };
+    for world in [pod, other] {
+        assert_eq!(world.decide(NOW), Decision::from(Step::Nothing).until(NOW + 5));
+    }
+}
+
+#[test]
+fn row_16_a_run_leaves_its_traces_before_it_begins() {
+    let world = world("", "gold");
+    assert_eq!(world.step(), Step::Report(modifying("gold")));
+    let reported = world.after(&modifying("gold"));
+    assert_eq!(reported.step(), Step::Note(begins(1, "gold")));
+    let start = Step::Start { attempt: 1, attributes: attributes("gold") };
+    assert_eq!(reported.noted(begins(1, "gold")).step(), start);
+    // No number is given twice: the one of a run to other attributes is used up.
+    let other = reported.noted(begins(1, "silver"));
+    let Step::Note(noted) = other.step() else { panic!("no trace") };
+    assert_eq!((noted.begun, noted.between), (2, true));
+}
+
+#[test]
+fn what_goes_on_is_stopped_when_the_claim_is_gone() {
+    let (running, going) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
+    let stopped = |job: &Job, pods_alive| {
+        let runs = [Run { job, state: RunState::Running }];
+        let wished = Err(String::new());
+        let recipe = Err(String::new());
+        let o = Observed {
+            claim: None,
+            recipe,
+            wished,
+            runs: &runs,
+            starting: false,
+            pods_alive,
+            lost: None,
+            others_alive: false,
+        };
+        stopping(&o, NOW)
+    };
+    assert_eq!(stopped(&running, true).unwrap().step, Step::RemoveJob { job: running.name.clone() });
+    assert_eq!(stopped(&going, true), Some(Decision::from(Step::Nothing).until(NOW + 5)));
+    assert_eq!(stopped(&Job { over: true, ..going }, false), None);
+}
+
+#[test]
+fn what_only_we_could_have_written_is_read() {
+    let note = note(3, "gold", Failure::Retry);
+    assert_eq!(Note::read(&json!(note).to_string()), Some(note.clone()));
+    assert_eq!(Note::read(&json!(Note { begun: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(Note::read("{}"), None);
+    let applied = Applied { attributes: attributes("gold"), run: 1 };
+    assert_eq!(Applied::read(&json!(applied).to_string()), Some(applied.clone()));
+    assert_eq!(Applied::read(&json!(Applied { run: u32::MAX, ..applied }).to_string()), None);
+    let forged = Volume { mark: None, ..volume("gold", None) };
+    assert_eq!(forged.attributes(), &Attributes::default());
+}
+
+fn classes() -> impl Strategy<Value = &'static str> {
+    select(vec!["", "gold", "silver", "bronze"])
+}
+
+fn states() -> impl Strategy<Value = RunState> {
+    let kinds = select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]);
+    prop_oneof![
+        select(vec![RunState::Running, stuck(), RunState::Succeeded]),
+        (kinds, any::<bool>()).prop_map(|(kind, settled)| failed(kind, settled))
+    ]
+}
+
+prop_compose! {
+    fn runs()(attempt in 1u32..6, class in classes(), state in states(), deleting in prop::bool::weighted(0.3)) -> (Job, RunState) {
+        let over = matches!(state, RunState::Succeeded | RunState::Failed { settled: true, .. });
+        (Job { deleting, over, ..job(attempt, class) }, state)
+    }
+}
+
+prop_compose! {
+    fn notes()(
+        (attempt, begun) in (0u32..5, 0u32..5),
+        (class, to) in (classes(), classes()),
+        kind in select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]),
+        (between, ago) in (any::<bool>(), 0..4000i64),
+    ) -> Note {
+        let note = note(attempt, class, kind);
+        Note { begun: begun.max(attempt), to: attributes(to).hash(), between, at: NOW - ago, ..note }
+    }
+}
+
+prop_compose! {
+    fn worlds()(
+        (has, wish) in (classes(), classes()),
+        runs in prop::collection::vec(runs(), 0..3),
+        note in prop::option::of(notes()),
+        report in prop::option::of((classes(), 0usize..5).prop_map(|(class, kind)| {
+            let (class, error) = (class.to_owned(), "array on fire".to_owned());
+            match kind {
+                0 => Report::Pending { class },
+                1 => Report::Modifying { class, error: None },
+                2 => Report::Modifying { class, error: Some(error) },
+                3 => Report::Infeasible { class, error },
+                _ => Report::Finished { class },
+            }
+        })),
+        (starting, pods_alive, others_alive, deleting) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
+        known in 0usize..5,
+    ) -> World {
+        let mut world = World { runs, starting, pods_alive, others_alive, ..world(has, wish) };
+        world.volume.modification = note.map(Box::new);
+        match known {
+            0 => world.recipe = Err("lost".into()),
+            1 => world.recipe = Ok(recipe(&[("capabilities", "")])),
+            2 => world.wished = Err("no such class".into()),
+            _ => {}
+        }
+        world.claim.as_mut().unwrap().deleting = deleting;
+        match report {
+            Some(report) => world.after(&report),
+            None => world,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_never_done(world in worlds()) {
+        let decision = world.decide(NOW);
+        let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
+        let (has, wanted) = (volume.attributes(), wish(claim));
+        let settled = has_wish(volume, claim) && !is_between(volume);
+        let goes_on = world.runs.iter().any(|(job, state)| !job.over && matches!(state, RunState::Running | RunState::Stuck { .. }));
+        match &decision.step {
+            Step::Nothing => {
+                let awaited = world.starting || world.runs.iter().any(|(job, _)| job.deleting || !job.over);
+                let at_rest = settled && finished(&has.class).stands(claim);
+                prop_assert!(awaited || at_rest || claim.deleting || decision.tell.is_some() || decision.wake_at.is_some(), "a dead end");
+                prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
+            }
+            Step::Start { attempt, attributes } => {
+                let alive = world.starting || world.pods_alive || world.others_alive;
+                prop_assert!(!goes_on && !alive && !claim.deleting, "one run at a time");
+                prop_assert!(attributes.class == wanted || attributes == has);
+                prop_assert!(attributes != has || is_between(volume), "a run for nothing");
+                prop_assert!(world.runs.iter().all(|(job, _)| job.marks.attempt < *attempt));
+                let note = volume.modification.as_ref().expect("a run without its trace on the volume");
+                prop_assert!(note.begun == *attempt && note.attempt < *attempt && note.to == attributes.hash());
+                prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
+            }
+            Step::Apply(applied) => {
+                prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.attributes.as_ref() == Some(&applied.attributes) && job.marks.attempt == applied.run));
+                prop_assert!(volume.applied.as_ref().is_none_or(|before| before.run < applied.run), "what is over is applied again");
+            }
+            // What is written stands then, so that it is written once.
+            Step::Report(report) => {
+                prop_assert!(!report.stands(claim) && report.stands(&told(claim.clone(), report)));
+                let success = matches!(report, Report::Finished { .. });
+                prop_assert!(!success || settled, "what may be in between is called done");
+            }
+            Step::Note(note) => {
+                let before = volume.modification.as_deref();
+                prop_assert!(before != Some(note));
+                prop_assert!(before.is_none_or(|before| before.attempt <= note.attempt && before.begun.max(before.attempt) <= note.begun.max(note.attempt)));
+                let forgotten = before.is_some_and(|before| before.between) && !note.between;
+                prop_assert!(!forgotten, "that it may be in between is forgotten");
+            }
+            Step::Forget => prop_assert!(settled && world.runs.is_empty()),
+            Step::RemoveJob { job } => {
+                let mut named = world.runs.iter().filter(|(candidate, _)| candidate.name == *job && !candidate.deleting);
+                let stopped = named.any(|(job, state)| job.over || matches!(state, RunState::Stuck { .. }));
+                prop_assert!(stopped, "a run that goes on is stopped");
+            }
+        }
+    }
+}

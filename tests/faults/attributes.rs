@@ -1,0 +1,41 @@
+//! VolumeAttributesClasses, and claims that ask for them.
+
+use flex_provisioner::attributes::VolumeAttributesClass;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::site::{Finding, Site, provisioner};
+
+impl Site<'_> {
+    /// A class of attributes of this site's volumes.
+    pub async fn attributes_class(&self, name: &str, (key, value): (&str, &str)) {
+        let name = format!("{}-{name}", self.name);
+        let class = json!({
+            "metadata": { "name": name }, "driverName": provisioner(&self.name), "parameters": { key: value },
+        });
+        let classes: Api<VolumeAttributesClass> = Api::all(self.world.client.clone());
+        let class = serde_json::from_value(class).unwrap();
+        classes.create(&PostParams::default(), &class).await.expect("the class of attributes is created");
+    }
+
+    /// The user asks for other attributes.
+    pub async fn ask_for_attributes(&self, claim: &str, name: &str) {
+        let wish = json!({ "spec": { "volumeAttributesClassName": format!("{}-{name}", self.name) } });
+        let claims = self.api::<PersistentVolumeClaim>();
+        claims.patch(claim, &PatchParams::default(), &Patch::Merge(wish)).await.expect("the wish is accepted");
+    }
+
+    /// Waits until a claim has attributes, and nothing of the way there is left.
+    pub async fn has_attributes(&self, claim: &str, name: &str) -> Result<PersistentVolumeClaim, Finding> {
+        let class = format!("{}-{name}", self.name);
+        let has = |claim: &PersistentVolumeClaim| {
+            let status = claim.status.clone().unwrap_or_default();
+            status.current_volume_attributes_class_name.as_ref() == Some(&class)
+                && status.modify_volume_status.is_none()
+                && status.conditions.unwrap_or_default().is_empty()
+        };
+        self.claim_when(claim, &format!("has the attributes of {name}"), has).await
+    }
+}

@@ -1,0 +1,248 @@
+//! VolumeAttributesClasses: a claim is made with one, gets another while it is bound, and goes back.
+
+use contract::names::{self, reason};
+use flex_provisioner::attributes::VolumeAttributesClass;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::kubelet::{nfs_volume, request};
+use crate::orchestrator::{ADMIN, Ring, WHILE, uid};
+use crate::wait::{seen, stays, until};
+
+impl Ring {
+    async fn attributes_class(&self, name: &str, driver: &str, parameters: &[(&str, &str)]) {
+        let parameters: serde_json::Map<_, _> =
+            parameters.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        let class = json!({ "metadata": { "name": name }, "driverName": driver, "parameters": parameters });
+        let classes: Api<VolumeAttributesClass> = Api::all(self.client.clone());
+        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    }
+
+    async fn gold_and_silver(&self) {
+        self.attributes_class("gold", names::DEFAULT_PROVISIONER, &[("iops", "900"), ("cache", "on")]).await;
+        self.attributes_class("silver", names::DEFAULT_PROVISIONER, &[("iops", "300")]).await;
+    }
+
+    /// The user asks for other attributes.
+    async fn wish(&self, claim: &str, class: Option<&str>) -> Result<PersistentVolumeClaim, kube::Error> {
+        let wish = json!({ "spec": { "volumeAttributesClassName": class } });
+        self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(wish)).await
+    }
+
+    /// Waits until the claim says that its volume has the attributes of a class, and nothing of the way there is left.
+    async fn has_class(&self, claim: &str, class: Option<&str>) -> PersistentVolumeClaim {
+        let settled = |claim: &PersistentVolumeClaim| {
+            let status = claim.status.clone().unwrap();
+            status.current_volume_attributes_class_name.as_deref() == class
+                && status.modify_volume_status.is_none()
+                && status.conditions.unwrap_or_default().is_empty()
+        };
+        self.claim_when(claim, &format!("has {class:?}"), settled).await
+    }
+
+    /// Waits until the claim says how its volume is at being changed, and what the API calls it besides.
+    async fn modify_status(&self, claim: &str, class: &str, state: &str, conditions: &[&str]) {
+        let is = |claim: &PersistentVolumeClaim| {
+            let status = claim.status.clone().unwrap();
+            let found: Vec<_> = status.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
+            status.modify_volume_status.as_ref().is_some_and(|modify| {
+                modify.status == state && modify.target_volume_attributes_class_name.as_deref().unwrap_or("") == class
+            }) && found == conditions
+        };
+        self.claim_when(claim, &format!("is {state} to {class}"), is).await;
+    }
+
+    async fn no_modify_jobs(&self, id: &str) {
+        until("no modify Job is left", || async {
+            let left = self.jobs(ADMIN, "modify", id).await.len();
+            if left == 0 { Ok(()) } else { seen(left) }
+        })
+        .await;
+    }
+}
+
+/// A volume of CSI, which is the one kind whose spec can name the class.
+fn csi_volume(job: &Job) -> PersistentVolume {
+    let mut volume = nfs_volume(job);
+    let spec = volume.spec.as_mut().unwrap();
+    spec.nfs = None;
+    spec.csi = Some(CSIPersistentVolumeSource {
+        driver: "csi.example".into(),
+        volume_handle: request(job).claim_uuid,
+        ..CSIPersistentVolumeSource::default()
+    });
+    volume
+}
+
+fn env(job: &Job, name: &str) -> Option<String> {
+    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    container.env.iter().flatten().find(|variable| variable.name == name)?.value.clone()
+}
+
+fn asked_with(class: &str) -> serde_json::Value {
+    json!({ "spec": { "volumeAttributesClassName": class } })
+}
+
+#[tokio::test]
+async fn a_claim_is_made_with_attributes_gets_others_and_takes_them_along() {
+    let ring = Ring::start().await;
+    ring.gold_and_silver().await;
+    ring.config("c", "c", &[("capabilities", "modify"), ("zone", "west"), ("iops", "100")]).await;
+    // The field is for CSI volumes in a PersistentVolume; a claim may have it whatever its volume is.
+    for (name, make) in [("csi", csi_volume as fn(&Job) -> PersistentVolume), ("nfs", nfs_volume)] {
+        ring.claim_with(name, "c", asked_with("silver")).await;
+        let id = uid(&ring.stamped(name).await);
+        let job = ring.job(ADMIN, "provision", &id, 1).await;
+        let told = |job: &Job| ["ATTRIBUTES_CLASS", "IOPS", "ZONE"].map(|name| env(job, name).unwrap_or_default());
+        assert_eq!(told(&job), ["silver", "300", "west"]);
+        let volume = make(&job);
+        ring.create_volume(&volume).await;
+        ring.bound(name).await;
+        ring.pod_ends(&job, 0, "").await;
+        ring.has_class(name, Some("silver")).await;
+        let in_spec = |expected: Option<&'static str>| {
+            let volume = volume.metadata.name.clone().unwrap();
+            let ring = &ring;
+            async move {
+                let spec = ring.volumes().get(&volume).await.unwrap().spec.unwrap();
+                assert_eq!(spec.volume_attributes_class_name.as_deref(), expected.filter(|_| spec.csi.is_some()));
+            }
+        };
+        in_spec(Some("silver")).await;
+
+        ring.wish(name, Some("gold")).await.unwrap();
+        let job = ring.job(ADMIN, "modify", &id, 1).await;
+        assert_eq!(told(&job), ["gold", "900", "west"]);
+        let asked = request(&job);
+        assert_eq!(asked.old_attributes_class, "silver");
+        assert_eq!(asked.old_attributes, [("iops".to_owned(), "300".to_owned())].into());
+        assert_eq!((asked.claim_uuid.as_str(), env(&job, "CACHE").as_deref()), (id.as_str(), Some("on")));
+        assert!(asked.volume_source.contains(&id), "{}", asked.volume_source);
+        ring.modify_status(name, "gold", "InProgress", &["ModifyingVolume"]).await;
+        ring.event(&ring.user, name, reason::MODIFYING, "run 1 to VolumeAttributesClass gold: image").await;
+        // The next wish comes while the first is at work.
+        ring.wish(name, Some("silver")).await.unwrap();
+        stays("one run at a time", WHILE, || async {
+            let jobs = ring.jobs(ADMIN, "modify", &id).await.len();
+            if jobs == 1 { Ok(()) } else { seen(jobs) }
+        })
+        .await;
+        ring.pod_ends(&job, 0, "").await;
+        let job = ring.job(ADMIN, "modify", &id, 2).await;
+        assert_eq!((told(&job)[0].as_str(), request(&job).old_attributes_class.as_str()), ("silver", "gold"));
+        in_spec(Some("gold")).await;
+        ring.pod_ends(&job, 0, "").await;
+        ring.has_class(name, Some("silver")).await;
+        ring.event(&ring.user, name, reason::MODIFY_SUCCEEDED, "attributes of VolumeAttributesClass silver").await;
+        in_spec(Some("silver")).await;
+        ring.no_modify_jobs(&id).await;
+        // To be without one again is refused by the API server itself.
+        let refused = ring.wish(name, None).await.unwrap_err().to_string();
+        assert!(refused.contains("update to nil is forbidden"), "{refused}");
+
+        ring.delete_claim(name).await;
+        let job = ring.job(ADMIN, "delete", &id, 1).await;
+        assert_eq!(told(&job), ["silver", "300", "west"], "as it was when it was deleted");
+        ring.pod_ends(&job, 0, "").await;
+        ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+    }
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_failed_modification_is_repeated_and_ended_by_going_back() {
+    let mut ring = Ring::start().await;
+    ring.gold_and_silver().await;
+    ring.config("c", "c", &[("capabilities", "modify"), ("backoff", "1s")]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let (id, volume) = (uid(&ring.get_claim("a").await), volume.metadata.name.unwrap());
+
+    // What can never be has changed nothing: the claim is back where it was without a run.
+    ring.wish("a", Some("gold")).await.unwrap();
+    let job = ring.job(ADMIN, "modify", &id, 1).await;
+    ring.pod_ends(&job, 65, "no cache here").await;
+    ring.modify_status("a", "gold", "Infeasible", &["ModifyVolumeError"]).await;
+    ring.event(&ring.user, "a", reason::MODIFY_FAILED, "no cache here; it will not work by trying again").await;
+    ring.wish("a", None).await.unwrap();
+    ring.has_class("a", None).await;
+    stays("no run to what it has", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "modify", &id).await;
+        if jobs.iter().all(|job| request(job).attempt == 1) { Ok(()) } else { seen(jobs.len()) }
+    })
+    .await;
+
+    // After any other failure it may be in between, and is brought back.
+    ring.wish("a", Some("silver")).await.unwrap();
+    let job = ring.job(ADMIN, "modify", &id, 1).await;
+    ring.pod_ends(&job, 75, "the array is busy").await;
+    ring.event(&ring.user, "a", reason::MODIFY_FAILED, "run 1 to VolumeAttributesClass silver failed").await;
+    let job = ring.job(ADMIN, "modify", &id, 2).await;
+    ring.modify_status("a", "silver", "InProgress", &["ModifyingVolume", "ModifyVolumeError"]).await;
+    ring.wish("a", None).await.unwrap();
+    ring.restart().await;
+    ring.pod_ends(&job, 75, "the array is still busy").await;
+    let job = ring.job(ADMIN, "modify", &id, 3).await;
+    let asked = request(&job);
+    assert_eq!((asked.attributes_class.as_str(), asked.old_attributes_class.as_str()), ("", ""));
+    assert_eq!(env(&job, "IOPS"), None);
+    ring.modify_status("a", "", "InProgress", &["ModifyingVolume"]).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.has_class("a", None).await;
+    ring.no_modify_jobs(&id).await;
+    until("what failed is forgotten", || async {
+        let annotations = ring.volumes().get(&volume).await.unwrap().metadata.annotations.unwrap_or_default();
+        if annotations.contains_key(names::MODIFICATION) { seen(annotations) } else { Ok(()) }
+    })
+    .await;
+
+    // A claim that goes takes a run along that is under way.
+    ring.wish("a", Some("gold")).await.unwrap();
+    ring.job(ADMIN, "modify", &id, 4).await;
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    assert!(ring.jobs(ADMIN, "modify", &id).await.is_empty());
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&volume).await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn attributes_that_cannot_be_had_are_told_and_waited_for() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("capabilities", "modify")]).await;
+    ring.config("plain", "plain", &[]).await;
+    ring.attributes_class("foreign", "csi.example", &[("iops", "1")]).await;
+    ring.attributes_class("sly", names::DEFAULT_PROVISIONER, &[("image", "evil")]).await;
+    for (claim, class, asked, why) in [
+        ("missing", "c", "gold", "the VolumeAttributesClass gold, which the claim asks for, does not exist"),
+        ("foreign", "c", "foreign", "is for volumes of csi.example; for those of class c it must say"),
+        ("sly", "c", "sly", "image is a key of the provisioner config"),
+        ("plain", "plain", "gold", "`capabilities: modify`"),
+    ] {
+        ring.claim_with(claim, class, asked_with(asked)).await;
+        ring.event(&ring.user, claim, reason::PROVISIONING_FAILED, why).await;
+        assert!(ring.jobs(ADMIN, "provision", &uid(&ring.get_claim(claim).await)).await.is_empty());
+    }
+    ring.claim("bound", "c").await;
+    ring.provision("bound").await;
+    let id = uid(&ring.get_claim("bound").await);
+    ring.wish("bound", Some("gold")).await.unwrap();
+    ring.modify_status("bound", "gold", "Pending", &[]).await;
+    ring.event(&ring.user, "bound", reason::MODIFY_FAILED, "gold, which the claim asks for, does not exist").await;
+
+    // As soon as the class is there, both go on.
+    ring.gold_and_silver().await;
+    let job = ring.job(ADMIN, "modify", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.has_class("bound", Some("gold")).await;
+    ring.provision("missing").await;
+    ring.has_class("missing", Some("gold")).await;
+    for claim in ["foreign", "sly", "plain"] {
+        ring.claims().delete(claim, &DeleteParams::default()).await.unwrap();
+        ring.claim_gone(claim).await;
+    }
+}
