@@ -10,6 +10,7 @@ use super::{Finding, Kind, Object, Snapshot, sort};
 use crate::config::record::Record;
 use crate::config::{Placement, Recipe, check};
 use crate::object::{ObjectName, hash};
+use crate::run::nodes::takes_at_times;
 use crate::volume::{Provenance, Volume};
 
 /// What an image can do that lists.
@@ -80,10 +81,11 @@ pub fn views(s: &Snapshot) -> Vec<View> {
             nodes.insert(node);
         }
     }
+    // One that does not answer just now is asked all the same, so that it is told that its storage is not known. One that
+    // never takes a run has none but what older versions of the config have made there, by which it is among the nodes above.
     let selected = |recipe: &Recipe| {
-        let fits =
-            |labels: &BTreeMap<String, String>| recipe.node_selector.iter().all(|(k, v)| labels.get(k) == Some(v));
-        s.nodes.iter().filter(|node| fits(&node.labels)).map(|node| node.name.clone()).collect::<Vec<_>>()
+        let nodes = s.nodes.iter().filter(|node| takes_at_times(node, recipe));
+        nodes.map(|node| node.name.clone()).collect::<Vec<_>>()
     };
     views
         .into_iter()

@@ -538,6 +538,27 @@ fn a_node_selector_bounds_where_is_listed() {
 }
 
 #[test]
+fn nodes_that_never_take_a_run_are_not_listed_unless_they_have_volumes() {
+    let taint = |key: &str| k8s_openapi::api::core::v1::Taint {
+        key: key.into(),
+        effect: "NoSchedule".into(),
+        ..Default::default()
+    };
+    let tainted = |mut cluster: Cluster, key: &str| {
+        cluster.0.nodes[0] = Arc::new(Node { taints: vec![taint(key)], ..(*cluster.0.nodes[0]).clone() });
+        cluster
+    };
+    let two = || Cluster::new().node("a").node("b");
+    let both = [Some("a".to_owned()), Some("b".to_owned())];
+    assert_eq!(views(&tainted(two(), "example.com/database").0)[0].nodes, both[1..]);
+    assert_eq!(views(&tainted(two(), "node.kubernetes.io/unschedulable").0)[0].nodes, both, "it passes");
+    let with_volume = two().bound().volume(|v| made_by(v, &[], "a"));
+    assert_eq!(views(&tainted(with_volume, "example.com/database").0)[0].nodes, both);
+    let tolerant = Cluster::with(&[("tolerations", "[{operator: Exists}]")]).node("a").node("b");
+    assert_eq!(views(&tainted(tolerant, "example.com/database").0)[0].nodes, both);
+}
+
+#[test]
 fn what_is_seen_once_is_no_finding_yet() {
     let secs = Duration::from_secs;
     let findings = || Cluster::new().job("provision", |_| ()).found();

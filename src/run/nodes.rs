@@ -12,6 +12,9 @@ use crate::limits;
 use crate::node::Node;
 use crate::volume::affinity::holds;
 
+/// Taints that Kubernetes itself puts on nodes, and takes off again.
+const PASSING: &str = "node.kubernetes.io/";
+
 /// Where the next attempt for a claim may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
@@ -63,12 +66,19 @@ fn spread(uid: &str, node: &str) -> u64 {
 /// The scheduler would place a pod of the recipe there, as far as labels and taints say. Whether there is room for it,
 /// it alone knows.
 pub fn takes(node: &Node, recipe: &Recipe) -> bool {
+    node.reachable && is_meant(node, recipe) && node.taints.iter().all(|taint| is_tolerated(taint, recipe))
+}
+
+/// The same but for what passes: that it does not answer, is cordoned, or short of something.
+pub fn takes_at_times(node: &Node, recipe: &Recipe) -> bool {
+    let lasting = |taint: &&Taint| !taint.key.starts_with(PASSING);
+    is_meant(node, recipe) && node.taints.iter().filter(lasting).all(|taint| is_tolerated(taint, recipe))
+}
+
+fn is_tolerated(taint: &Taint, recipe: &Recipe) -> bool {
     let spec = recipe.pod_template.as_ref().and_then(|template| template.spec.as_ref());
-    let tolerations =
-        || recipe.tolerations.iter().chain(spec.iter().flat_map(|spec| spec.tolerations.iter().flatten()));
-    node.reachable
-        && is_meant(node, recipe)
-        && node.taints.iter().all(|taint| tolerations().any(|toleration| tolerates(toleration, taint)))
+    let more = spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    recipe.tolerations.iter().chain(more).any(|toleration| tolerates(toleration, taint))
 }
 
 /// The admin means the pods of the recipe to be there.
