@@ -7,12 +7,13 @@ use clap::Args;
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
 use super::{Names, Namespaces, Output};
+use crate::capacity::Published;
 use crate::claim::Claim;
 use crate::cluster::{client, policies as live};
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
@@ -44,7 +45,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let StatusArgs { names, namespaces, output } = args;
     let identity = names.identity(&namespaces);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (table, claims, volumes, policies) = runtime.block_on(async {
+    let (table, claims, volumes, capacities, policies) = runtime.block_on(async {
         let (client, _) = client::connect().await?;
         let mut configs = Vec::new();
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
@@ -67,15 +68,19 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
         let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();
+        let told: Api<CSIStorageCapacity> = Api::namespaced(client.clone(), &identity.namespace);
+        let capacities = told.list(&ours).await.map_err(|error| error.to_string());
+        let capacities = capacities.map(|list| list.items.iter().map(Published::from).collect::<Vec<_>>());
         let policies = live::read(&client).await.map(|live| policies::states(&live));
-        anyhow::Ok((table, claims, volumes, policies))
+        anyhow::Ok((table, claims, volumes, capacities, policies))
     })?;
     let now = crate::clock::Clock::default().now();
     let rows: Vec<Row> = claims.iter().filter_map(|object| row(&table, object, now)).collect();
     match output {
-        Output::Json => println!("{}", to_json(&table, &rows, &volumes, &policies)),
+        Output::Json => println!("{}", to_json(&table, &rows, &volumes, &capacities, &policies)),
         Output::Table => {
             print(&table, &rows, &volumes);
+            print_capacities(&capacities);
             print_policies(&policies);
         }
     }
@@ -91,6 +96,7 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
     let failure = claim.last_failure.as_ref();
     let state = match (claim.is_bound(), claim.deleting, stamp, failure) {
         (true, ..) if grows(&claim) => "Growing",
+        (true, ..) if claim.modification.as_ref().is_some_and(|it| it.is_under_way()) => "Modifying",
         (true, ..) => "Bound",
         (_, true, ..) => "Deleting",
         (_, _, None, _) => "Waiting",
@@ -110,7 +116,7 @@ fn grows(claim: &Claim) -> bool {
 
 /// Claims of a class by state, such as `Bound 3, Failed 1`.
 fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
-    ["Bound", "Growing", "Running", "Waiting", "Failed", "Deleting"]
+    ["Bound", "Growing", "Modifying", "Running", "Waiting", "Failed", "Deleting"]
         .into_iter()
         .map(|state| (state, rows.iter().filter(|row| row.class == class && row.state == state).count()))
         .filter(|(_, count)| *count > 0)
@@ -167,12 +173,39 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             println!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
         });
     }
+    let unmodified = volumes.iter().filter_map(|volume| Some((volume, volume.modification.as_ref()?)));
+    let unmodified: Vec<_> = unmodified.filter(|(_, note)| note.attempt > 0).collect();
+    if !unmodified.is_empty() {
+        println!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
+        unmodified.iter().for_each(|(volume, note)| {
+            println!("{:<48} {:>7} {}: {}", volume.name, note.attempt, note.reason, note.message)
+        });
+    }
     let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
     if !failed.is_empty() {
         println!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
         failed.iter().for_each(|(volume, failure)| {
             println!("{:<48} {:<10} {}: {}", volume.name, volume.phase, failure.reason, failure.message)
         });
+    }
+}
+
+/// How much room the scheduler is told that there is, or why that is not known.
+type Capacities = Result<Vec<Published>, String>;
+
+fn print_capacities(capacities: &Capacities) {
+    let told = match capacities {
+        Ok(told) => told.iter().filter(|told| told.record.is_some()).collect::<Vec<_>>(),
+        Err(why) => return println!("\nHow much room the scheduler is told of is not known: {why}"),
+    };
+    if !told.is_empty() {
+        println!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");
+    }
+    for Published { class, topology, bytes, record, .. } in told {
+        let at: Vec<_> = topology.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
+        let why = record.as_ref().map(|record| record.message.as_str()).filter(|why| !why.is_empty()).unwrap_or("-");
+        println!("{class:<24} {at:<44} {:>12} {why}", contract::quantity::quantity(*bytes).0);
     }
 }
 
@@ -196,7 +229,13 @@ fn print_policies(policies: &Policies) {
     }
 }
 
-fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume], policies: &Policies) -> serde_json::Value {
+fn to_json(
+    table: &Classes,
+    rows: &[Row],
+    volumes: &[Volume],
+    capacities: &Capacities,
+    policies: &Policies,
+) -> serde_json::Value {
     let classes: Vec<_> = table
         .iter()
         .map(|class| {
@@ -221,7 +260,12 @@ fn to_json(table: &Classes, rows: &[Row], volumes: &[Volume], policies: &Policie
         .collect();
     let volumes: Vec<_> = volumes
         .iter()
-        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure, "expansion": volume.expansion }))
+        .map(|volume| json!({ "volume": volume.name, "class": volume.class, "phase": volume.phase, "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification }))
         .collect();
-    json!({ "classes": classes, "claims": claims, "configs": configs, "volumes": volumes, "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
+    let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|told| {
+        let asked = told.iter().filter_map(|told| Some((told, told.record.as_ref()?)));
+        let entry = |(told, record): (&Published, &crate::capacity::Record)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "largest": told.largest, "lastFailure": record.message });
+        asked.map(entry).collect()
+    });
+    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "volumes": volumes, "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
 }

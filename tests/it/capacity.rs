@@ -127,6 +127,17 @@ impl Ring {
     }
 }
 
+/// What `flex-provisioner status` says.
+fn status(ring: &Ring) -> serde_json::Value {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+        .args(["status", "-o", "json", "--namespace", OWN, "--config-namespace", ADMIN])
+        .env("KUBECONFIG", ring.cluster().kubeconfig())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[tokio::test]
 async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_change() {
     let mut ring = Ring::start().await;
@@ -150,6 +161,13 @@ async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_chang
         assert_eq!((owner.kind.as_str(), &owner.name), ("StorageClass", &object.storage_class_name));
         assert_eq!(object.labels()[names::LABEL_INSTANCE], names::DEFAULT_INSTANCE);
     }
+    let said = status(&ring);
+    let told = said["capacities"].as_array().unwrap().iter();
+    let told: Vec<_> = told.map(|one| (&one["topology"][names::HOSTNAME], &one["bytes"], &one["largest"])).collect();
+    let (n1, n2) =
+        ((json!("n1"), json!(5_000_000_001u64), json!(2_000_000_001u64)), (json!("n2"), json!(0), json!(null)));
+    assert_eq!(told.len(), 2, "{said}");
+    assert!(told.contains(&(&n1.0, &n1.1, &n1.2)) && told.contains(&(&n2.0, &n2.1, &n2.2)), "{said}");
     ring.no_runs().await;
     ring.nothing_runs().await;
 
