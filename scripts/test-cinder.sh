@@ -3,11 +3,13 @@
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-need_root "a test that runs the image as its own user"
+need_root "a test with a real Kubernetes"
 
 ends_with all_passed
 all_passed() { echo 'all tests of the Cinder image passed'; }
 
 stage 'setup' scripts/setup.sh --test
-stage 'build the tests' cargo test --package cinder-provisioner --no-run
-budget=180 stage 'tests' cargo test --package cinder-provisioner --no-fail-fast
+stage 'programs and images' build
+stage 'build the tests' cargo test --package cinder-provisioner --package flex-provisioner --no-run
+budget=180 stage 'the image' cargo test --package cinder-provisioner --no-fail-fast
+budget=120 stage 'with the orchestrator' cargo test --package flex-provisioner --test it --no-fail-fast cinder:: -- --nocapture

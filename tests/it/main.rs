@@ -14,6 +14,7 @@ mod wait;
 mod attributes;
 mod binding;
 mod capacity;
+mod cinder;
 mod clones;
 mod configs;
 mod deletion;

@@ -1,0 +1,202 @@
+//! The image `cinder` with a real Cinder, through the whole orchestrator: the image is a process in place of a pod.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use contract::names;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use openstack::{Call, Cinder, Options, Proxy};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::deployed::root;
+use crate::orchestrator::{ADMIN, OWN, Ring, annotation, phase, uid};
+use crate::wait::{GUARD, seen, within};
+
+/// The Cinder that all tests here share.
+fn cinder() -> &'static Cinder {
+    static CINDER: OnceLock<Cinder> = OnceLock::new();
+    CINDER.get_or_init(|| Cinder::start(Options::default()))
+}
+
+/// The image's program.
+fn program() -> PathBuf {
+    let release = root().join("target/x86_64-unknown-linux-gnu/release");
+    let release = std::env::var("CARGO_TARGET_DIR")
+        .map_or(release, |target| PathBuf::from(target).join("x86_64-unknown-linux-gnu/release"));
+    let program = release.join("cinder-provisioner");
+    assert!(program.exists(), "{} is missing: run `make images`", program.display());
+    program
+}
+
+/// Runs the image's program for each Job, with the environment of its pod, and says how it ended.
+struct Kubelet(JoinHandle<()>);
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Kubelet {
+    fn start(ring: &Ring) -> Self {
+        let (client, kubeconfig) = (ring.client.clone(), ring.cluster().kubeconfig());
+        Self(tokio::spawn(async move {
+            let mut begun = BTreeSet::new();
+            loop {
+                for namespace in [ADMIN, OWN] {
+                    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+                    let jobs = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+                    for job in jobs {
+                        if begun.insert(job.uid()) {
+                            tokio::spawn(run(client.clone(), kubeconfig.clone(), job));
+                        }
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }))
+    }
+}
+
+async fn run(client: Client, kubeconfig: PathBuf, job: Job) {
+    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    let namespace = job.namespace().unwrap();
+    let words = tempfile::NamedTempFile::new().unwrap();
+    let mut command = tokio::process::Command::new(program());
+    command.env_clear().env("KUBECONFIG", kubeconfig).env("FLEX_TERMINATION_LOG", words.path());
+    command.env("POD_NAMESPACE", &namespace).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    for variable in container.env.iter().flatten() {
+        command.envs(variable.value.as_ref().map(|value| (&variable.name, value)));
+    }
+    let code = command.kill_on_drop(true).status().await.unwrap().code().unwrap_or(137);
+    let words = fs::read_to_string(words.path()).unwrap();
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let state = json!({ "terminated": { "exitCode": code, "reason": "Ended", "message": words, "finishedAt": now } });
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let container = json!({
+        "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+    });
+    let status = json!({ "status": { "phase": phase, "containerStatuses": [container] } });
+    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let of_job = ListParams::default().labels(&format!("job-name={}", job.name_any()));
+    // The Job's pod may come later than the Job, or be gone with it.
+    for _ in 0..100 {
+        if let Some(pod) = pods.list(&of_job).await.unwrap().items.first() {
+            let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// How many volumes Cinder was working on at one time, at most: those that were begun and have no connection yet.
+fn most_in_flight(calls: &[Call]) -> usize {
+    let (mut begun, mut connected, mut most) = (0_usize, 0, 0);
+    for call in calls {
+        begun += usize::from(call.what == "create");
+        connected += usize::from(call.what == "os-initialize_connection");
+        most = most.max(begun.saturating_sub(connected));
+    }
+    most
+}
+
+#[tokio::test]
+async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
+    const CLAIMS: usize = 50;
+    const IN_FLIGHT: usize = 8;
+    let server = tokio::task::spawn_blocking(cinder).await.unwrap();
+    let project = server.project("fifty");
+    let proxy = Proxy::start(server.port());
+    let ring = Ring::start().await;
+    let _kubelet = Kubelet::start(&ring);
+    let endpoint = format!("http://127.0.0.1:{}/v3", proxy.port());
+    let in_flight = IN_FLIGHT.to_string();
+    let data = [
+        ("max-in-flight", in_flight.as_str()),
+        ("volume-sources", "iscsi"),
+        ("os-cinder-endpoint", endpoint.as_str()),
+        ("os-tenant-name", "fifty"),
+        ("type", "iscsi"),
+    ];
+    ring.config("cinder", "cinder", &data).await;
+    let began = Instant::now();
+    for n in 0..CLAIMS {
+        ring.claim(&format!("c{n}"), "cinder").await;
+    }
+    within(GUARD * 3, "all claims are bound", || async {
+        let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
+        if bound == CLAIMS { Ok(()) } else { seen(bound) }
+    })
+    .await;
+    println!("{CLAIMS} claims, all bound after {:?}", began.elapsed());
+    let volumes = project.volumes();
+    assert_eq!(volumes.len(), CLAIMS, "one volume for each claim");
+    let most = most_in_flight(&proxy.calls());
+    println!("at most {most} were in flight");
+    assert!(most <= IN_FLIGHT && most > 1, "{most}");
+    let secrets: Api<Secret> = Api::namespaced(ring.client.clone(), ADMIN);
+    assert_eq!(secrets.list(&ListParams::default()).await.unwrap().items.len(), CLAIMS);
+
+    let began = Instant::now();
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    within(GUARD * 3, "all volumes are gone", || async {
+        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if left == 0 { Ok(()) } else { seen(left) }
+    })
+    .await;
+    println!("all deleted after {:?}", began.elapsed());
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+    assert_eq!(secrets.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_clone_request_is_followed_where_the_class_allows_it() {
+    let server = tokio::task::spawn_blocking(cinder).await.unwrap();
+    let project = server.project("clones");
+    let ring = Ring::start().await;
+    let _kubelet = Kubelet::start(&ring);
+    let endpoint = format!("http://127.0.0.1:{}/v3", server.port());
+    let data = [
+        ("volume-sources", "iscsi"),
+        ("os-cinder-endpoint", endpoint.as_str()),
+        ("os-tenant-name", "clones"),
+        ("smartclone", "true"),
+        ("capabilities", "clone, expand, snapshot"),
+        ("claim-metadata", "k8s.io/CloneRequest"),
+        ("backoff", "1s"),
+    ];
+    ring.config("cinder", "cinder", &data).await;
+    ring.claim("source", "cinder").await;
+    let source = uid(&ring.bound("source").await);
+    let asking = |of: &str| json!({ "metadata": { "annotations": { "k8s.io/CloneRequest": of } } });
+    ring.claim_with("by-annotation", "cinder", asking("team/source")).await;
+    let by_data_source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } });
+    ring.claim_with("by-data-source", "cinder", by_data_source).await;
+    ring.claim_with("from-elsewhere", "cinder", asking("admin/source")).await;
+    let original = project.volume_of(&source)["id"].clone();
+    for name in ["by-annotation", "by-data-source"] {
+        let copy = ring.bound(name).await;
+        assert_eq!(project.volume_of(&uid(&copy))["source_volid"], original, "{name}");
+    }
+    let of = annotation(&ring.get_claim("by-annotation").await, "k8s.io/CloneOf");
+    assert_eq!(of.as_deref(), Some("team/source"));
+    let told = ring.event("team", "from-elsewhere", names::reason::PROVISIONING_FAILED, "clone-namespaces").await;
+    assert!(told.contains("admin"), "{told}");
+    assert_eq!(project.volumes().len(), 3, "and no empty volume for the one that may not");
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    for name in ["source", "by-annotation", "by-data-source", "from-elsewhere"] {
+        ring.claim_gone(name).await;
+    }
+    ring.nothing_left().await;
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
