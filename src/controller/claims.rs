@@ -18,6 +18,7 @@ use crate::claim::decide::{
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, volume_id};
 use crate::cluster::events::About;
+use crate::cluster::index::Key;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
@@ -171,7 +172,13 @@ async fn act(
     let volume =
         |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
     match step {
-        Step::Nothing => Ok(Next::Wait),
+        Step::Nothing => {
+            if s.limit.is_none() {
+                let woken = context.shared.index().leave_room(&Key::Claim(claim.name.clone()));
+                woken.into_iter().for_each(|key| context.shared.queue.add(key));
+            }
+            Ok(Next::Wait)
+        }
         Step::StandInLine => {
             context.shared.index().stand_in_line(&claim.name, claim.class.as_deref().unwrap_or_default());
             Ok(Next::Wait)

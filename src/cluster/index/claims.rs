@@ -34,17 +34,18 @@ impl Index {
             Change::Apply(claim) => {
                 let name = claim.name.clone();
                 let before = self.claims.get(&name).cloned();
-                let room = self.capacity_keys_of_claim(before.as_deref(), &claim);
+                let mut keys = Vec::from_iter(self.capacity_keys_of_claim(before.as_deref(), &claim));
                 if let Some(before) = before {
                     self.forget_claim(&before);
                 }
                 if claim.own_stamp().is_some() {
                     self.kept_promise(&claim.uid);
                 }
-                if claim.deleting || claim.is_bound() || claim.own_stamp().is_some() {
+                if claim.own_stamp().is_some() {
                     self.no_longer_waits(&Key::Claim(name.clone()));
                 }
                 if claim.deleting || claim.is_bound() {
+                    keys.extend(self.leave_room(&Key::Claim(name.clone())));
                     self.leave_line(&name);
                     claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 }
@@ -55,8 +56,7 @@ impl Index {
                 let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
                 let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
                 let grows = self.wants_more(&claim);
-                let mut keys = self.copy_keys(&name);
-                keys.extend(room);
+                keys.extend(self.copy_keys(&name));
                 keys.extend(claim.original().cloned().map(Key::Claim));
                 if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
                     self.copies.entry(source.clone()).or_default().insert(name.clone());

@@ -114,6 +114,17 @@ impl Index {
         }
     }
 
+    /// A claim makes no use of the room that there is for it, because it waits for something else: others may have it.
+    pub fn leave_room(&mut self, key: &Key) -> Vec<Key> {
+        match self.waits_for_room.iter().position(|(waiting, _)| waiting == key) {
+            Some(at) => {
+                let (_, class) = self.waits_for_room.remove(at);
+                self.room_in(&class)
+            }
+            None => Vec::new(),
+        }
+    }
+
     pub(super) fn no_longer_waits(&mut self, key: &Key) {
         self.waits_for_room.retain(|(waiting, _)| waiting != key);
     }

@@ -224,6 +224,13 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
     index.wait_for_room(Key::Claim(c.name.clone()), CLASS);
     assert_eq!(index.take_back(&a), [Key::Claim(b.name.clone())], "and back: the first gets it, not both");
+    assert_eq!(
+        index.leave_room(&Key::Claim(b.name.clone())),
+        [Key::Claim(c.name.clone())],
+        "who cannot use it passes it on"
+    );
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    assert!(index.leave_room(&Key::Claim(a.name.clone())).is_empty(), "who did not wait had none to leave");
     index.promise(&a, CLASS);
 
     // The stamp is seen, then the volume, then both go.
@@ -235,8 +242,8 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     let woken = index.change_claim(Change::Delete(a.name.clone()));
     assert!(refused(&index, &b) && !woken.contains(&Key::Claim(b.name.clone())), "its storage is there");
     let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
-    assert!(woken.contains(&Key::Claim(b.name.clone())) && !woken.contains(&Key::Claim(c.name)), "{woken:?}");
-    assert!(!refused(&index, &b));
+    assert!(woken.contains(&Key::Claim(c.name.clone())) && !woken.contains(&Key::Claim(b.name)), "{woken:?}");
+    assert!(!refused(&index, &c));
 }
 
 #[test]

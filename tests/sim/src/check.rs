@@ -82,6 +82,41 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
     None
 }
 
+/// Whose volumes are taken of the share of a class: of those that are there, and of the claims that have begun.
+fn taken<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
+    let ours = |name: &ObjectName, object: &Value, of: &str| is_ours(name) && text(object, of) == class;
+    let volumes = store
+        .all(Kind::Volume)
+        .filter(|(name, volume)| ours(name, volume, "/spec/storageClassName"))
+        .map(|(_, volume)| annotation(volume, names::CLAIM_UUID));
+    let claims = store.all(Kind::Claim).filter(|(name, claim)| ours(name, claim, "/spec/storageClassName"));
+    let begun = claims.filter(|(_, claim)| has_begun(claim)).map(|(_, claim)| uid(claim));
+    volumes.chain(begun).collect()
+}
+
+/// Attempts have begun for it.
+fn has_begun(claim: &Value) -> bool {
+    annotation(claim, names::CLAIM_UUID) == uid(claim)
+}
+
+/// A claim waits for its share of a class, of which others have all.
+fn waits_for_room(store: &Store, world: &World, claim: &Value) -> bool {
+    let taken = || taken(store, text(claim, "/spec/storageClassName")).len();
+    !has_begun(claim) && world.share.is_some_and(|share| taken() >= share)
+}
+
+/// After a step of a process that knows all: no class has more volumes than it may.
+pub fn shares(store: &Store, world: &World) -> Option<Wrong> {
+    let share = world.share?;
+    let classes: BTreeSet<_> = store.all(Kind::Claim).map(|(_, claim)| text(claim, "/spec/storageClassName")).collect();
+    let over = classes.into_iter().map(|class| (class, taken(store, class))).find(|(_, taken)| taken.len() > share);
+    let (class, taken) = over?;
+    Some(Wrong {
+        broken: Broken::Duplicate,
+        what: format!("class {class} may have {share} volumes, and has {taken:?}"),
+    })
+}
+
 /// Before a request of the orchestrator is carried out: what it must never ask for.
 pub fn request(store: &Store, world: &World, request: &Request) -> Option<Wrong> {
     let wrong = |what: String| Some(Wrong { broken: Broken::Duplicate, what });
@@ -218,6 +253,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             && !is_bound(claim)
             && !waits_for_original(store, world, name, claim)
             && !waits_for_thief(store, claim)
+            && !waits_for_room(store, world, claim)
         {
             wrong(Broken::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim) && has_finalizer(claim, names::CLAIM_FINALIZER) && !volume.is_some_and(cannot_be_held)
@@ -233,8 +269,9 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         }
         let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
         // What found a volume without us, be it one that was made for another, has nothing to be told.
-        let begun = annotation(claim, names::CLAIM_UUID) == uid(claim);
-        if told && begun && !store.all(Kind::Event).any(|(_, event)| about(event)) {
+        let begun = has_begun(claim);
+        let waits = !is_bound(claim) && waits_for_room(store, world, claim);
+        if told && (begun || waits) && !store.all(Kind::Event).any(|(_, event)| about(event)) {
             wrong(Broken::Stuck, format!("nothing was told on claim {name}"));
         }
         let wish = &claim["spec"]["resources"]["requests"]["storage"];

@@ -94,6 +94,8 @@ struct History {
     volumes_seen: usize,
     steps: usize,
     stalls: Vec<Stall>,
+    /// Limits are never passed in it, not even for the moment in which a new leader sees less than the old one did.
+    of_one_mind: bool,
 }
 
 /// What came of a history.
@@ -149,6 +151,7 @@ impl History {
             suited.suit(&mut profile);
         }
         line(|| format!("{profile:?}"));
+        let of_one_mind = profile.is_of_one_mind() && bug.is_none();
         let time = SimTime::default();
         let mut store = Store::new(time.clone());
         let people = People::new(&mut store, &profile);
@@ -163,7 +166,7 @@ impl History {
             rng,
             time,
             store,
-            world: World::default(),
+            world: World::new(profile.share),
             pv: PvController::default(),
             people,
             wire: Wire::default(),
@@ -179,6 +182,7 @@ impl History {
             volumes_seen: 0,
             steps: 0,
             stalls: Vec::new(),
+            of_one_mind,
         }
     }
 
@@ -306,6 +310,11 @@ impl History {
         let now = self.changes();
         if (now != changes || std::mem::take(&mut self.world.changed))
             && let Some(wrong) = check::always(&self.store, &self.world)
+        {
+            return Err(vec![wrong]);
+        }
+        if self.of_one_mind
+            && let Some(wrong) = check::shares(&self.store, &self.world)
         {
             return Err(vec![wrong]);
         }

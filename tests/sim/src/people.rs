@@ -58,6 +58,9 @@ fn config(class: &str, profile: &Profile) -> Value {
         "kind": if is_local(class) { "local" } else { "nfs" },
     });
     data["capabilities"] = json!(if class != "pure" && !is_local(class) { "clone, expand, modify" } else { "clone" });
+    if let Some(share) = profile.share {
+        data["max-volumes"] = json!(share.to_string());
+    }
     match is_local(class) {
         true => {
             data["volume-sources"] = json!("local:/vol");

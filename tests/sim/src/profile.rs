@@ -63,6 +63,8 @@ pub struct Profile {
     pub policies: bool,
     /// Runs of a class at one time.
     pub most: usize,
+    /// Volumes of a class at one time; none for no limit.
+    pub share: Option<usize>,
     /// The classes; none knows more than the others.
     pub classes: Vec<&'static str>,
     /// Times that a watch, or a whole process, stands still for a while.
@@ -124,6 +126,7 @@ impl Profile {
             nodes: rng.permille(150),
             policies: rng.permille(500),
             most: *rng.pick(&[1, 2, 100]),
+            share: None,
             classes: Vec::new(),
             stalls: 0,
             lost_nodes: false,
@@ -160,7 +163,15 @@ impl Profile {
             self.vendor = true;
             self.classes.push("vendor");
         }
+        if rng.permille(200) {
+            self.share = Some(*rng.pick(&[1, 1, 2]));
+        }
         self
+    }
+
+    /// What one process decides, it knows of: nothing is forgotten or seen late by another one.
+    pub fn is_of_one_mind(&self) -> bool {
+        self.replicas == 1 && self.crashes == 0
     }
 
     /// Nodes go for good, and volumes are on them.

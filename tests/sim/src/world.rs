@@ -85,6 +85,8 @@ pub struct World {
     pub wrong: Vec<String>,
     /// Storage was made or removed.
     pub changed: bool,
+    /// Volumes that a class may have at one time; none for no limit.
+    pub share: Option<usize>,
 }
 
 /// The node on which the pod of a Job must run; empty for any.
@@ -112,6 +114,11 @@ fn condition(job: &mut Value, kind: &str, reason: &str, now: &str) {
 }
 
 impl World {
+    /// With nothing in it; a class may have so many volumes.
+    pub fn new(share: Option<usize>) -> Self {
+        World { share, ..World::default() }
+    }
+
     /// Somebody looks at an object, and does what is to be done next.
     pub fn look(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, kind: Kind, name: &ObjectName) {
         let again = match kind {
