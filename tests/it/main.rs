@@ -32,3 +32,4 @@ mod swaps;
 mod theft;
 
 mod whole;
+mod whole_kinds;

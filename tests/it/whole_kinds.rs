@@ -1,0 +1,412 @@
+//! The third ring: each kind of volume and of use that Kubernetes knows, with pods and real data. Each test has its own
+//! namespace, so that they run at one time.
+
+use std::fs;
+use std::time::Instant;
+
+use cluster::Snapshotter;
+use contract::names;
+use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::deployed::{HOSTPATH, IMAGE, clean, directory, local_class, log_of, pod, script_class, users, volumes_in};
+use crate::orchestrator::{OWN, Ring, WHILE, merge, uid};
+use crate::wait::{seen, stays, until};
+
+/// A pod that is more than one script on one claim.
+async fn pod_with(ring: &Ring, name: &str, script: &str, more: Value) {
+    let mut pod = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{ "name": "main", "image": IMAGE, "command": ["sh", "-c", script] }],
+        },
+    });
+    let mut container = pod["spec"]["containers"][0].clone();
+    merge(&mut container, more["container"].clone());
+    pod["spec"]["containers"][0] = container;
+    pod["spec"]["volumes"] = more["volumes"].clone();
+    ring.api::<Pod>(&ring.user).create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+fn mounted(volume: Value) -> Value {
+    let mount = json!({ "name": "data", "mountPath": "/data" });
+    let mut named = json!({ "name": "data" });
+    merge(&mut named, volume);
+    json!({ "container": { "volumeMounts": [mount] }, "volumes": [named] })
+}
+
+async fn is_running(ring: &Ring, name: &str) {
+    let pods = ring.api::<Pod>(&ring.user);
+    until(format!("pod {name} runs"), || async {
+        let status = pods.get(name).await.map_err(|error| error.to_string())?.status;
+        match status.as_ref().and_then(|status| status.phase.as_deref()) {
+            Some("Running") => Ok(()),
+            _ => seen(status),
+        }
+    })
+    .await;
+}
+
+async fn delete_pod(ring: &Ring, name: &str) {
+    let now = DeleteParams::default().grace_period(0);
+    ring.api::<Pod>(&ring.user).delete(name, &now).await.unwrap();
+}
+
+/// The directory of a claim of the class `hostpath`.
+fn home(id: &str) -> String {
+    format!("{HOSTPATH}/{id}")
+}
+
+fn classes(ring: &Ring) -> Api<StorageClass> {
+    Api::all(ring.client.clone())
+}
+
+#[tokio::test]
+async fn an_ephemeral_volume_goes_with_its_pod() {
+    let ring = users("ephemeral").await;
+    let spec = json!({
+        "storageClassName": "hostpath", "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": "1Gi" } },
+    });
+    let volume = json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } });
+    pod_with(&ring, "p", "echo kept > /data/file; cat /data/file", mounted(volume)).await;
+    assert_eq!(log_of(&ring, "p").await.trim(), "kept");
+    let claim = ring.bound("p-data").await;
+    assert_eq!(fs::read_to_string(format!("{}/file", home(&uid(&claim)))).unwrap().trim(), "kept");
+    delete_pod(&ring, "p").await;
+    ring.claim_gone("p-data").await;
+    ring.volume_gone(&names::pv_name(&uid(&claim))).await;
+    assert!(!fs::exists(home(&uid(&claim))).unwrap());
+}
+
+#[tokio::test]
+async fn a_stateful_set_of_20_replicas_has_20_volumes() {
+    let ring = users("replicas").await;
+    let on_node = directory("replicas");
+    let before = volumes_in(&on_node);
+    local_class(&ring, "replicas", &[]).await;
+    let (labels, count) = (json!({ "app": "set" }), 20);
+    let container = json!({
+        "name": "main", "image": IMAGE, "command": ["sh", "-c", "hostname > /data/name; exec sleep 1000"],
+        "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+    });
+    let template = json!({
+        "metadata": { "name": "data" },
+        "spec": {
+            "storageClassName": "replicas", "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    let set = json!({
+        "metadata": { "name": "set" },
+        "spec": {
+            "serviceName": "set", "replicas": count, "podManagementPolicy": "Parallel",
+            "selector": { "matchLabels": labels },
+            "persistentVolumeClaimRetentionPolicy": { "whenDeleted": "Delete", "whenScaled": "Retain" },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": { "terminationGracePeriodSeconds": 0, "containers": [container] },
+            },
+            "volumeClaimTemplates": [template],
+        },
+    });
+    let sets = ring.api::<StatefulSet>(&ring.user);
+    let began = Instant::now();
+    sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+    until("all replicas are ready", || async {
+        let status = sets.get("set").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.ready_replicas == Some(count) { Ok(()) } else { seen(status) }
+    })
+    .await;
+    println!("{count} replicas ready after {:?}", began.elapsed());
+    let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+    for claim in &claims {
+        let name = claim.metadata.name.as_deref().unwrap().strip_prefix("data-").unwrap();
+        let written = fs::read_to_string(format!("{on_node}/{}/name", uid(claim))).unwrap();
+        assert_eq!(written.trim(), name, "each has its own");
+    }
+    assert_eq!((claims.len(), volumes_in(&on_node).len()), (count as usize, before.len() + count as usize));
+    sets.delete("set", &DeleteParams::default()).await.unwrap();
+    clean(&ring).await;
+    assert_eq!(volumes_in(&on_node), before);
+}
+
+#[tokio::test]
+async fn access_modes_are_what_kubernetes_makes_of_them() {
+    let ring = users("modes").await;
+    let mode = |mode: &str| json!({ "spec": { "accessModes": [mode] } });
+    let of = |claim: &str, read_only: bool| {
+        mounted(json!({ "persistentVolumeClaim": { "claimName": claim, "readOnly": read_only } }))
+    };
+    ring.claim_with("alone", "hostpath", mode("ReadWriteOncePod")).await;
+    ring.claim_with("shared", "hostpath", mode("ReadWriteMany")).await;
+    pod_with(&ring, "first", "exec sleep 1000", of("alone", false)).await;
+    pod_with(&ring, "writer", "echo for all > /data/text; exec sleep 1000", of("shared", false)).await;
+    is_running(&ring, "first").await;
+    is_running(&ring, "writer").await;
+
+    // Both at one time.
+    let read = "until cat /data/text; do sleep 0.1; done";
+    pod_with(&ring, "reader", read, of("shared", false)).await;
+    assert_eq!(log_of(&ring, "reader").await.trim(), "for all");
+    // What many may read is filled from what one has written.
+    let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "shared" } });
+    let mut many = mode("ReadOnlyMany");
+    merge(&mut many, json!({ "spec": source }));
+    ring.claim_with("readable", "hostpath", many).await;
+    let script = "cat /data/text; touch /data/mine 2>/dev/null || echo refused";
+    for name in ["one", "two"] {
+        pod_with(&ring, name, script, of("readable", true)).await;
+    }
+    for name in ["one", "two"] {
+        assert_eq!(log_of(&ring, name).await.trim(), "for all\nrefused");
+    }
+
+    pod_with(&ring, "second", "echo mine", of("alone", false)).await;
+    ring.event(&ring.user, "second", "FailedScheduling", "ReadWriteOncePod").await;
+    delete_pod(&ring, "first").await;
+    assert_eq!(log_of(&ring, "second").await.trim(), "mine");
+    for (claim, mode) in [("alone", "ReadWriteOncePod"), ("shared", "ReadWriteMany"), ("readable", "ReadOnlyMany")] {
+        let claim = ring.get_claim(claim).await;
+        assert_eq!(claim.status.unwrap().access_modes, Some(vec![mode.to_owned()]));
+    }
+    clean(&ring).await;
+}
+
+#[tokio::test]
+async fn a_block_volume_gives_back_the_bytes_that_were_written() {
+    let ring = users("block").await;
+    let on_node = directory("block");
+    fs::create_dir_all(&on_node).unwrap();
+    let before = volumes_in(&on_node);
+    // An image file on a loop device. The device of an image file is found by its name, so that a repeated run has the same.
+    let script = format!(
+        r#"set -eu
+        file={on_node}/$CLAIM_UUID.img
+        device() {{ losetup -a | grep -F "$file" | cut -d: -f1; }}
+        case $OPERATION in
+        provision)
+            [ -e "$file" ] || truncate -s "$SIZE_BYTES" "$file"
+            [ -n "$(device)" ] || losetup -f "$file"
+            exec flex-pv create --local "$(device)" ;;
+        delete)
+            [ -z "$(device)" ] || losetup -d "$(device)"
+            rm -f "$file" ;;
+        esac"#
+    );
+    let template = json!({ "spec": {
+        "containers": [{
+            "name": "provisioner", "securityContext": { "privileged": true, "allowPrivilegeEscalation": true },
+            "volumeMounts": [{ "name": "dev", "mountPath": "/dev" }, { "name": "base", "mountPath": on_node }],
+        }],
+        "volumes": [
+            { "name": "dev", "hostPath": { "path": "/dev" } }, { "name": "base", "hostPath": { "path": on_node } },
+        ],
+    } });
+    let template = template.to_string();
+    let more = [
+        ("volume-sources", "local:/dev"),
+        ("service-account-name", "hostpath-provisioner"),
+        ("placement", "selected-node"),
+        ("run-as-user", "0"),
+        ("pod-template", template.as_str()),
+    ];
+    script_class(&ring, "block", &script, &more).await;
+    let wish = json!({ "spec": { "volumeMode": "Block", "resources": { "requests": { "storage": "16Mi" } } } });
+    ring.claim_with("c", "block", wish).await;
+    let device = json!({
+        "container": { "volumeDevices": [{ "name": "data", "devicePath": "/dev/data" }], "securityContext": { "runAsUser": 0 } },
+        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }],
+    });
+    let write =
+        "printf 'kept in block 7' | dd of=/dev/data bs=512 seek=7 conv=notrunc,fsync; blockdev --getsize64 /dev/data";
+    pod_with(&ring, "writer", write, device.clone()).await;
+    assert!(log_of(&ring, "writer").await.trim().ends_with(&(16 << 20).to_string()), "as large as was asked for");
+    delete_pod(&ring, "writer").await;
+    pod_with(&ring, "reader", "dd if=/dev/data bs=512 skip=7 count=1 | head -c 15", device).await;
+    assert_eq!(log_of(&ring, "reader").await.lines().last(), Some("kept in block 7"));
+    let id = uid(&ring.bound("c").await);
+    let image = fs::read(format!("{on_node}/{id}.img")).unwrap();
+    assert_eq!(&image[7 * 512..7 * 512 + 15], b"kept in block 7");
+    clean(&ring).await;
+    assert_eq!(volumes_in(&on_node), before);
+}
+
+#[tokio::test]
+async fn mount_options_reach_the_mount() {
+    let ring = users("options").await;
+    local_class(&ring, "options", &[("reclaim-policy", "-")]).await;
+    let more = json!({ "mountOptions": ["noexec"], "volumeBindingMode": "WaitForFirstConsumer" });
+    ring.class("options", names::DEFAULT_PROVISIONER, more).await;
+    ring.claim("c", "options").await;
+    pod(&ring, "p", "c", "grep ' /data ' /proc/mounts").await;
+    let mount = log_of(&ring, "p").await;
+    assert!(mount.contains("noexec"), "{mount}");
+    let volume = ring.volumes().get(&names::pv_name(&uid(&ring.bound("c").await))).await.unwrap();
+    assert_eq!(volume.spec.unwrap().mount_options, Some(vec!["noexec".to_owned()]));
+    clean(&ring).await;
+    classes(&ring).delete("options", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reclaim_policy_that_is_changed_on_the_volume_counts() {
+    let ring = users("policy").await;
+    local_class(&ring, "policy", &[]).await;
+    ring.claim("c", "policy").await;
+    let id = uid(&ring.bound("c").await);
+    let (volume, data) = (names::pv_name(&id), format!("{}/{id}", directory("policy")));
+    let policy = async |policy: &str| {
+        let change = json!({ "spec": { "persistentVolumeReclaimPolicy": policy } });
+        ring.volumes().patch(&volume, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    };
+    policy("Retain").await;
+    ring.delete_claim("c").await;
+    ring.claim_gone("c").await;
+    stays("what is retained is there", WHILE, || async {
+        let found = ring.volumes().get_opt(&volume).await.map_err(|error| error.to_string())?;
+        if found.is_some() && fs::exists(&data).unwrap() { Ok(()) } else { seen(found.is_some()) }
+    })
+    .await;
+    policy("Delete").await;
+    ring.volume_gone(&volume).await;
+    assert!(!fs::exists(&data).unwrap());
+}
+
+#[tokio::test]
+async fn a_claim_of_an_old_name_gets_a_volume_of_its_own() {
+    let ring = users("old-name").await;
+    let on_node = directory("old-name");
+    // Deletes when it is told to.
+    let script =
+        r#"case $OPERATION in delete) until [ -e "$BASE_PATH/go" ]; do sleep 0.1; done;; esac; exec /provision.sh"#;
+    let args = json!(["-c", script]).to_string();
+    local_class(&ring, "old-name", &[("command", "[sh]"), ("args", &args)]).await;
+    ring.claim("c", "old-name").await;
+    pod(&ring, "before", "c", "echo before > /data/text").await;
+    log_of(&ring, "before").await;
+    let _ = fs::remove_file(format!("{on_node}/go"));
+    let old = uid(&ring.get_claim("c").await);
+    delete_pod(&ring, "before").await;
+    ring.delete_claim("c").await;
+    ring.claim_gone("c").await;
+    ring.job(OWN, "delete", &old, 1).await;
+    ring.claim("c", "old-name").await;
+    pod(&ring, "after", "c", "ls -A /data; echo after > /data/text").await;
+    assert_eq!(log_of(&ring, "after").await.trim(), "", "it is empty");
+    assert!(fs::exists(format!("{on_node}/{old}/text")).unwrap(), "the old one is still there");
+    fs::write(format!("{on_node}/go"), "").unwrap();
+    ring.volume_gone(&names::pv_name(&old)).await;
+    let new = uid(&ring.get_claim("c").await);
+    assert_eq!(fs::read_to_string(format!("{on_node}/{new}/text")).unwrap().trim(), "after");
+    clean(&ring).await;
+    fs::remove_file(format!("{on_node}/go")).unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_that_the_user_names_is_bound_and_never_deleted() {
+    let ring = users("named").await;
+    let path = directory("named");
+    fs::create_dir_all(&path).unwrap();
+    fs::write(format!("{path}/text"), "made by an admin").unwrap();
+    let name = format!("by-hand-{}", cluster::tests_name());
+    let volume = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "storageClassName": "hostpath", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" },
+            "persistentVolumeReclaimPolicy": "Retain", "hostPath": { "path": path },
+        },
+    });
+    ring.volumes()
+        .create(&PostParams::default(), &serde_json::from_value::<PersistentVolume>(volume).unwrap())
+        .await
+        .unwrap();
+    ring.claim_with("c", "hostpath", json!({ "spec": { "volumeName": name } })).await;
+    pod(&ring, "p", "c", "cat /data/text").await;
+    assert_eq!(log_of(&ring, "p").await.trim(), "made by an admin");
+    let id = uid(&ring.get_claim("c").await);
+    assert!(ring.jobs(OWN, "provision", &id).await.is_empty() && !fs::exists(home(&id)).unwrap());
+    clean(&ring).await;
+    let released = ring.volumes().get(&name).await.unwrap();
+    assert_eq!(released.metadata.finalizers.unwrap_or_default(), ["kubernetes.io/pv-protection"]);
+    ring.volumes().delete(&name, &DeleteParams::default()).await.unwrap();
+    assert!(fs::exists(format!("{path}/text")).unwrap());
+    fs::remove_dir_all(&path).unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_without_a_class_gets_the_default_one() {
+    let ring = users("default-class").await;
+    local_class(&ring, "default-class", &[("reclaim-policy", "-")]).await;
+    let more = json!({ "metadata": { "annotations": { names::DEFAULT_CLASS: "true" } } });
+    ring.class("default-class", names::DEFAULT_PROVISIONER, more).await;
+    let claim = json!({
+        "metadata": { "name": "c" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    ring.claims().create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    let claim = ring.bound("c").await;
+    assert_eq!(claim.spec.as_ref().unwrap().storage_class_name.as_deref(), Some("default-class"));
+    clean(&ring).await;
+    classes(&ring).delete("default-class", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_pod_wrote_is_read_from_a_larger_claim_that_was_restored() {
+    let ring = users("restore").await;
+    Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
+    let kind: Api<VolumeSnapshotClass> = Api::all(ring.client.clone());
+    let class = json!({
+        "metadata": { "name": "restore" }, "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": "Delete",
+    });
+    kind.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    ring.claim("data", "hostpath").await;
+    pod(&ring, "writer", "data", "mkdir /data/deep; echo monday > /data/deep/text").await;
+    log_of(&ring, "writer").await;
+    let snapshots = ring.api::<VolumeSnapshot>(&ring.user);
+    let spec = json!({ "volumeSnapshotClassName": "restore", "source": { "persistentVolumeClaimName": "data" } });
+    let snapshot = json!({ "metadata": { "name": "monday" }, "spec": spec });
+    let made = snapshots.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
+    let stored = format!("{HOSTPATH}/.snapshot-{}", made.metadata.uid.unwrap());
+    // The orchestrator looks for the custom resources now and then.
+    until("the snapshot is ready", || async {
+        let status = snapshots.get("monday").await.map_err(|error| error.to_string())?.status;
+        let ready = status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
+        if ready { Ok(()) } else { seen(status) }
+    })
+    .await;
+    pod(&ring, "later", "data", "echo tuesday > /data/deep/text").await;
+    log_of(&ring, "later").await;
+    // Restored when the volume that it was of is gone.
+    for name in ["writer", "later"] {
+        delete_pod(&ring, name).await;
+    }
+    let old = names::pv_name(&uid(&ring.get_claim("data").await));
+    ring.delete_claim("data").await;
+    ring.volume_gone(&old).await;
+    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday" });
+    let spec = json!({ "dataSource": source, "resources": { "requests": { "storage": "2Gi" } } });
+    ring.claim_with("restored", "hostpath", json!({ "spec": spec })).await;
+    pod(&ring, "reader", "restored", "cat /data/deep/text").await;
+    assert_eq!(log_of(&ring, "reader").await.trim(), "monday");
+    let claim = ring.get_claim("restored").await;
+    assert_eq!(claim.status.unwrap().capacity.unwrap()["storage"].0, "2Gi");
+    assert!(fs::exists(&stored).unwrap());
+    snapshots.delete("monday", &DeleteParams::default()).await.unwrap();
+    until("the snapshot is gone", || async {
+        match snapshots.get_opt("monday").await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(snapshot) => seen(snapshot.metadata),
+        }
+    })
+    .await;
+    assert!(!fs::exists(&stored).unwrap(), "what was stored is gone");
+    clean(&ring).await;
+    kind.delete("restore", &DeleteParams::default()).await.unwrap();
+}
