@@ -1,4 +1,5 @@
-//! The image `cinder` with a real Cinder, through the whole orchestrator: the image is a process in place of a pod.
+//! The image `cinder` with a real Cinder, through the whole orchestrator: as a process in place of a pod, and on the whole
+//! cluster.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,9 +17,9 @@ use openstack::{Call, Cinder, Options, Proxy};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::deployed::root;
+use crate::deployed::{clean, kubectl, root, users};
 use crate::orchestrator::{ADMIN, OWN, Ring, annotation, phase, uid};
-use crate::wait::{GUARD, seen, within};
+use crate::wait::{GUARD, seen, until, within};
 
 /// The Cinder that all tests here share.
 fn cinder() -> &'static Cinder {
@@ -199,4 +200,62 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
     }
     ring.nothing_left().await;
     assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
+    let ring = users("examples-cinder").await;
+    let server = tokio::task::spawn_blocking(cinder).await.unwrap();
+    let project = server.project("kubernetes");
+    // Pods reach it by the machine's address; it has the calls in their order.
+    let proxy = Proxy::start(server.port());
+    let address = ring.cluster().host_address().unwrap().to_string();
+    let config = fs::read_to_string(root().join("configmaps/cinder-standalone.yaml")).unwrap();
+    let config = config.replace("http://cinder.example:8776", &format!("http://{address}:{}", proxy.port()));
+    let claim = fs::read_to_string(root().join("examples/cinder/claim.yaml")).unwrap();
+    let claim = claim.replace("storageClassName: cinder", "storageClassName: cinder-standalone");
+    let (config, claim) = (ring.file("config.yaml", &config), ring.file("claim.yaml", &claim));
+    let (config, claim) = (config.to_str().unwrap(), claim.to_str().unwrap());
+    kubectl(ring.cluster(), &["apply", "-f", config, "-f", "examples/cinder/storageclass-standalone.yaml"]);
+
+    // Provision.
+    let began = Instant::now();
+    kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", claim]);
+    let bound = ring.bound("cinder-example").await;
+    println!("bound after {:?}", began.elapsed());
+    let id = uid(&bound);
+    let volume = project.volume_of(&id);
+    assert_eq!((&volume["status"], &volume["size"]), (&json!("attaching"), &json!(1)));
+    assert_eq!(volume["metadata"]["flex-provisioner.claim"], format!("{}/cinder-example", ring.user));
+
+    // Use, up to the PersistentVolume: nothing here can attach it.
+    let pv = ring.volumes().get(&names::pv_name(&id)).await.unwrap();
+    let secret_name = format!("flex-cinder-{id}");
+    assert_eq!(
+        serde_json::to_value(pv.spec.as_ref().unwrap().iscsi.as_ref().unwrap()).unwrap(),
+        json!({
+            "targetPortal": "10.0.0.1:3260", "portals": ["10.0.0.2:3260"], "lun": 0, "fsType": "ext4",
+            "iqn": format!("iqn.2010-10.org.openstack:volume-{}", volume["id"].as_str().unwrap()),
+            "initiatorName": "iqn.2026-11.io.flex-provisioner:default", "iscsiInterface": "default", "chapAuthSession": true,
+            "secretRef": { "name": secret_name, "namespace": OWN },
+        })
+    );
+    let secrets: Api<Secret> = ring.api(OWN);
+    let secret = until("the Secret belongs to the volume", || async {
+        let secret = secrets.get(&secret_name).await.map_err(|error| error.to_string())?;
+        let owners = secret.metadata.owner_references.clone().unwrap_or_default();
+        if owners.iter().any(|owner| Some(&owner.uid) == pv.metadata.uid.as_ref()) { Ok(secret) } else { seen(owners) }
+    })
+    .await;
+    assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/iscsi-chap"));
+    assert!(secret.data.unwrap().contains_key("node.session.auth.password"));
+
+    // Delete.
+    clean(&ring).await;
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+    assert!(secrets.get_opt(&secret_name).await.unwrap().is_none(), "the Secret went with it");
+    let order =
+        ["create", "os-reserve", "os-initialize_connection", "os-terminate_connection", "os-unreserve", "delete"];
+    assert_eq!(proxy.changes(), order);
+    kubectl(ring.cluster(), &["delete", "-f", config, "-f", "examples/cinder/storageclass-standalone.yaml"]);
 }
