@@ -186,10 +186,12 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     let on_node = directory("block");
     fs::create_dir_all(&on_node).unwrap();
     let before = volumes_in(&on_node);
-    // An image file on a loop device. The device of an image file is found by its name, so that a repeated run has the same.
+    // An image file on a loop device. The device of an image file is found by the file's name, so that a repeated run has
+    // the same. The kernel keeps no more than 63 bytes of what it was called by.
     let script = format!(
         r#"set -eu
-        file={on_node}/$CLAIM_UUID.img
+        cd {on_node}
+        file=$CLAIM_UUID.img
         device() {{ losetup -a | grep -F "$file" | cut -d: -f1; }}
         case $OPERATION in
         provision)
@@ -344,7 +346,8 @@ async fn a_volume_that_the_user_names_is_bound_and_never_deleted() {
 async fn a_claim_without_a_class_gets_the_default_one() {
     let ring = users("default-class").await;
     local_class(&ring, "default-class", &[("reclaim-policy", "-")]).await;
-    let more = json!({ "metadata": { "annotations": { names::DEFAULT_CLASS: "true" } } });
+    let metadata = json!({ "name": "default-class", "annotations": { names::DEFAULT_CLASS: "true" } });
+    let more = json!({ "metadata": metadata });
     ring.class("default-class", names::DEFAULT_PROVISIONER, more).await;
     let claim = json!({
         "metadata": { "name": "c" },

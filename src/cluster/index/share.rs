@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use contract::names;
+
 use super::{Index, Key};
 use crate::claim::Claim;
 use crate::claim::quota::{Taken, growth_refusal, refusal};
@@ -54,7 +56,9 @@ impl Index {
             taken.add(namespace.unwrap_or_default(), self.bytes_of(volume));
         }
         for claim in self.claims.values().filter(|claim| claim.class.as_deref() == Some(class)) {
-            let begun = claim.own_stamp().is_some() && !claim.is_bound() && claim.uid != but_claim;
+            // It may be seen to be bound before its volume is seen.
+            let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
+            let begun = claim.own_stamp().is_some() && own && claim.uid != but_claim;
             if begun && !counted.contains(claim.uid.as_str()) && !counted.contains(claim.id().as_str()) {
                 taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
             }

@@ -236,6 +236,9 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     // The stamp is seen, then the volume, then both go.
     index.change_claim(Change::Apply(shared_claim("t", "a", true)));
     assert!(refused(&index, &b));
+    let bound = Claim { volume_name: Some(names::pv_name(&a.uid)), ..shared_claim("t", "a", true) };
+    index.change_claim(Change::Apply(bound));
+    assert!(refused(&index, &b), "bound to a volume that no watch has shown yet");
     let volume = shared_volume(&a, "1Gi");
     index.change_volume(Change::Apply(volume.clone()));
     assert!(refused(&index, &b), "claim and volume are one");

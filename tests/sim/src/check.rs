@@ -225,7 +225,10 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         if is_deleting(volume) && !bound {
             wrong(Broken::Stuck, format!("volume {} does not go", name.name));
         }
-        if retained && has_finalizer(volume, names::VOLUME_FINALIZER) && !(bound && is_deleting(volume)) {
+        // What attempts left on a node that is gone is still to be deleted there.
+        let noted_on_gone = annotation(volume, names::NODES).split(',').any(|node| !node.is_empty() && gone(&node));
+        let held = (bound && is_deleting(volume)) || noted_on_gone;
+        if retained && has_finalizer(volume, names::VOLUME_FINALIZER) && !held {
             wrong(Broken::Stuck, format!("volume {} is retained, and has our finalizer", name.name));
         }
         needed.extend(world.made.get(uid(volume)));

@@ -169,9 +169,10 @@ impl Profile {
         self
     }
 
-    /// What one process decides, it knows of: nothing is forgotten or seen late by another one.
+    /// What one process decides, it knows of: nothing is forgotten or seen late by another one. And no claim gets what was
+    /// made for another, in whose place one more is made.
     pub fn is_of_one_mind(&self) -> bool {
-        self.replicas == 1 && self.crashes == 0
+        self.replicas == 1 && self.crashes == 0 && self.policies
     }
 
     /// Nodes go for good, and volumes are on them.

@@ -15,6 +15,7 @@ use flex_provisioner::config::classes::Identity;
 use flex_provisioner::controller::{Context, Pass};
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 
 use crate::store::{KINDS, Kind, Store};
@@ -225,6 +226,11 @@ impl Replica {
     /// Takes up what passes have come to, and breaks off those that take too long.
     pub fn collect(&mut self) {
         let outcomes = std::mem::take(&mut *self.outcomes.lock().expect("nothing panics while it holds the outcomes"));
+        // What a pass found that others can go on.
+        while let Some(key) = self.context.shared.queue.next().now_or_never() {
+            self.context.shared.queue.done(&key);
+            self.queue.add(key);
+        }
         for (number, outcome) in outcomes {
             line(|| format!("pass {}.{number} ends: {outcome:?}", self.number));
             if let Err(WriteError::Conflict(_)) = &outcome {
