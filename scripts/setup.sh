@@ -64,7 +64,7 @@ install_packages() {
 }
 
 command -v cargo >/dev/null ||
-    fail "cargo is missing" "install Rust 1.90 or newer (https://rustup.rs) so that 'cargo --version' works, and run it again"
+    fail "cargo is missing" "install Rust 1.95 or newer (https://rustup.rs) so that 'cargo --version' works, and run it again"
 command -v go >/dev/null ||
     fail "go is missing: Kubernetes is built from its Go modules" \
         "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
