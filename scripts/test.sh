@@ -20,5 +20,5 @@ stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' build_tests
 begin_simulation
-budget=420 stage 'tests' cargo test --workspace --no-fail-fast
+budget=840 stage 'tests' cargo test --workspace --no-fail-fast
 faults_stages

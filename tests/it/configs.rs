@@ -59,11 +59,11 @@ async fn all_errors_are_told_at_once_and_an_edit_heals() {
     ring.config(
         "bad",
         "bad",
-        &[("image", "-"), ("path", "/x"), ("timeout", "soon"), ("pool", "5"), ("capabilities", "modify")],
+        &[("image", "-"), ("path", "/x"), ("timeout", "soon"), ("pool", "5"), ("capabilities", "batch")],
     )
     .await;
     let said = verdict(&ring, "bad", "refused").await;
-    for part in ["image: is missing", "PATH", "timeout", "pool", "modify"] {
+    for part in ["image: is missing", "PATH", "timeout", "pool", "batch"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     ring.event(ADMIN, "bad", reason::CONFIG_REFUSED, "image: is missing").await;

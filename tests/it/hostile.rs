@@ -560,12 +560,9 @@ async fn without_policies_what_does_not_fit_is_quarantined_and_foreign_provenanc
     assert_eq!(made.status.and_then(|status| status.reason), None, "the mark is beyond an image");
     ring.event("default", &names::pv_name(unknown), reason::VOLUME_FAILED_DELETE, "how it was made is not known").await;
     let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(
-        jobs.len(),
-        1,
-        "none but the first: {:?}",
-        jobs.iter().map(|job| &job.metadata.name).collect::<Vec<_>>()
-    );
+    // The first one may be gone by now, because it has failed.
+    let names: Vec<_> = jobs.iter().map(|of| of.metadata.name.as_ref()).collect();
+    assert!(names.iter().all(|name| *name == job.metadata.name.as_ref()), "none but the first: {names:?}");
 }
 
 #[tokio::test]
