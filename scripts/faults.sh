@@ -55,8 +55,8 @@ small_soak() {
 }
 
 faults_stages() {
-    budget=420 stage 'killed at every write' cut_points
-    budget=300 stage 'killed amid real pods' real_pods
+    budget=660 stage 'killed at every write' cut_points
+    budget=330 stage 'killed amid real pods' real_pods
     budget=120 stage 'a small soak' small_soak
     budget=120 stage 'bad input' bad_input
     budget=60 stage 'bugs put in on purpose' planted_bugs
