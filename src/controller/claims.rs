@@ -188,7 +188,7 @@ async fn act(
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
             let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
             // Another worker may have taken the place since it was decided.
-            {
+            let promised = {
                 let mut index = context.shared.index();
                 if index.claim_is_refused(claim, recipe).is_some() {
                     return Ok(Next::Again);
@@ -197,19 +197,20 @@ async fn act(
                     index.stand_in_line(&claim.name, &class.name);
                     return Ok(Next::Full);
                 }
-                index.promise(claim, &class.name);
-            }
+                index.promise(claim, &class.name)
+            };
             let stamp =
                 Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt, config: recipe.version(), taken };
             let stamped = match writes.stamp(claim, &stamp, &nodes).await {
                 Ok(stamped) => stamped,
                 Err(error) => {
                     context.shared.index().forget_expected(&job);
-                    // After any other error it may have been stamped all the same.
-                    if matches!(
+                    // After any other error it may have been stamped all the same, and so it may before this try.
+                    let refused = matches!(
                         error,
                         WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }
-                    ) {
+                    );
+                    if promised && refused {
                         let woken = context.shared.index().take_back(claim);
                         woken.into_iter().for_each(|key| context.shared.queue.add(key));
                     }

@@ -79,14 +79,16 @@ impl Index {
         runs.chain(self.growing.get(&volume.name).copied()).fold(size, u64::max)
     }
 
-    /// A claim is about to be stamped: from now on it counts.
-    pub fn promise(&mut self, claim: &Claim, class: &str) {
+    /// A claim is about to be stamped: from now on it counts. Says whether it did not before: an earlier stamp may stand
+    /// that no watch has shown yet.
+    pub fn promise(&mut self, claim: &Claim, class: &str) -> bool {
         self.no_longer_waits(&Key::Claim(claim.name.clone()));
-        if claim.own_stamp().is_none() {
-            let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
-            let bytes = claim.size.as_ref().copied().unwrap_or_default();
-            self.promised.insert(claim.uid.clone(), Promise { class, namespace, bytes });
+        if claim.own_stamp().is_some() {
+            return false;
         }
+        let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
+        let bytes = claim.size.as_ref().copied().unwrap_or_default();
+        self.promised.insert(claim.uid.clone(), Promise { class, namespace, bytes }).is_none()
     }
 
     /// It was not stamped after all.

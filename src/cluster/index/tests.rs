@@ -219,7 +219,8 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     }
     let refused = |index: &Index, claim: &Claim| index.claim_is_refused(claim, &recipe).is_some();
     assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
-    index.promise(&a, CLASS);
+    assert!(index.promise(&a, CLASS), "for the first time");
+    assert!(!index.promise(&a, CLASS), "what it was promised before is not this try's to take back");
     assert!(refused(&index, &b) && !refused(&index, &a), "given away, before any watch shows it");
     index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
     index.wait_for_room(Key::Claim(c.name.clone()), CLASS);
@@ -231,7 +232,7 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     );
     index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
     assert!(index.leave_room(&Key::Claim(a.name.clone())).is_empty(), "who did not wait had none to leave");
-    index.promise(&a, CLASS);
+    assert!(index.promise(&a, CLASS));
 
     // The stamp is seen, then the volume, then both go.
     index.change_claim(Change::Apply(shared_claim("t", "a", true)));
