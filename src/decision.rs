@@ -50,6 +50,16 @@ impl<Step> Decision<Step> {
         Decision { wake_at, ..if idle { other } else { self } }
     }
 
+    /// The same as a step among others.
+    pub fn as_part_of<Whole: Default>(self, whole: impl FnOnce(Step) -> Whole) -> Decision<Whole>
+    where
+        Step: Default + PartialEq,
+    {
+        let Decision { step, tell, wake_at } = self;
+        let step = if step == Step::default() && tell.is_none() { Whole::default() } else { whole(step) };
+        Decision { step, tell, wake_at }
+    }
+
     /// The same, to be decided again at this time.
     pub fn until(mut self, at: i64) -> Self {
         self.wake_at = Some(at);

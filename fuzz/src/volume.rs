@@ -15,6 +15,7 @@ use flex_provisioner::node::{NodeState, Places};
 use flex_provisioner::run::job::{Place, job};
 use flex_provisioner::run::nodes::Choice;
 use flex_provisioner::run::state::RunState;
+use flex_provisioner::volume::change::Runs;
 use flex_provisioner::volume::decide::{self as of_volume, ClaimState};
 use flex_provisioner::volume::expand;
 use flex_provisioner::volume::request::request;
@@ -235,6 +236,11 @@ fn fits(object: &PersistentVolume, recipe: &Recipe) {
     assert!(json["metadata"]["annotations"][names::CLAIM_UUID].as_str().is_none_or(|uuid| uuid == UID));
 }
 
+/// No Job is there, and maybe a pod of one.
+fn no_runs<'a>(pods_alive: bool) -> Runs<'a> {
+    Runs { all: &[], starting: false, pods_alive, lost: None, others_alive: false }
+}
+
 /// The volume after its claim is gone.
 fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let mut volume = Volume::from(object);
@@ -248,25 +254,12 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that is believed");
     let places = Places([("node-1".to_owned(), NodeState::Ready)].into());
-    let expansion = expand::Observed {
-        claim: None,
-        recipe: known.clone(),
-        runs: &[],
-        starting: false,
-        pods_alive: draw.chance(),
-        lost: None,
-        others_alive: false,
-        limit: None,
-    };
+    let expansion = expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), limit: None };
     let modification = modify::Observed {
         claim: None,
         recipe: known.clone(),
         wished: Err("there is no such class".to_owned()),
-        runs: &[],
-        starting: false,
-        pods_alive: draw.chance(),
-        lost: None,
-        others_alive: false,
+        runs: no_runs(draw.chance()),
     };
     let observed = of_volume::Observed {
         volume: &volume,

@@ -2,6 +2,7 @@
 //! decision, and carry out its step.
 
 mod capacity;
+mod changes;
 pub mod claims;
 pub mod configs;
 mod contents;

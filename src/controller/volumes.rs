@@ -7,13 +7,12 @@ use std::time::Duration;
 use contract::names::reason;
 use contract::request::Operation;
 
+use super::changes::{Learnt, Next};
 use super::claims::{recipe_of_jobs, start_delete_job, timestamp};
-use super::expansion::{self, Learnt, Next};
-use super::{Context, Pass, STEPS, modification};
+use super::{Context, Pass, STEPS, expansion, modification};
 use crate::claim::LastFailure;
 use crate::claim::fit::source_fits;
 use crate::cluster::events::About;
-use crate::cluster::index::EXPECTED;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
 use crate::config::{NodeGone, Placement, Recipe, joined};
@@ -39,8 +38,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     }
     let mut confirmed = None;
     let mut nodes: Vec<(String, NodeState)> = Vec::new();
-    let mut learnt = Learnt::default();
-    let mut changes = modification::Learnt::default();
+    let (mut of_size, mut of_attributes) = (Learnt::default(), Learnt::default());
     for _ in 0..STEPS {
         let id = volume.id().unwrap_or_default().to_owned();
         let (jobs, pods) = {
@@ -64,10 +62,9 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         let node = next_node(&volume, claim, home, &places);
         let run_name = job_name(&volume, home, &node);
         let run = context.run_state(&jobs, &pods, &run_name);
-        let size = expansion::look(context, &volume, &provenance, &jobs, &pods, &learnt);
-        let runs = size.runs();
-        let attributes = modification::look(context, &volume, size.basis(), &jobs, &pods, &changes);
-        let modify_runs = attributes.runs();
+        let size = expansion::look(context, &volume, &provenance, &jobs, &pods, &of_size);
+        let attributes = modification::look(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
+        let (expand_runs, modify_runs) = (size.runs.runs(), attributes.runs.runs());
         let observed = Observed {
             volume: &volume,
             ours: true,
@@ -79,32 +76,27 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             home,
             node_gone: node_gone(context, &volume, recipe.as_ref().ok()),
             run,
-            expansion: size.observed(&runs, &places),
-            modification: attributes.observed(&modify_runs, &places),
+            expansion: size.observed(size.runs.observed(&expand_runs, &places)),
+            modification: attributes.observed(attributes.runs.observed(&modify_runs, &places)),
         };
         let Decision { step, tell, wake_at } = decide(&observed, context.clock.now());
         tracing::debug!(volume = volume.name, ?step, "decided");
         if let Some(tell) = tell.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
             context.tell(about(&volume), tell);
         }
+        let mut next = Next::Again;
         match step {
-            Step::Nothing if attributes.is_starting() && wake_at.is_none() => return Ok(Pass::After(EXPECTED)),
-            Step::Nothing => return Ok(size.wait(context, wake_at, &[run_name])),
+            Step::Nothing if attributes.runs.is_starting() => {
+                return Ok(attributes.runs.wait(context, wake_at, &[run_name]));
+            }
+            Step::Nothing => return Ok(size.runs.wait(context, wake_at, &[run_name])),
             Step::Expand(step) => {
                 let decision = expand::Decision { step, tell, wake_at };
-                match expansion::act(context, &volume, &size, decision, &mut learnt).await? {
-                    Next::Again => {}
-                    Next::With(newer) => volume = *newer,
-                    Next::Pass(pass) => return Ok(pass),
-                }
+                next = expansion::act(context, &volume, &size, decision, &mut of_size).await?;
             }
             Step::Modify(step) => {
                 let decision = modify::Decision { step, tell, wake_at };
-                match modification::act(context, &volume, &attributes, decision, &mut changes).await? {
-                    Next::Again => {}
-                    Next::With(newer) => volume = *newer,
-                    Next::Pass(pass) => return Ok(pass),
-                }
+                next = modification::act(context, &volume, &attributes, decision, &mut of_attributes).await?;
             }
             Step::Hold => volume = context.writes.hold_volume(&volume).await?,
             Step::Unhold => {
@@ -143,6 +135,11 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 );
                 return Ok(Pass::Done);
             }
+        }
+        match next {
+            Next::Again => {}
+            Next::With(newer) => volume = *newer,
+            Next::Pass(pass) => return Ok(pass),
         }
     }
     Ok(Pass::After(Duration::from_secs(1)))

@@ -178,8 +178,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
             "let go by annotation; its storage was not deleted",
         );
     }
-    let stopping = expand::stopping(&o.expansion, now).map(of_size);
-    if let Some(wait) = stopping.or_else(|| modify::stopping(&o.modification, now).map(of_attributes)) {
+    let of_size = o.expansion.runs.stopping(|job| expand::Step::RemoveJob { job }, now);
+    let of_attributes = || o.modification.runs.stopping(|job| modify::Step::RemoveJob { job }, now);
+    let stopping = of_size.map(|stop| stop.as_part_of(Step::Expand));
+    if let Some(wait) = stopping.or_else(|| of_attributes().map(|stop| stop.as_part_of(Step::Modify))) {
         return if wait.step == Step::Nothing { lost(o).or(wait) } else { wait };
     }
     if !deletes && !elsewhere {
@@ -190,34 +192,13 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 
 /// What its size and its attributes ask for: one after the other, because no two runs for a volume go on at one time.
 fn sizing(o: &Observed<'_>, now: i64) -> Decision {
-    let size = || of_size(expand::decide(o.volume, &o.expansion, now));
-    let attributes = || of_attributes(modify::decide(o.volume, &o.modification, now));
-    if modify::is_under_way(&o.modification) {
+    let attributes = || modify::decide(o.volume, &o.modification, now).as_part_of(Step::Modify);
+    if o.modification.runs.is_under_way() {
         return attributes();
     }
-    let size = size();
+    let size = expand::decide(o.volume, &o.expansion, now).as_part_of(Step::Expand);
     let acts = !matches!(size.step, Step::Nothing | Step::Expand(expand::Step::Nothing));
-    if acts || expand::is_under_way(&o.expansion) {
-        return size;
-    }
-    let attributes = attributes();
-    let wake_at = attributes.wake_at.into_iter().chain(size.wake_at).min();
-    let quiet = attributes.step == Step::Nothing;
-    Decision { wake_at, ..if quiet { size } else { attributes } }
-}
-
-/// A decision about the attributes as one about the volume.
-fn of_attributes(decision: modify::Decision) -> Decision {
-    let modify::Decision { step, tell, wake_at } = decision;
-    let step = if step == modify::Step::Nothing && tell.is_none() { Step::Nothing } else { Step::Modify(step) };
-    Decision { step, tell, wake_at }
-}
-
-/// A decision about the size as one about the volume.
-fn of_size(decision: expand::Decision) -> Decision {
-    let expand::Decision { step, tell, wake_at } = decision;
-    let step = if step == expand::Step::Nothing && tell.is_none() { Step::Nothing } else { Step::Expand(step) };
-    Decision { step, tell, wake_at }
+    if acts || o.expansion.runs.is_under_way() { size } else { attributes().or(size) }
 }
 
 /// The nodes on which something is to be deleted: `home` is where the volume was made. Of a volume

@@ -7,6 +7,7 @@ use super::*;
 use crate::config::record::Record;
 use crate::run::state::Cause;
 use crate::run::view::Job;
+use crate::volume::change::{Run, Runs};
 use contract::exit::Failure;
 
 const NOW: i64 = 1_000_000;
@@ -50,6 +51,11 @@ struct World {
     modifying: Option<Job>,
 }
 
+/// Runs of which each has a pod.
+fn runs_of<'a>(all: &'a [Run<'a>], others_alive: bool) -> Runs<'a> {
+    Runs { all, starting: false, pods_alive: !all.is_empty(), lost: None, others_alive }
+}
+
 impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
@@ -59,28 +65,15 @@ impl World {
         let mut places = Places(nodes.map(|node| (node, NodeState::Ready)).collect());
         places.0.extend(self.places.0.clone());
         let (places, alive_on) = (&places, &[] as &[String]);
-        let runs: Vec<_> = self.growing.iter().map(|job| expand::Run { job, state: RunState::Running }).collect();
-        let expansion = expand::Observed {
-            limit: None,
-            claim: None,
-            recipe: recipe.clone(),
-            runs: &runs,
-            starting: false,
-            pods_alive: self.growing.is_some(),
-            lost: None,
-            others_alive: pods_alive,
-        };
-        let modify_runs: Vec<_> =
-            self.modifying.iter().map(|job| expand::Run { job, state: RunState::Running }).collect();
+        let runs: Vec<_> = self.growing.iter().map(|job| Run { job, state: RunState::Running }).collect();
+        let working = |all| runs_of(all, pods_alive);
+        let expansion = expand::Observed { limit: None, claim: None, recipe: recipe.clone(), runs: working(&runs) };
+        let modify_runs: Vec<_> = self.modifying.iter().map(|job| Run { job, state: RunState::Running }).collect();
         let modification = modify::Observed {
             claim: None,
             recipe: recipe.clone(),
             wished: Err(String::new()),
-            runs: &modify_runs,
-            starting: false,
-            pods_alive: self.modifying.is_some(),
-            lost: None,
-            others_alive: pods_alive,
+            runs: working(&modify_runs),
         };
         let o = Observed {
             volume,

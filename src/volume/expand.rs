@@ -32,7 +32,8 @@ use contract::names::reason;
 use contract::quantity::quantity;
 
 use super::Volume;
-use crate::claim::pace::{SLOW, just_now, pause, seconds};
+use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
+use crate::claim::pace::just_now;
 use crate::claim::resize::Report;
 use crate::claim::{Claim, MOST_ATTEMPTS};
 use crate::config::Recipe;
@@ -44,9 +45,6 @@ use crate::run::view::Job;
 
 /// The capability that a config declares.
 pub const CAPABILITY: &str = "expand";
-
-/// The end of a pod concerns its claim; the volume looks again, in seconds.
-pub(super) const POD_ENDS: i64 = 5;
 
 /// The keys that say which program runs and at which pace. An expand run takes them from the class as it
 /// is now; all others say where the storage is and how it is reached, and stay the volume's.
@@ -106,24 +104,9 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     record
 }
 
-/// One run that changes the volume.
-#[derive(Clone, Debug)]
-pub struct Run<'a> {
-    /// Its Job.
-    pub job: &'a Job,
-    /// What became of it.
-    pub state: RunState,
-}
-
-impl Run<'_> {
-    fn size(&self) -> u64 {
-        self.job.size.unwrap_or_default()
-    }
-
-    /// Nothing works at it any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.job.over || matches!(self.state, RunState::Succeeded | RunState::Failed { settled: true, .. })
-    }
+/// The size that a run is to reach, in bytes.
+fn size_of(run: &Run<'_>) -> u64 {
+    run.job.size.unwrap_or_default()
 }
 
 /// All that the decision rests on.
@@ -134,23 +117,16 @@ pub struct Observed<'a> {
     /// How the run would work, or why that is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The expand runs.
-    pub runs: &'a [Run<'a>],
-    /// The Job of the next run was created a moment ago and is not seen yet.
-    pub starting: bool,
-    /// A pod of an expand run may still be running.
-    pub pods_alive: bool,
-    /// The node of a pod of an expand run, if it does not answer.
-    pub lost: Option<&'a str>,
-    /// A pod of another run that makes or changes the volume may still be running.
-    pub others_alive: bool,
+    pub runs: Runs<'a>,
     /// Why its class has no room for what the claim asks for.
     pub limit: Option<&'a str>,
 }
 
 /// What to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Step {
     /// Nothing; the next event decides again.
+    #[default]
     Nothing,
     /// Write into the claim's status how it stands.
     Report(Report),
@@ -180,11 +156,6 @@ pub enum Step {
 /// A decision about a volume's size.
 pub type Decision = crate::decision::Decision<Step>;
 
-/// An expand run is being worked at.
-pub fn is_under_way(o: &Observed<'_>) -> bool {
-    o.starting || o.pods_alive || o.runs.iter().any(|run| !run.is_over() && run.state != RunState::Absent)
-}
-
 /// The number of the next run. It counts on over all wishes, so that no Job of an earlier wish is taken
 /// for the next.
 pub fn attempt(volume: &Volume, runs: &[&Job]) -> u32 {
@@ -210,22 +181,11 @@ fn text(size: u64) -> String {
     quantity(size).0
 }
 
-/// What must end before anything else is done with a volume whose claim is gone.
-pub fn stopping(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    if let Some(run) = o.runs.iter().find(|run| !run.job.deleting) {
-        return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
-    }
-    let goes_on = o.starting || o.runs.iter().any(|run| !run.is_over());
-    (goes_on || o.pods_alive).then(|| Decision::from(Step::Nothing).until(now + POD_ENDS))
-}
-
 /// The next step for the size of a volume. `now` is in seconds since 1970.
 pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
-    let (Some(claim), Ok(size)) = (o.claim, volume.size.as_ref().copied()) else { return Step::Nothing.into() };
-    let bound = claim.is_bound() && claim.phase == "Bound" && claim.volume_name.as_deref() == Some(&volume.name);
-    if !bound || claim.is_held() || !volume.is_adopted() || volume.deleting {
+    let (Some(claim), Ok(size)) = (of_bound(volume, o.claim), volume.size.as_ref().copied()) else {
         return Step::Nothing.into();
-    }
+    };
     let wish = wish(volume, claim);
     running(volume, claim, o, wish).or_else(|| ended(volume, o, size, wish, now)).unwrap_or_else(|| match wish {
         None => reached(volume, claim, o, size),
@@ -235,8 +195,8 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
 
 /// Rows 2 to 4.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) -> Option<Decision> {
-    if let Some(run) = o.runs.iter().find(|run| !run.is_over() && run.state != RunState::Absent) {
-        let target = run.size();
+    if let Some(run) = o.runs.current() {
+        let target = size_of(run);
         if run.job.deleting {
             return Some(Step::Nothing.into());
         }
@@ -251,12 +211,12 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) 
         }
         let error = last(volume, target).map(|failed| failed.message.clone());
         let waiting = reporting(claim, Report::Growing { size: target, error });
-        return Some(match o.lost {
+        return Some(match o.runs.lost {
             Some(node) => waiting.saying(true, reason::RESIZE_FAILED, lost_words(node)),
             None => waiting,
         });
     }
-    o.starting.then(|| Step::Nothing.into())
+    o.runs.starting.then(|| Step::Nothing.into())
 }
 
 /// The report, unless it stands.
@@ -271,13 +231,13 @@ fn last(volume: &Volume, size: u64) -> Option<&Failed> {
 
 /// Rows 5 to 7.
 fn ended(volume: &Volume, o: &Observed<'_>, size: u64, wish: Option<u64>, now: i64) -> Option<Decision> {
-    let reached = o.runs.iter().filter(|run| run.state == RunState::Succeeded).map(Run::size).max();
+    let reached = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded).map(size_of).max();
     if let Some(reached) = reached.filter(|reached| *reached > size) {
         return Some(Step::Grow { size: reached }.into());
     }
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
-    for run in o.runs.iter().filter(|run| !run.job.deleting) {
-        if run.size() <= size || (wish.is_none() && run.is_over()) {
+    for run in o.runs.all.iter().filter(|run| !run.job.deleting) {
+        if size_of(run) <= size || (wish.is_none() && run.is_over()) {
             return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
         }
         if let RunState::Failed { cause, kind, at, settled } = &run.state
@@ -287,8 +247,14 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, wish: Option<u64>, now: i
                 return Some(Step::Nothing.into());
             }
             let Run { job, .. } = run;
-            let failed =
-                failure(volume, (job.marks.attempt, run.size()), job.config.clone(), cause, *kind, just_now(*at, now));
+            let failed = failure(
+                volume,
+                (job.marks.attempt, size_of(run)),
+                job.config.clone(),
+                cause,
+                *kind,
+                just_now(*at, now),
+            );
             return Some(record_failure(failed, o.recipe.as_ref().ok().copied()));
         }
     }
@@ -330,14 +296,7 @@ pub fn failed_start(
 }
 
 fn record_failure(failed: Failed, recipe: Option<&Recipe>) -> Decision {
-    let next = match (failed.kind, recipe) {
-        (Failure::Never, _) => format!(
-            "it will not work by trying again, so the next try is when the claim asks for another size, the provisioner config changes, or in {} min",
-            SLOW.as_secs() / 60
-        ),
-        (_, Some(recipe)) => format!("next try in {} s", pause(recipe, failed.tries)),
-        (_, None) => "next try when its provisioner config is known".to_owned(),
-    };
+    let next = next_try(failed.kind, failed.tries, recipe, "another size");
     let told = format!(
         "run {} to {} failed: {}; {next}; a smaller request, above the capacity, ends this one",
         failed.attempt,
@@ -364,7 +323,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decis
             message,
         );
     }
-    match volume.expansion.is_some() && o.runs.is_empty() {
+    match volume.expansion.is_some() && o.runs.all.is_empty() {
         true => Step::Forget.into(),
         false => Step::Nothing.into(),
     }
@@ -398,11 +357,7 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
         return Decision::from(Step::Nothing).saying(true, reason::LIMIT_REACHED, why);
     }
     if let Some(failed) = last(volume, wish).filter(|failed| failed.config == recipe.version()) {
-        let wait = match failed.kind {
-            Failure::Never => seconds(SLOW),
-            Failure::Retry | Failure::NoRoom => pause(recipe, failed.tries),
-        };
-        let due = failed.at.saturating_add(wait);
+        let due = due(failed.kind, failed.at, failed.tries, recipe);
         if now < due {
             let error = failed.message.clone();
             let report = match failed.kind {
@@ -412,7 +367,7 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
             return reporting(claim, report).until(due);
         }
     }
-    if o.pods_alive || o.others_alive {
+    if o.runs.is_occupied() {
         return Decision::from(Step::Nothing).until(now + POD_ENDS);
     }
     let error = last(volume, wish).map(|failed| failed.message.clone());
@@ -420,7 +375,7 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
     if !report.stands(claim) {
         return Step::Report(report).into();
     }
-    let jobs: Vec<&Job> = o.runs.iter().map(|run| run.job).collect();
+    let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     Step::Start { attempt: attempt(volume, &jobs), size: wish }.into()
 }
 

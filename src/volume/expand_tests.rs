@@ -100,11 +100,13 @@ impl World {
         let observed = Observed {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
-            runs: &runs,
-            starting: self.starting,
-            pods_alive: self.pods_alive,
-            lost: self.lost,
-            others_alive: false,
+            runs: Runs {
+                all: &runs,
+                starting: self.starting,
+                pods_alive: self.pods_alive,
+                lost: self.lost,
+                others_alive: false,
+            },
             limit: None,
         };
         decide(&self.volume, &observed, now)

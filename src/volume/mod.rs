@@ -2,6 +2,7 @@
 //! and the decision about one whose claim is gone ([`decide`]).
 
 pub mod affinity;
+pub mod change;
 pub mod decide;
 pub mod expand;
 pub mod modify;

@@ -33,10 +33,10 @@ use contract::exit::Failure;
 use contract::names::reason;
 
 use super::Volume;
-use super::expand::{POD_ENDS, Run};
+use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 use crate::attributes::{Attributes, CAPABILITY};
 use crate::claim::modification::Report;
-use crate::claim::pace::{SLOW, just_now, pause, seconds};
+use crate::claim::pace::just_now;
 use crate::claim::{Claim, MOST_ATTEMPTS};
 use crate::config::Recipe;
 use crate::node::lost_words;
@@ -106,21 +106,14 @@ pub struct Observed<'a> {
     /// What the claim's class stands for, or why it cannot be had.
     pub wished: Result<&'a Attributes, String>,
     /// The modify runs.
-    pub runs: &'a [Run<'a>],
-    /// The Job of the next run was created a moment ago and is not seen yet.
-    pub starting: bool,
-    /// A pod of a modify run may still be running.
-    pub pods_alive: bool,
-    /// The node of a pod of a modify run, if it does not answer.
-    pub lost: Option<&'a str>,
-    /// A pod of another run that changes the volume may still be running.
-    pub others_alive: bool,
+    pub runs: Runs<'a>,
 }
 
 /// What to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Step {
     /// Nothing; the next event decides again.
+    #[default]
     Nothing,
     /// Write into the claim's status how it stands.
     Report(Report),
@@ -170,27 +163,9 @@ pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound() && (!has_wish(volume, claim) || volume.modification.is_some() || !finished.stands(claim))
 }
 
-/// A run is being worked at.
-pub fn is_under_way(o: &Observed<'_>) -> bool {
-    o.starting || o.pods_alive || o.runs.iter().any(|run| !run.is_over() && run.state != RunState::Absent)
-}
-
-/// What must end before anything else is done with a volume whose claim is gone.
-pub fn stopping(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    if let Some(run) = o.runs.iter().find(|run| !run.job.deleting) {
-        return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
-    }
-    let goes_on = o.starting || o.pods_alive || o.runs.iter().any(|run| !run.is_over());
-    goes_on.then(|| Decision::from(Step::Nothing).until(now + POD_ENDS))
-}
-
 /// The next step for the attributes of a volume. `now` is in seconds since 1970.
 pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
-    let Some(claim) = o.claim else { return Step::Nothing.into() };
-    let bound = claim.is_bound() && claim.phase == "Bound" && claim.volume_name.as_deref() == Some(&volume.name);
-    if !bound || claim.is_held() || !volume.is_adopted() || volume.deleting {
-        return Step::Nothing.into();
-    }
+    let Some(claim) = of_bound(volume, o.claim) else { return Step::Nothing.into() };
     if let Some(decision) = running(volume, claim, o).or_else(|| ended(volume, claim, o, now)) {
         return decision;
     }
@@ -221,8 +196,8 @@ fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a Note> {
 
 /// Rows 2 to 4.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
-    let Some(run) = o.runs.iter().find(|run| !run.is_over() && run.state != RunState::Absent) else {
-        return o.starting.then(|| Step::Nothing.into());
+    let Some(run) = o.runs.current() else {
+        return o.runs.starting.then(|| Step::Nothing.into());
     };
     if run.job.deleting {
         return Some(Step::Nothing.into());
@@ -242,7 +217,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
     }
     let error = last(volume, &target).map(|failed| failed.message.clone());
     let waiting = reporting(claim, Report::Modifying { class, error });
-    Some(match o.lost {
+    Some(match o.runs.lost {
         Some(node) => waiting.saying(true, reason::MODIFY_FAILED, lost_words(node)),
         None => waiting,
     })
@@ -253,14 +228,14 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     let failed = volume.modification.as_ref().map_or(0, |failed| failed.attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
     let news = |run: &&Run<'_>| run.job.marks.attempt > known;
-    let succeeded = o.runs.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
+    let succeeded = o.runs.all.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.marks.attempt) {
         let attributes = run.job.attributes.clone().unwrap_or_default();
         return Some(Step::Apply(Applied { attributes, run: run.job.marks.attempt }).into());
     }
     let settled = has_wish(volume, claim) && !is_between(volume);
     let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
-    let mut left = o.runs.iter().filter(|run| !run.job.deleting);
+    let mut left = o.runs.all.iter().filter(|run| !run.job.deleting);
     if let Some(run) = left.clone().filter(|run| !news(run)).find(told) {
         return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
     }
@@ -318,14 +293,7 @@ pub fn failed_start(
 }
 
 fn record(note: Note, target: &Attributes, recipe: Option<&Recipe>) -> Decision {
-    let next = match (note.kind, recipe) {
-        (Failure::Never, _) => format!(
-            "it will not work by trying again, so the next try is when the claim asks for another class, the provisioner config changes, or in {} min",
-            SLOW.as_secs() / 60
-        ),
-        (_, Some(recipe)) => format!("next try in {} s", pause(recipe, note.tries)),
-        (_, None) => "next try when its provisioner config is known".to_owned(),
-    };
+    let next = next_try(note.kind, note.tries, recipe, "another class");
     let told = format!(
         "run {} to {} failed: {}; {next}; the claim may go back to the class that it had",
         note.attempt,
@@ -343,7 +311,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Decision {
         let message = format!("the volume has the attributes of {}", attributes.words());
         return Decision::from(Step::Report(report)).saying(false, reason::MODIFY_SUCCEEDED, message);
     }
-    match volume.modification.is_some() && o.runs.is_empty() {
+    match volume.modification.is_some() && o.runs.all.is_empty() {
         true => Step::Forget.into(),
         false => Step::Nothing.into(),
     }
@@ -369,11 +337,7 @@ fn changing(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribute
     }
     let class = || target.class.clone();
     if let Some(failed) = last(volume, target).filter(|failed| failed.config == recipe.version()) {
-        let wait = match failed.kind {
-            Failure::Never => seconds(SLOW),
-            Failure::Retry | Failure::NoRoom => pause(recipe, failed.tries),
-        };
-        let due = failed.at.saturating_add(wait);
+        let due = due(failed.kind, failed.at, failed.tries, recipe);
         if now < due {
             let error = failed.message.clone();
             let report = match failed.kind {
@@ -383,7 +347,7 @@ fn changing(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribute
             return reporting(claim, report).until(due);
         }
     }
-    if o.pods_alive || o.others_alive {
+    if o.runs.is_occupied() {
         return Decision::from(Step::Nothing).until(now + POD_ENDS);
     }
     let error = last(volume, target).map(|failed| failed.message.clone());
@@ -391,7 +355,7 @@ fn changing(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribute
     if !report.stands(claim) {
         return Step::Report(report).into();
     }
-    let jobs: Vec<&Job> = o.runs.iter().map(|run| run.job).collect();
+    let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     match begun(volume, &jobs, target) {
         Some(attempt) => Step::Start { attempt, attributes: target.clone() }.into(),
         None => Step::Note(beginning(volume, attempt(volume, &jobs), target)).into(),

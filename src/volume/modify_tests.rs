@@ -6,6 +6,7 @@ use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
+use crate::claim::pace::{SLOW, seconds};
 use crate::config::record::Record;
 use contract::names;
 
@@ -127,11 +128,13 @@ impl World {
             claim: self.claim.as_ref(),
             recipe: self.recipe.as_ref().map_err(String::clone),
             wished: self.wished.as_ref().map_err(String::clone),
-            runs: &runs,
-            starting: self.starting,
-            pods_alive: self.pods_alive,
-            lost: self.lost,
-            others_alive: self.others_alive,
+            runs: Runs {
+                all: &runs,
+                starting: self.starting,
+                pods_alive: self.pods_alive,
+                lost: self.lost,
+                others_alive: self.others_alive,
+            },
         };
         decide(&self.volume, &observed, now)
     }
@@ -357,19 +360,8 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
     let (running, going) = (job(1, "gold"), Job { deleting: true, ..job(1, "gold") });
     let stopped = |job: &Job, pods_alive| {
         let runs = [Run { job, state: RunState::Running }];
-        let wished = Err(String::new());
-        let recipe = Err(String::new());
-        let o = Observed {
-            claim: None,
-            recipe,
-            wished,
-            runs: &runs,
-            starting: false,
-            pods_alive,
-            lost: None,
-            others_alive: false,
-        };
-        stopping(&o, NOW)
+        let runs = Runs { all: &runs, starting: false, pods_alive, lost: None, others_alive: false };
+        runs.stopping(|job| Step::RemoveJob { job }, NOW)
     };
     assert_eq!(stopped(&running, true).unwrap().step, Step::RemoveJob { job: running.name.clone() });
     assert_eq!(stopped(&going, true), Some(Decision::from(Step::Nothing).until(NOW + 5)));
