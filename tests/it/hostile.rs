@@ -117,6 +117,8 @@ fn dry_patch() -> PatchParams {
 
 /// Installs the shipped admission policies, and waits until each of them acts.
 async fn install_policies(ring: &Ring) {
+    // The API server forgets policies some time after they are gone.
+    ring.cluster().end_with_test();
     let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
     let applied = ring.cluster().kubectl().args(["apply", "-f", policies]).output().unwrap();
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
