@@ -276,6 +276,60 @@ fn a_list_has_what_bears_a_volume_s_name_and_nothing_else() {
 }
 
 #[test]
+fn a_volume_goes_to_the_directory_with_the_most_room_and_is_found_again() {
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let paths = [path_text(node.base()), path_text(memory.path().to_owned())];
+    let (both, turned) = (paths.join(" "), [paths[1].as_str(), paths[0].as_str()].join(" "));
+    let room = |at: &str| {
+        let ended = node.run("capacity", "", &[("BASE_PATH", at)]);
+        contract::capacity::Answer::read(&ended.last_words).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+    };
+    let (first, second, all) = (room(&paths[0]), room(&paths[1]), room(&both));
+    // Others write there, too.
+    let about = |is: u64, should: u64| is.abs_diff(should) < should / 4;
+    assert!(about(all.bytes, first.bytes + second.bytes), "{all:?} of {first:?} and {second:?}");
+    assert!(all.largest.is_some_and(|largest| about(largest, first.bytes.max(second.bytes))), "{all:?}");
+    let twice = [paths[0].as_str(), &paths[0]].join(" ");
+    assert!(about(room(&twice).bytes, first.bytes), "one file system counts once");
+
+    for order in [&both, &turned] {
+        let ended = node.run("provision", &api.kubeconfig(), &[("BASE_PATH", order)]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    let (roomy, other) = if first.bytes > second.bytes { (&paths[0], &paths[1]) } else { (&paths[1], &paths[0]) };
+    let has = |at: &str, name: &str| Path::new(at).join(name).is_dir();
+    assert!(has(roomy, ID) && !has(other, ID), "in {roomy}, where there is more room");
+    let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576"), ("BASE_PATH", &both)];
+    assert_eq!(node.run("expand", "", &grows).code, 0);
+    let listed = node.command("list", "", &[("BASE_PATH", &turned)]).output().unwrap();
+    let listed = contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
+    assert_eq!(listed.iter().map(|entry| entry.place.as_str()).collect::<Vec<_>>(), [format!("{roomy}/{ID}")]);
+    // Also what a run that died has left where the volume is not.
+    let half = format!(".copying-{ID}");
+    fs::create_dir(Path::new(other).join(&half)).unwrap();
+    assert_eq!(node.run("delete", "", &[("BASE_PATH", &both)]).code, 0);
+    assert!(!has(roomy, ID) && !has(other, &half));
+}
+
+#[test]
+fn a_node_can_have_directories_of_its_own() {
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
+    let own = format!("node-2 /elsewhere\nnode-1   {}\n", path_text(node.base()));
+    let ended = node.run("provision", &api.kubeconfig(), &[("BASE_PATH", "/nonexistent"), ("NODE_PATHS", &own)]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(node.names(), [ID]);
+    let others = [("NODE_PATHS", "node-2 /elsewhere")];
+    assert_eq!(node.run("delete", "", &others).code, 0, "a node that is not named has those of base-path");
+    assert_eq!(node.names(), [""; 0]);
+    let none = [("NODE_PATHS", "node-1")];
+    let ended = node.run("provision", "", &none);
+    assert!(ended.code == 69 && ended.last_words.contains("names no directory for node node-1"), "{ended:?}");
+    let ended = node.run("capacity", "", &none);
+    assert_eq!(contract::capacity::Answer::read(&ended.last_words).map(|answer| answer.bytes), Ok(0), "{ended:?}");
+}
+
+#[test]
 fn its_capacity_is_what_the_file_system_has_left() {
     let node = Node::new();
     let ended = {
