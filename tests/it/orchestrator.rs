@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use contract::names;
@@ -19,7 +19,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use crate::wait::{seen, until};
+use crate::wait::{GUARD, seen, until};
 
 /// Where the orchestrator lives in these tests.
 pub const OWN: &str = "flex-provisioner";
@@ -356,6 +356,7 @@ impl Ring {
 
     /// Waits for the Job of a run in a namespace, by operation and volume id.
     pub async fn job(&self, namespace: &str, operation: &str, id: &str, attempt: u32) -> Job {
+        let began = Instant::now();
         let found = until(format!("{operation} Job {attempt} of {id}"), || async {
             let jobs = self.jobs(namespace, operation, id).await;
             let wanted = jobs
@@ -363,10 +364,25 @@ impl Ring {
                 .find(|job| job.metadata.labels.as_ref().unwrap()[names::LABEL_ATTEMPT] == attempt.to_string());
             match wanted {
                 Some(job) => Ok(job.clone()),
+                // Late it may be because of what does not go.
+                None if began.elapsed() > GUARD / 2 => seen(self.runs_in(namespace).await),
                 None => seen(jobs.iter().map(|job| job.metadata.name.clone()).collect::<Vec<_>>()),
             }
         });
         self.explained(found).await
+    }
+
+    /// All Jobs and pods of a namespace, with what holds them.
+    async fn runs_in(&self, namespace: &str) -> Vec<String> {
+        let (jobs, pods) = (self.api::<Job>(namespace), self.api::<Pod>(namespace));
+        let all = ListParams::default();
+        let jobs = jobs.list(&all).await.unwrap().items.into_iter().map(|job| ("Job", job.metadata));
+        let pods = pods.list(&all).await.unwrap().items.into_iter().map(|pod| ("Pod", pod.metadata));
+        let told = jobs.chain(pods).map(|(kind, of)| {
+            let deleted = of.deletion_timestamp.map(|at| at.0);
+            format!("{kind} {} deleted {deleted:?}, held by {:?}", of.name.unwrap_or_default(), of.finalizers)
+        });
+        told.collect()
     }
 
     pub async fn jobs(&self, namespace: &str, operation: &str, id: &str) -> Vec<Job> {

@@ -238,7 +238,14 @@ async fn live(run: &Run, number: usize) {
         "spec": { "storageClassName": CLASS, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
     }))
     .unwrap();
-    let created = run.ring.claims().create(&PostParams::default(), &body).await.unwrap();
+    let created = answered(|| async {
+        match run.ring.claims().create(&PostParams::default(), &body).await {
+            // An answer that was an error may have come of a write that was made.
+            Err(kube::Error::Api(status)) if status.code == 409 => run.ring.claims().get(&name).await,
+            other => other,
+        }
+    })
+    .await;
     if half_way {
         tokio::time::sleep(dice.time(Duration::from_millis(1500))).await;
         run.half_way.fetch_add(1, Ordering::SeqCst);
@@ -256,12 +263,32 @@ async fn live(run: &Run, number: usize) {
         run.bound.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(dice.time(Duration::from_secs(6))).await;
     }
-    run.ring.claims().delete(&name, &DeleteParams::default()).await.unwrap();
+    answered(|| async {
+        match run.ring.claims().delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        }
+    })
+    .await;
     if tokio::time::timeout(PATIENCE, watched.wait_for(Option::is_none)).await.is_err() {
         stuck(run, &name, "is not gone").await;
     }
     run.seen.lock().unwrap().remove(&name);
     run.ended.fetch_add(1, Ordering::SeqCst);
+}
+
+/// What a client does when the API server is too busy to answer: it asks again.
+async fn answered<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> T {
+    let began = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => panic!("{status:?}"),
+            Err(error) if began.elapsed() > PATIENCE => panic!("{error}"),
+            Err(error) => println!("asked again: {error}"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// Ends the run, with all that is known of a claim.
@@ -393,6 +420,6 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let kind = K::kind(&()).into_owned();
-    let found = api.list(list).await.unwrap();
+    let found = answered(|| api.list(list)).await;
     found.items.iter().map(|object| format!("{kind} {}", object.name_any())).collect()
 }

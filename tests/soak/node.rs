@@ -323,7 +323,7 @@ async fn forever() {
 
 /// Repeats a request through a busy API server's refusals; what it is about may be gone.
 async fn patiently<F: Future<Output = Result<(), kube::Error>>>(request: impl Fn() -> F) {
-    for _ in 0..50 {
+    for _ in 0..600 {
         match request().await {
             Ok(()) => return,
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
