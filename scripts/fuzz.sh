@@ -27,10 +27,12 @@ while (($#)); do
 done
 ((${#targets[@]})) || mapfile -t targets < <(printf '%s\n' "${!short[@]}" | sort)
 
+all=("${!short[@]}")
 # Crates of others are shared with the tests' build; ours are built once more, with counters.
 command -v c++ >/dev/null || fail "a C++ compiler is missing: libFuzzer is built with it" "run scripts/setup.sh --test"
 export RUSTC_WORKSPACE_WRAPPER=$root/fuzz/rustc-with-coverage.sh
-cargo build --locked --quiet --package fuzz --features libfuzzer --bins >&2 ||
+# Of the whole workspace, since of one package alone cargo would choose other features for the crates of others.
+cargo build --locked --quiet --workspace --features fuzz/libfuzzer "${all[@]/#/--bin=}" >&2 ||
     fail "cargo could not build the fuzzers (its output is above)"
 programs=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/debug
 work=$(mktemp -d)

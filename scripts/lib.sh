@@ -51,13 +51,10 @@ ends_with() { # WORDS
     trap 'exit 143' TERM
 }
 
-# What was started beside the stages, by pid.
-beside=()
-
 end_of_tests() {
-    local status=$?
+    local status=$? name
     trap - EXIT
-    ((${#beside[@]} == 0)) || kill "${beside[@]}" 2>/dev/null || true
+    for name in "${!beside[@]}"; do kill -- "-${beside[$name]}" 2>/dev/null || true; done
     # Without the program no cluster was started.
     if [[ -x $release/flex-cluster ]]; then flex_cluster --tests down || status=1; fi
     summary
@@ -75,11 +72,35 @@ stage() { # NAME COMMAND...
     "$@" || status=$?
     local took=$((SECONDS - began))
     if ((status != 0)); then
-        stages+=("$(printf '%-24s failed after %4d s' "$name" "$took")")
+        stages+=("$(printf '%-28s failed after %4d s' "$name" "$took")")
         return "$status"
     fi
-    stages+=("$(printf '%-24s %4d s%s' "$name" "$took" "$(within "$took")")")
+    stages+=("$(printf '%-28s %4d s%s' "$name" "$took" "$(within "$took")")")
     printf '== %s: %d s\n' "$name" "$took" >&2
+}
+
+# A stage beside the next ones, which wait more than they compute. It ends with `joined`, which shows what it said.
+declare -A beside=() beside_log=()
+beside() { # NAME COMMAND...
+    local name=$1
+    shift
+    beside_log[$name]=$(mktemp)
+    printf '\n== %s, beside what follows\n' "$name" >&2
+    # In a process group of its own, so that all of it ends with it.
+    set -m
+    { "$@"; } >"${beside_log[$name]}" 2>&1 &
+    set +m
+    beside[$name]=$!
+}
+
+# Waits for a stage that was begun beside others. What is counted is the wait.
+joined() { # NAME
+    local status=0
+    wait "${beside[$1]}" || status=$?
+    unset "beside[$1]"
+    cat "${beside_log[$1]}"
+    rm -f "${beside_log[$1]}"
+    return "$status"
 }
 
 within() { # SECONDS
@@ -91,5 +112,5 @@ summary() {
     local line
     printf '\n'
     for line in "${stages[@]}"; do printf '%s\n' "$line"; done
-    printf '%-24s %4d s\n' 'all of it' "$SECONDS"
+    printf '%-28s %4d s\n' 'all of it' "$SECONDS"
 }

@@ -157,11 +157,13 @@ json() {
     return "$status"
 }
 
+mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
 mkdir "$work/kustomize" "$work/chart" "$work/values"
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
-check "cargo clippy of the fault tests" cargo clippy --locked --test faults --test whole_faults --test soak -- -D warnings
-check "cargo clippy of the fuzzers" cargo clippy --package fuzz --features libfuzzer --all-targets --locked -- -D warnings
+check "cargo clippy of tests with stages of their own" \
+    cargo clippy --workspace --locked --test cinder --test faults --test whole_faults --test soak -- -D warnings
+check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/libfuzzer --locked "${fuzzers[@]}" -- -D warnings
 deny
 check "shellcheck" shell
 install_package python3 python3

@@ -10,6 +10,6 @@ all_passed() { echo 'all tests of the Cinder image passed'; }
 
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
-stage 'build the tests' cargo test --package cinder-provisioner --package flex-provisioner --no-run
-budget=180 stage 'the image' cargo test --package cinder-provisioner --no-fail-fast
-budget=120 stage 'with the orchestrator' cargo test --package flex-provisioner --test it --no-fail-fast cinder:: -- --nocapture
+stage 'build the tests' cargo test --workspace --no-run --test cinder --test it
+budget=180 stage 'the image' cargo test --workspace --no-fail-fast --test cinder
+budget=120 stage 'with the orchestrator' cargo test --workspace --test it --no-fail-fast cinder:: -- --nocapture

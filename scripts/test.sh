@@ -12,15 +12,27 @@ export RUST_BACKTRACE=${RUST_BACKTRACE:-0}
 ends_with all_passed
 all_passed() { faults_line; echo 'all tests passed'; }
 
-# Those of faults are not among the workspace's own, which `cargo test` runs.
+# Those of faults and Cinder have stages of their own. Of one package alone cargo would choose other
+# features, and build its dependencies once more.
 build_tests() {
     cargo test --workspace --no-run &&
-        cargo test --package flex-provisioner --no-run --test faults --test whole_faults --test soak
+        cargo test --workspace --no-run --test cinder --test faults --test whole_faults --test soak
+}
+
+# The Cinder image waits for Cinder most of the time, the others for their clusters.
+workspace() {
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} cargo test --workspace --no-fail-fast
+}
+
+cinder_image() {
+    cargo test --workspace --test cinder
 }
 
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' build_tests
 begin_simulation
-budget=840 stage 'tests' cargo test --workspace --no-fail-fast
+beside 'the Cinder image' cinder_image
+budget=600 stage 'tests' workspace
+budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'
 faults_stages

@@ -2,6 +2,7 @@
 //! writes; then it is cut off at each of these writes, killed, and a fresh one takes over.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
@@ -15,8 +16,10 @@ use crate::proxy::{Fault, Point, Proxy, Write};
 use crate::scenarios::Scenario;
 use crate::site::{Finding, PROVISIONERS, Site, Trouble, World, provisioner};
 
-/// Cut points at one time.
-const AT_ONCE: usize = 8;
+/// Control planes at one time, each with a scenario of its own: while the last cut points of one wait, the other works.
+const WORLDS: usize = 2;
+/// Cut points of a scenario at one time.
+const AT_ONCE: usize = 5;
 /// What is written in the background, such as events and the Lease, may come later than the end.
 const LATER: Duration = Duration::from_millis(2500);
 /// So many broken cut points are enough.
@@ -97,6 +100,15 @@ impl Totals {
         self.stuck += has(Trouble::Stuck);
     }
 
+    fn and(mut self, more: &Totals) -> Self {
+        self.points += more.points;
+        self.unreached += more.unreached;
+        self.leaked += more.leaked;
+        self.duplicate += more.duplicate;
+        self.stuck += more.stuck;
+        self
+    }
+
     fn broken(&self) -> usize {
         self.leaked + self.duplicate + self.stuck
     }
@@ -105,74 +117,25 @@ impl Totals {
 #[tokio::test]
 async fn killed_before_and_after_every_write_nothing_is_left() {
     let only = std::env::var(ONLY).unwrap_or_default();
-    let mut world = World::start().await;
     let began = Instant::now();
-    let mut totals = Totals::default();
-    for scenario in Scenario::ALL {
-        for &binding in scenario.bindings() {
-            let (began, name) = (Instant::now(), format!("{}-{binding}", scenario.name()));
-            if !format!("{name} ").contains(only.split(' ').next().unwrap_or_default()) {
-                continue;
-            }
+    let all = Scenario::ALL.into_iter().flat_map(|scenario| scenario.bindings().iter().map(move |of| (scenario, *of)));
+    let is_wanted = |of: &(Scenario, &str)| {
+        format!("{}-{} ", of.0.name(), of.1).contains(only.split(' ').next().unwrap_or_default())
+    };
+    let all: Vec<_> = all.filter(is_wanted).collect();
+    let worlds = Mutex::new(Vec::new());
+    let scenarios = stream::iter(all).map(async |(scenario, binding)| {
+        let used = worlds.lock().unwrap().pop();
+        let world = match used {
             // With all that went before in it, every list would take longer and longer.
-            world = world.renewed().await;
-            let site = world.site(format!("{name}-r"), binding).await;
-            let recorded = run(&site, scenario, None).await;
-            assert!(
-                recorded.findings.is_empty(),
-                "{name} without a fault: {}{}",
-                told(&recorded.findings),
-                site.log_end("first")
-            );
-            let points = recorded.writes.iter().flat_map(|write| {
-                faults(scenario, binding, write).iter().map(|&fault| Point { fault, write: write.clone() })
-            });
-            let points: Vec<_> = points.filter(|point| format!("{name} {point}").contains(&only)).collect();
-            let runs = stream::iter(points.into_iter().enumerate()).map(|(number, point)| {
-                let (world, name) = (&world, &name);
-                async move {
-                    let site = world.site(format!("{name}-{number:03}"), binding).await;
-                    let began = Instant::now();
-                    let run = run(&site, scenario, Some(point.clone())).await;
-                    let took = began.elapsed();
-                    if !run.findings.is_empty() {
-                        println!(
-                            "{name} {point}:\n{}--- first:\n{}\n--- second:\n{}",
-                            told(&run.findings),
-                            site.log_end("first"),
-                            site.log_end("second")
-                        );
-                    } else if !run.reached {
-                        println!("{name} {point}: not written this time, so not a cut point");
-                    }
-                    (run, point, took)
-                }
-            });
-            let mut runs = runs.buffer_unordered(AT_ONCE);
-            let (mut points, mut unreached) = (0, 0);
-            let mut slowest = (Duration::ZERO, String::new());
-            while let Some((run, point, took)) = runs.next().await {
-                if took > slowest.0 {
-                    slowest = (took, point.to_string());
-                }
-                totals.count(&run.findings);
-                points += usize::from(run.reached);
-                unreached += usize::from(!run.reached);
-                assert!(totals.broken() < ENOUGH, "{ENOUGH} cut points are broken; see above");
-            }
-            drop(runs);
-            totals.count(&whole(&world).await);
-            totals.points += points;
-            totals.unreached += unreached;
-            println!(
-                "{name}: {} writes recorded, {points} cut points run, {unreached} not reached, {:.1?}; slowest {:.1?} {}",
-                recorded.writes.len(),
-                began.elapsed(),
-                slowest.0,
-                slowest.1
-            );
-        }
-    }
+            Some(world) => World::renewed(world).await,
+            None => World::start().await,
+        };
+        let totals = cut(&world, scenario, binding, &only).await;
+        worlds.lock().unwrap().push(world);
+        totals
+    });
+    let totals = scenarios.buffer_unordered(WORLDS).fold(Totals::default(), async |sum, of| sum.and(&of)).await;
     println!("{} cut points in {:.0?}, {} not reached", totals.points, began.elapsed(), totals.unreached);
     println!(
         "cut points {}: {} leaked, {} duplicate, {} stuck",
@@ -182,12 +145,74 @@ async fn killed_before_and_after_every_write_nothing_is_left() {
     assert!(totals.points > totals.unreached * 10, "too many recorded writes were not met again");
 }
 
+/// All cut points of a scenario whose description contains a text.
+async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &str) -> Totals {
+    let (began, name) = (Instant::now(), format!("{}-{binding}", scenario.name()));
+    let site = world.site(format!("{name}-r"), binding).await;
+    let recorded = run(&site, scenario, None).await;
+    assert!(
+        recorded.findings.is_empty(),
+        "{name} without a fault: {}{}",
+        told(&recorded.findings),
+        site.log_end("first")
+    );
+    let points = recorded
+        .writes
+        .iter()
+        .flat_map(|write| faults(scenario, binding, write).iter().map(|&fault| Point { fault, write: write.clone() }));
+    let points: Vec<_> = points.filter(|point| format!("{name} {point}").contains(only)).collect();
+    let runs = stream::iter(points.into_iter().enumerate()).map(|(number, point)| {
+        let name = &name;
+        async move {
+            let site = world.site(format!("{name}-{number:03}"), binding).await;
+            let began = Instant::now();
+            let run = run(&site, scenario, Some(point.clone())).await;
+            let took = began.elapsed();
+            if !run.findings.is_empty() {
+                println!(
+                    "{name} {point}:\n{}--- first:\n{}\n--- second:\n{}",
+                    told(&run.findings),
+                    site.log_end("first"),
+                    site.log_end("second")
+                );
+            } else if !run.reached {
+                println!("{name} {point}: not written this time, so not a cut point");
+            }
+            (run, point, took)
+        }
+    });
+    let mut runs = runs.buffer_unordered(AT_ONCE);
+    let mut totals = Totals::default();
+    let mut slowest = (Duration::ZERO, String::new());
+    while let Some((run, point, took)) = runs.next().await {
+        if took > slowest.0 {
+            slowest = (took, point.to_string());
+        }
+        totals.count(&run.findings);
+        totals.points += usize::from(run.reached);
+        totals.unreached += usize::from(!run.reached);
+        assert!(totals.broken() < ENOUGH, "{ENOUGH} cut points are broken; see above");
+    }
+    drop(runs);
+    totals.count(&whole(world, &name).await);
+    println!(
+        "{name}: {} writes recorded, {} cut points run, {} not reached, {:.1?}; slowest {:.1?} {}",
+        recorded.writes.len(),
+        totals.points,
+        totals.unreached,
+        began.elapsed(),
+        slowest.0,
+        slowest.1
+    );
+    totals
+}
+
 fn told(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("  {finding}\n")).collect()
 }
 
 /// Once more all sites at once: storage = volumes = Bound claims.
-async fn whole(world: &World) -> Vec<Finding> {
+async fn whole(world: &World, name: &str) -> Vec<Finding> {
     let claims: Api<PersistentVolumeClaim> = Api::all(world.client.clone());
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
     let claims = claims.list(&ListParams::default()).await.expect("claims are listed").items;
@@ -195,10 +220,10 @@ async fn whole(world: &World) -> Vec<Finding> {
     let volumes = volumes.list(&ListParams::default()).await.expect("volumes are listed").items.len();
     let storage = world.node.backend().volumes().len();
     println!(
-        "  {storage} volumes on the backend, {volumes} PersistentVolumes, {bound} of {} claims Bound",
+        "{name}: {storage} volumes on the backend, {volumes} PersistentVolumes, {bound} of {} claims Bound",
         claims.len()
     );
-    let mut findings = meddling(world, &claims).await;
+    let mut findings = meddling(world, name, &claims).await;
     let same = storage == volumes && volumes == bound && bound == claims.len();
     if !same {
         findings.push(Finding { trouble: Trouble::Leaked, what: "the counts differ".into() });
@@ -208,7 +233,7 @@ async fn whole(world: &World) -> Vec<Finding> {
 }
 
 /// Each site has an orchestrator of its own: none has anything to say about the claims of another.
-async fn meddling(world: &World, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
+async fn meddling(world: &World, name: &str, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
     let events: Api<Event> = Api::all(world.client.clone());
     let about = ListParams::default().fields("involvedObject.kind=PersistentVolumeClaim");
     let events = events.list(&about).await.expect("events are listed").items;
@@ -221,6 +246,6 @@ async fn meddling(world: &World, claims: &[PersistentVolumeClaim]) -> Vec<Findin
     };
     let found: Vec<_> = events.iter().filter_map(meddles).collect();
     let sites: BTreeSet<_> = claims.iter().map(|claim| claim.namespace()).collect();
-    println!("  {} sites with claims, {} events of one about the claims of another", sites.len(), found.len());
+    println!("{name}: {} sites with claims, {} events of one about the claims of another", sites.len(), found.len());
     found.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect()
 }
