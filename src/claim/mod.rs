@@ -4,6 +4,7 @@
 pub mod accept;
 pub mod decide;
 pub mod fit;
+pub mod grant;
 pub mod modification;
 pub mod origin;
 pub mod pace;

@@ -78,10 +78,10 @@ impl fmt::Display for DataSource {
 /// # Errors
 /// Why not, in words for the claim.
 pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
-    let (source, capability) = match &claim.data_source {
+    let capability = match &claim.data_source {
         None => return Ok(()),
-        Some(DataSource::Claim(source)) => (source, CAPABILITY),
-        Some(DataSource::Snapshot(source)) => (source, snapshot::CAPABILITY),
+        Some(DataSource::Claim(_)) => CAPABILITY,
+        Some(DataSource::Snapshot(_)) => snapshot::CAPABILITY,
         Some(other) => {
             return Err(format!(
                 "the claim wants to be filled from {other}, which no image of this version can do; remove the data source, or ask for another class"
@@ -95,15 +95,18 @@ pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
             recipe.config, recipe.class
         ));
     }
-    if source.namespace != claim.name.namespace {
-        return Err(format!(
-            "the claim wants to be a copy of {what}, which is in another namespace: only what is in the same namespace can be copied, because nothing here reads ReferenceGrants; make the copy there"
-        ));
-    }
     if claim.original() == Some(&claim.name) {
         return Err("the claim names itself as its data source; name the claim to copy".into());
     }
     Ok(())
+}
+
+/// In words for the claim, what its namespace must be granted.
+pub fn not_granted(claim: &Claim) -> String {
+    let namespace = &claim.name.namespace;
+    format!(
+        "is in another namespace, where no ReferenceGrant (gateway.networking.k8s.io/v1beta1) lets claims of namespace {namespace} use it; who owns it can create one"
+    )
 }
 
 /// What is seen of what a claim is to be filled from.
@@ -132,8 +135,8 @@ impl<'a> Origin<'a> {
     /// It is there, and not kept from deletion for the sake of this copy.
     pub fn is_to_be_kept(&self, copy: &Claim) -> bool {
         match self {
-            Origin::Claim(copied) => copied.claim.is_some() && !copied.is_kept_for(copy),
-            Origin::Snapshot(stored) => stored.content.is_some() && !stored.is_kept_for(copy),
+            Origin::Claim(copied) => copied.granted && copied.claim.is_some() && !copied.is_kept_for(copy),
+            Origin::Snapshot(stored) => stored.granted && stored.content.is_some() && !stored.is_kept_for(copy),
         }
     }
 
@@ -160,6 +163,8 @@ pub struct Copied<'a> {
     pub ours: bool,
     /// The node where the volume was made, if that matters.
     pub node: &'a str,
+    /// It is in the copy's namespace, or that is granted.
+    pub granted: bool,
 }
 
 impl Copied<'_> {
@@ -176,6 +181,10 @@ impl Copied<'_> {
     pub fn check(&self, copy: &Claim) -> Result<(), String> {
         let source = copy.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
         let waits = |why: &str| Err(format!("{source}, which this claim wants to be a copy of, {why}"));
+        // Nothing is said of what may not be seen. What was begun is not broken off.
+        if !self.granted && !self.is_kept_for(copy) {
+            return waits(&not_granted(copy));
+        }
         let Some(original) = self.claim else { return waits("is not there; it is waited for") };
         if original.class != copy.class {
             let class = original.class.as_deref().unwrap_or("none");

@@ -5,6 +5,7 @@ mod attributes;
 mod capacity;
 mod claims;
 mod configs;
+mod grants;
 mod line;
 mod nodes;
 mod runs;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use crate::capacity::{Driver, Published};
 use crate::claim::Claim;
 use crate::claim::decide::Removed;
+use crate::claim::grant::Grant;
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
@@ -133,6 +135,7 @@ pub struct Index {
     /// Who hit a limit, of which class, in the order of their coming.
     waits_for_room: Vec<(Key, String)>,
     snapshots: snapshots::Snapshots,
+    grants: BTreeMap<ObjectName, Grant>,
     attributes: BTreeMap<String, crate::attributes::Class>,
 }
 
@@ -170,6 +173,7 @@ impl Index {
             growing: HashMap::new(),
             waits_for_room: Vec::new(),
             snapshots: snapshots::Snapshots::default(),
+            grants: BTreeMap::new(),
             attributes: BTreeMap::new(),
         }
     }

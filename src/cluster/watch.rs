@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::index::{Change, Index, Key};
 use super::queue::Queue;
 use crate::attributes::{self, VolumeAttributesClass};
+use crate::claim::grant::{self, ReferenceGrant};
 use crate::clock::Clock;
 use crate::config::classes::{Identity, Revision};
 use crate::config::record::Record;
@@ -82,7 +83,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     namespaces.sort();
     namespaces.dedup();
     // Counted before any starts, so that the first cannot make the whole look ready.
-    shared.unready.store(11 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
+    shared.unready.store(12 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
 
     follow::<PersistentVolumeClaim, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_claim);
     follow::<PersistentVolume, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_volume);
@@ -111,6 +112,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     );
     follow::<VolumeSnapshot, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_snapshot);
     follow::<VolumeSnapshotContent, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_content);
+    follow::<ReferenceGrant, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_grant);
     for namespace in &identity.config_namespaces {
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
         let configs = Api::namespaced(client.clone(), namespace);
@@ -143,7 +145,8 @@ fn follow<K, V>(
 {
     let shared = shared.clone();
     let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let optional = K::group(&K::DynamicType::default()) == api::GROUP || kind == attributes::KIND;
+    let optional =
+        K::group(&K::DynamicType::default()) == api::GROUP || kind == attributes::KIND || kind == grant::KIND;
     let namespace = api.namespace().unwrap_or_default().to_owned();
     let client = api.clone().into_client();
     tokio::spawn(async move {
@@ -240,6 +243,9 @@ fn tell_of_absence(kind: &str, namespace: &str, optional: bool, error: &watcher:
         (false, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
         (true, true, attributes::KIND) => {
             tracing::warn!(kind, %error, "this kind may not be read, so that claims cannot have one; apply the rights of this version. It is tried now and then")
+        }
+        (true, true, grant::KIND) => {
+            tracing::warn!(kind, %error, "this kind may not be read, so that nothing is copied across namespaces; apply the rights of this version. It is tried now and then")
         }
         (true, true, _) => {
             tracing::warn!(kind, %error, "this kind may not be read, so that snapshots are off; apply the rights of this version. It is tried now and then")

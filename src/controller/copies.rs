@@ -91,6 +91,7 @@ pub(super) struct SeenSnapshot {
     content: Option<Arc<Content>>,
     ours: bool,
     made_by: Option<snapshot::Provenance>,
+    granted: bool,
 }
 
 impl SeenSnapshot {
@@ -105,7 +106,7 @@ impl SeenSnapshot {
         let content = newer.cloned().map(Arc::new).or_else(|| index.content_kept_for(&copy.uid)).or(bound);
         let made_by = content.as_ref().and_then(|content| content.made_by());
         let ours = content.as_ref().is_some_and(|content| super::contents::is_ours(identity, content));
-        Some(SeenSnapshot { snapshot, content, ours, made_by })
+        Some(SeenSnapshot { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
     }
 
     fn stored(&self) -> Stored<'_> {
@@ -115,6 +116,7 @@ impl SeenSnapshot {
             ours: self.ours,
             made_by: self.made_by.as_ref(),
             node: self.made_by.as_ref().map_or("", |made_by| &made_by.node),
+            granted: self.granted,
         }
     }
 
@@ -146,6 +148,7 @@ pub(super) struct SeenClaim {
     volume: Option<Arc<Volume>>,
     /// Whose the volume is, and where it was made.
     provenance: Option<Provenance>,
+    granted: bool,
 }
 
 impl SeenClaim {
@@ -156,7 +159,7 @@ impl SeenClaim {
         let volume = claim.as_ref().and_then(|claim| index.volume(claim.volume_name.as_deref()?));
         let ours = volume.as_ref().filter(|volume| volume.is_of(identity) && volume.is_adopted());
         let provenance = ours.and_then(|volume| serde_json::from_str(volume.provenance.as_deref()?).ok());
-        Some(SeenClaim { claim, volume, provenance })
+        Some(SeenClaim { claim, volume, provenance, granted: index.is_granted(copy) })
     }
 
     fn copied(&self) -> Copied<'_> {
@@ -165,6 +168,7 @@ impl SeenClaim {
             volume: self.volume.as_deref(),
             ours: self.provenance.is_some(),
             node: self.provenance.as_ref().map_or("", |provenance| &provenance.node),
+            granted: self.granted,
         }
     }
 

@@ -5,6 +5,7 @@ use contract::quantity::quantity;
 
 use super::{Content, Provenance, Snapshot};
 use crate::claim::Claim;
+use crate::claim::origin::not_granted;
 
 /// What is seen of the VolumeSnapshot that a claim is to be made from.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub struct Stored<'a> {
     pub made_by: Option<&'a Provenance>,
     /// The node where it is, if that matters.
     pub node: &'a str,
+    /// It is in the claim's namespace, or that is granted.
+    pub granted: bool,
 }
 
 impl Stored<'_> {
@@ -36,6 +39,10 @@ impl Stored<'_> {
         let source = claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
         let waits = |why: &str| Err(format!("{source}, which this claim wants to be made from, {why}"));
         let kept = self.is_kept_for(claim);
+        // Nothing is said of what may not be seen.
+        if !self.granted && !kept {
+            return waits(&not_granted(claim));
+        }
         match self.snapshot {
             // A claim that was begun is made, also when the VolumeSnapshot is gone.
             _ if kept => {}

@@ -141,6 +141,7 @@ async fn the_shipped_rights_are_those_that_are_used() {
     let cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await;
     let mut ring = Ring::on(cluster.expect("the control plane starts"), &flags).await;
     ring.with_shipped_rights();
+    ring.install_grants();
     let _node = Node::start(ring.client.clone()).await;
     ring.run().await;
     everything(&mut ring).await;

@@ -1,10 +1,13 @@
 //! Claims that are copies of others, and others that are kept meanwhile.
 
+use cluster::{ClientLimits, Cluster};
 use contract::exit;
 use contract::names::{self, reason};
+use flex_provisioner::claim::grant::ReferenceGrant;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{Patch, PatchParams};
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::kubelet::{nfs_volume, request};
@@ -244,6 +247,70 @@ async fn a_copy_of_what_a_node_has_is_made_on_that_node() {
     ring.volume_gone(&names::pv_name(&copy)).await;
     until("the original is let go", || async {
         let kept = kept(&ring.get_claim("original").await);
+        if kept.is_empty() { Ok(()) } else { seen(kept) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_copy_of_another_namespace_waits_for_a_grant() {
+    const GOLD: &str = "gold";
+    // No other test may see a cluster with this gate, or with these kinds.
+    let cluster = Cluster::control_plane().api_server_flag("--feature-gates=CrossNamespaceVolumeDataSource=true");
+    let cluster = cluster.with_controller_manager(ClientLimits::Raised).await.expect("the control plane starts");
+    let mut ring = Ring::on(cluster, &[]).await;
+    ring.with_shipped_rights();
+    ring.namespace(GOLD, &[]).await;
+    ring.install_grants();
+    ring.run().await;
+    ring.config("c", "c", &[("capabilities", "clone"), ("reclaim-policy", "Delete")]).await;
+    let team = std::mem::replace(&mut ring.user, GOLD.into());
+    let original = ring.original("c").await;
+    ring.user = team;
+    let of = |name: &str| json!({ "spec": { "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": GOLD } } });
+    ring.claim_with("copy", "c", of("original")).await;
+    let says =
+        "claim gold/original, which this claim wants to be a copy of, is in another namespace, where no ReferenceGrant";
+    let said = ring.event(&ring.user, "copy", reason::WAITING, says).await;
+    assert!(said.contains("lets claims of namespace team use it"), "{said}");
+    // Whether something is there is not told.
+    ring.claim_with("guess", "c", of("nothing")).await;
+    ring.event(&ring.user, "guess", reason::WAITING, "is in another namespace, where no ReferenceGrant").await;
+    assert_eq!(annotation(&ring.get_claim("copy").await, names::ATTEMPT), None, "it is not begun");
+
+    let kind = ApiResource::erase::<ReferenceGrant>(&());
+    let grants: Api<DynamicObject> = Api::namespaced_with(ring.client.clone(), GOLD, &kind);
+    let grant = |name: &str, namespace: &str, to: &str| -> DynamicObject {
+        let from = json!([{ "group": "", "kind": "PersistentVolumeClaim", "namespace": namespace }]);
+        let to = json!([{ "group": "", "kind": "PersistentVolumeClaim", "name": to }]);
+        let meta = json!({ "name": name, "namespace": GOLD });
+        let types = (&kind.api_version, &kind.kind);
+        let spec = json!({ "from": from, "to": to });
+        let body = json!({ "apiVersion": types.0, "kind": types.1, "metadata": meta, "spec": spec });
+        serde_json::from_value(body).unwrap()
+    };
+    let create = async |grant: DynamicObject| grants.create(&PostParams::default(), &grant).await.unwrap();
+    create(grant("for-others", "others", "original")).await;
+    create(grant("of-another", &ring.user, "another")).await;
+    stays("grants for others, or of something else, are none", WHILE, || async {
+        let stamp = annotation(&ring.get_claim("copy").await, names::ATTEMPT);
+        if stamp.is_none() { Ok(()) } else { seen(stamp) }
+    })
+    .await;
+    create(grant("right", &ring.user, "original")).await;
+    let copy = uid(&ring.stamped("copy").await);
+    let job = ring.job(ADMIN, "provision", &copy, 1).await;
+    assert_eq!(request(&job).clone_of.map(|told| told.id).as_deref(), Some(original.as_str()));
+    // Taken back when it is begun: that is too late.
+    grants.delete("right", &DeleteParams::default()).await.unwrap();
+    ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
+    let job = ring.job(ADMIN, "provision", &copy, 2).await;
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("copy").await;
+    ring.pod_ends(&job, 0, "").await;
+    let gold: Api<PersistentVolumeClaim> = Api::namespaced(ring.client.clone(), GOLD);
+    until("the original is let go", || async {
+        let kept = kept(&gold.get("original").await.map_err(|error| error.to_string())?);
         if kept.is_empty() { Ok(()) } else { seen(kept) }
     })
     .await;

@@ -115,6 +115,17 @@ impl Ring {
         std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
     }
 
+    /// Installs the kind ReferenceGrant, which goes with the cluster.
+    pub fn install_grants(&self) {
+        let kind = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/referencegrants.yaml");
+        let named = "customresourcedefinition/referencegrants.gateway.networking.k8s.io";
+        let established = ["wait", "--for=condition=Established", "--timeout=60s", named];
+        for command in [["apply", "-f", kind].as_slice(), &established] {
+            let output = self.cluster.kubectl().args(command).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+
     /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster

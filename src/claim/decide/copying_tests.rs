@@ -29,7 +29,7 @@ pub(super) fn original_on(node: &'static str) -> Original {
         claim_ref: Some(Reference { name, uid: OF.into() }),
         ..adopted_volume()
     };
-    Original { claim: Some(claim), volume: Some(volume), ours: true, node }
+    Original { claim: Some(claim), volume: Some(volume), ours: true, node, granted: true }
 }
 
 fn original(world: &mut World) -> &mut Original {
@@ -86,7 +86,15 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
     assert!(matches!(larger.step(), Step::Stamp { .. }));
     let mut elsewhere = copy(new(), "");
     elsewhere.claim.data_source = Some(DataSource::Claim(ObjectName::new("other", "original")));
-    elsewhere.waits("which is in another namespace");
+    assert!(matches!(elsewhere.step(), Step::Stamp { .. }), "it is granted");
+    original(&mut elsewhere).granted = false;
+    elsewhere.waits("is in another namespace, where no ReferenceGrant");
+    elsewhere.waits("lets claims of namespace team use it");
+    // What was begun is not broken off.
+    let mut begun = copy(stamped(1), "");
+    keep(&mut begun);
+    original(&mut begun).granted = false;
+    assert_eq!(begun.step(), Step::StartRun);
     elsewhere.claim.data_source = Some(DataSource::Claim(elsewhere.claim.name.clone()));
     elsewhere.waits("names itself");
 }

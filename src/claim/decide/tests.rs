@@ -65,6 +65,7 @@ struct Original {
     volume: Option<Volume>,
     ours: bool,
     node: &'static str,
+    granted: bool,
 }
 
 impl World {
@@ -106,6 +107,7 @@ impl World {
                     volume: original.volume.as_ref(),
                     ours: original.ours,
                     node: original.node,
+                    granted: original.granted,
                 })
             }),
             copying: &self.copying,
