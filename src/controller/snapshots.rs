@@ -69,7 +69,7 @@ pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, W
             Step::ConfirmNoContent => {
                 let name = snapshot.content().unwrap_or_default();
                 newer = context.writes.read_content(&name).await?;
-                no_content = newer.is_none();
+                no_content = newer.as_ref().is_none_or(|content| content.snapshot_uid != snapshot.uid);
             }
             Step::Release => {
                 context.writes.release_snapshot(&snapshot).await?;

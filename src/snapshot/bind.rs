@@ -67,7 +67,7 @@ pub struct Observed<'a> {
     pub content: Option<&'a Content>,
     /// That content is of our driver, and not another instance's.
     pub content_ours: bool,
-    /// A quorum read found no such content.
+    /// A quorum read found no content that is its own.
     pub no_content: bool,
 }
 
@@ -133,7 +133,8 @@ fn leaving(o: &Observed<'_>) -> Step {
         Some(content) if content.deleting => Step::Nothing,
         Some(content) if !content.ready || content.policy == "Delete" => Step::DeleteContent,
         Some(_) => Step::Release,
-        None if o.content.is_none() && !o.no_content => Step::ConfirmNoContent,
+        // Also where one is seen that was not bound to it: that it is bound by now may not be seen yet.
+        None if !o.no_content => Step::ConfirmNoContent,
         None => Step::Release,
     }
 }

@@ -24,7 +24,7 @@
 //! | 16 | not ready | whether its VolumeSnapshot lives is not sure | [`Step::ConfirmSnapshot`] |
 //! | 17 | not ready | its VolumeSnapshot is gone, and nothing was begun for it | [`Step::Remove`] if we made it |
 //! | 18 | not ready | its VolumeSnapshot is going, or gone, and no run is under way | nothing: it goes, too |
-//! | 19 | not ready | no attempt is under way, and none can begin | [`Step::Report`], and told |
+//! | 19 | not ready | no attempt is under way, and none can begin; or one was begun of a claim that is gone | [`Step::Report`], and told |
 //! | 20 | not ready | the next attempt is not due | [`Step::Report`], wait |
 //! | 21 | not ready | the next attempt is due | [`Step::Stamp`] |
 //! | 22 | begun | the source is not kept | [`Step::KeepSource`] |
@@ -387,6 +387,13 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
         return Err(format!(
             "no snapshot can be made: the provisioner config {} does not declare that its image can do that (`capabilities: {CAPABILITY}`)",
             source.recipe.config
+        ));
+    }
+    let begun = o.content.made_by().filter(|made_by| made_by.volume_id != source.provenance.volume_id);
+    if let Some(made_by) = begun {
+        return Err(format!(
+            "the snapshot was begun of the volume {}, and its claim is gone; another one has the name by now: delete the VolumeSnapshot, and make a new one",
+            made_by.pv_name
         ));
     }
     if source.going && !source.kept {

@@ -295,6 +295,19 @@ fn rows_16_to_18_nothing_begins_for_a_snapshot_that_goes() {
 }
 
 #[test]
+fn row_19_what_was_begun_of_a_claim_that_is_gone_is_not_made_of_another_of_its_name() {
+    let old = Provenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
+    for kept in [false, true] {
+        let world = begun().with(|w| {
+            w.content.provenance = Some(serde_json::json!(old).to_string());
+            (w.kept, w.fresh) = (kept, true);
+        });
+        assert!(matches!(world.step(), Step::Report { .. }), "{:?}", world.step());
+        world.says("was begun of the volume pvc-old, and its claim is gone");
+    }
+}
+
+#[test]
 fn row_19_what_can_not_begin_is_said_once_in_the_status() {
     type Spoilt = fn(&mut World);
     let cases: [(Spoilt, &str); 3] = [

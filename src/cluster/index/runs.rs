@@ -118,6 +118,7 @@ impl Index {
         let mut keys: Vec<Key> = job.map(|job| job_key(job)).into_iter().collect();
         keys.extend(self.claim_keys(&pod.marks.id));
         keys.extend(self.volume_keys(&pod.marks.id));
+        keys.extend(self.snapshots.of_pod(&pod.marks));
         keys.sort();
         keys.dedup();
         keys

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use contract::names;
+use contract::request::Operation;
 
 use super::{Change, Index, Key};
 use crate::claim::Claim;
 use crate::claim::origin::DataSource;
 use crate::object::ObjectName;
-use crate::run::view::Job;
+use crate::run::view::{Job, Marks};
 use crate::snapshot::{Class, Content, Snapshot};
 
 /// All of them.
@@ -21,12 +22,29 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// What is to be decided anew when a claim changed: what is made of it, and what it is filled from.
-    pub(super) fn concerned_by_claim(&self, claim: &Claim) -> Vec<Key> {
+    /// What is made of a claim, and is not ready.
+    pub(super) fn of_claim(&self, claim: &ObjectName) -> Vec<Key> {
         // There are few that are not ready, and seldom any.
         let of_it =
-            self.snapshots.values().filter(|s| s.status.ready != Some(true) && s.claim().as_ref() == Some(&claim.name));
-        let mut keys: Vec<Key> = of_it.flat_map(|snapshot| snapshot_keys(snapshot)).collect();
+            self.snapshots.values().filter(|s| s.status.ready != Some(true) && s.claim().as_ref() == Some(claim));
+        of_it.flat_map(|snapshot| snapshot_keys(snapshot)).collect()
+    }
+
+    /// The content that a pod is for, also when its Job is not seen any more.
+    pub(super) fn of_pod(&self, marks: &Marks) -> Option<Key> {
+        let of_snapshot = [Operation::Snapshot, Operation::DeleteSnapshot];
+        of_snapshot.iter().find(|operation| operation.as_str() == marks.operation)?;
+        let name = names::content_name(&marks.id);
+        if self.contents.contains_key(&name) {
+            return Some(Key::Content(name));
+        }
+        let content = self.contents.values().find(|content| content.run_id() == marks.id)?;
+        Some(Key::Content(content.name.clone()))
+    }
+
+    /// What is to be decided anew when a claim changed: what is made of it, and what it is filled from.
+    pub(super) fn concerned_by_claim(&self, claim: &Claim) -> Vec<Key> {
+        let mut keys = self.of_claim(&claim.name);
         if let Some(DataSource::Snapshot(name)) = &claim.data_source {
             let content = self.snapshots.get(name).and_then(|snapshot| snapshot.content());
             keys.extend(content.map(Key::Content));

@@ -121,6 +121,63 @@ fn what_waits_for_a_node_is_decided_anew_when_one_comes() {
 }
 
 #[test]
+fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_decided_anew_when_that_is_seen() {
+    use crate::snapshot::{Of, Snapshot, Status};
+    let mut index = index();
+    let claim = shared_claim("team", "a", true);
+    let volume = shared_volume(&claim, "1Gi");
+    index.change_claim(Change::Apply(claim.clone()));
+    let snapshot = Snapshot {
+        name: name("s"),
+        uid: "s".into(),
+        resource_version: "1".into(),
+        deleting: false,
+        finalizers: Vec::new(),
+        class: None,
+        of: Of::Claim(claim.name.name.clone()),
+        status: Status::default(),
+    };
+    index.change_snapshot(Change::Apply(snapshot.clone()));
+    let (own, content) = (Key::Snapshot(name("s")), Key::Content(names::content_name("s")));
+    let keys = index.change_volume(Change::Apply(volume.clone()));
+    assert!(keys.contains(&own) && keys.contains(&content), "{keys:?}");
+    let ready = Status { ready: Some(true), ..Status::default() };
+    index.change_snapshot(Change::Apply(Snapshot { status: ready, ..snapshot }));
+    assert!(!index.change_volume(Change::Apply(volume)).contains(&own), "one that is ready waits for nothing");
+}
+
+#[test]
+fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
+    let text = |name: &str, reference: &str, source: &str| {
+        let spec = format!(
+            "{{volumeSnapshotRef: {{name: s, namespace: team, uid: {reference}}}, source: {source}, driver: p, deletionPolicy: Delete}}"
+        );
+        format!("{{metadata: {{name: {name}, uid: k}}, spec: {spec}}}")
+    };
+    let content = |text: &str| {
+        let content: crate::snapshot::api::VolumeSnapshotContent = crate::config::values::yaml(text).unwrap();
+        crate::snapshot::Content::from(&content)
+    };
+    let pod = |operation: &str, id: &str| Pod {
+        name: name("pod"),
+        marks: Marks { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() },
+        ..Pod::default()
+    };
+    let mut index = index();
+    index.change_content(Change::Apply(content(&text("snapcontent-u", "u", "{volumeHandle: v}"))));
+    index.change_content(Change::Apply(content(&text("theirs", "w", "{snapshotHandle: h}"))));
+    let (made, theirs) = (Key::Content("snapcontent-u".into()), Key::Content("theirs".into()));
+    for (operation, id, key) in
+        [("snapshot", "u", &made), ("delete-snapshot", "u", &made), ("delete-snapshot", "k", &theirs)]
+    {
+        index.change_pod(Change::Apply(pod(operation, id)));
+        assert_eq!(index.change_pod(Change::Delete(name("pod"))), std::slice::from_ref(key), "{operation} {id}");
+    }
+    index.change_pod(Change::Apply(pod("provision", "u")));
+    assert_eq!(index.change_pod(Change::Delete(name("pod"))), [], "no run of a snapshot");
+}
+
+#[test]
 fn a_job_that_is_removed_under_way_is_remembered_while_its_claim_waits() {
     let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();

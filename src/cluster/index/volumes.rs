@@ -48,6 +48,8 @@ impl Index {
                 for uid in claims_of(&volume) {
                     let claim = self.claim_by_id.get(&uid);
                     keys.extend(claim.map(|claim| self.copy_keys(claim)).unwrap_or_default());
+                    // The claim may have been seen bound before its volume was seen to be ours.
+                    keys.extend(claim.map(|claim| self.snapshots.of_claim(claim)).unwrap_or_default());
                     keys.extend(self.claim_keys(&uid));
                     self.volumes_by_claim.entry(uid).or_default().insert(name.clone());
                 }
