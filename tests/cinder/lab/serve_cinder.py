@@ -2,8 +2,7 @@
 
     serve_cinder.py --config-file cinder.conf
 
-Ends at once at SIGTERM; what it has done stands in its database. Ends too when the process is gone that started it, and takes
-the directory LAB_STATE with it then.
+Ends at once at SIGTERM; what it has done stands in its database.
 """
 
 from cinder import monkey_patch
@@ -12,11 +11,8 @@ monkey_patch.patch()
 
 import os
 import shlex
-import shutil
 import signal
 import sys
-
-import eventlet
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -43,15 +39,7 @@ class Service(service.Service):
         super().report_state()
 
 
-def end_with(parent):
-    while os.getppid() == parent:
-        eventlet.sleep(0.5)
-    shutil.rmtree(os.environ["LAB_STATE"], ignore_errors=True)
-    os._exit(0)
-
-
 def main():
-    eventlet.spawn(end_with, os.getppid())
     objects.register_all()
     CONF(sys.argv[1:], project="cinder", version=version.version_string())
     config.set_middleware_defaults()
@@ -65,12 +53,14 @@ def main():
     # What a broker carries arrives as plain dictionaries, and the API relies on that when it shows pools.
     host_manager.ReadOnlyDict.copy = lambda self: dict(self)
 
-    services = [Service.create(host=CONF.host, binary=constants.SCHEDULER_BINARY)]
+    services = []
     for backend in CONF.enabled_backends:
         CONF.register_opt(cfg.StrOpt("backend_host"), group=backend)
         services.append(
             Service.create(host=f"{CONF.host}@{backend}", service_name=backend, binary=constants.VOLUME_BINARY)
         )
+    # After the backends: it waits until all of them have said what they can, for a minute where they are not there yet.
+    services.append(Service.create(host=CONF.host, binary=constants.SCHEDULER_BINARY))
     services.append(service.WSGIService("osapi_volume"))
 
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

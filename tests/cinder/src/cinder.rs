@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::exchange::{Reply, ask};
 use crate::keystone::{Keystone, admin_of_demo};
 use crate::process::{Server, free_port, installed, kept, lab, python, run};
+use crate::refuge::Refuge;
 
 /// The backends, and the volume types of the same names.
 const BACKENDS: [(&str, &str, &str); 5] = [
@@ -34,7 +35,7 @@ pub struct Cinder {
     /// The port of its Keystone.
     keystone: Option<u16>,
     // After the server, which writes into it.
-    _folder: tempfile::TempDir,
+    _folder: Refuge,
 }
 
 /// A project in a Cinder, with the rights of an admin: what tests look at. Each test has one of its own.
@@ -51,7 +52,7 @@ impl Cinder {
     /// # Panics
     /// If it does not come up; its log is in the message.
     pub fn start(options: Options<'_>) -> Self {
-        let folder = tempfile::Builder::new().prefix("cinder.").tempdir().expect("a temporary directory");
+        let folder = Refuge::new("cinder.");
         let port = options.port.unwrap_or_else(free_port);
         let config = folder.path().join("cinder.conf");
         fs::create_dir(folder.path().join("locks")).expect("our own directory");
@@ -59,8 +60,8 @@ impl Cinder {
         database(folder.path(), &config);
         let mut command = python("cinder");
         command.arg(lab().join("serve_cinder.py")).arg("--config-file").arg(&config);
-        command.env("PYTHONPATH", lab()).env("LAB_STATE", folder.path()).env("PYTHONDONTWRITEBYTECODE", "1");
-        let server = Server::start(&mut command, &folder.path().join("log"), port, "/healthcheck");
+        command.env("PYTHONPATH", lab()).env("PYTHONDONTWRITEBYTECODE", "1");
+        let server = Server::start(command, &folder.path().join("log"), port, "/healthcheck");
         let keystone = options.keystone.map(Keystone::port);
         let cinder = Self { port, server, keystone, _folder: folder };
         let project = cinder.project("setup");
@@ -95,7 +96,6 @@ impl Project<'_> {
     /// If there is no answer.
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
         let path = format!("/v3/{}{path}", self.id);
-        // A new one each time: tokens of tests run out soon.
         let token = self.cinder.keystone.map_or_else(|| format!("admin:{}", self.id), |port| admin_of_demo(port).0);
         let reply = ask(self.cinder.port, method, &path, &[("X-Auth-Token", &token)], body);
         reply.unwrap_or_else(|| panic!("no answer to {method} {path}\n{}", self.cinder.said()))

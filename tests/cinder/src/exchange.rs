@@ -44,7 +44,7 @@ pub fn forward(port: u16, request: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Reads a request with its body, and says that its connection ends with the answer.
-pub fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub fn receive(stream: &mut impl Read) -> Option<Vec<u8>> {
     let mut request = Vec::new();
     let mut part = [0; 65536];
     let end = loop {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::exchange::{Reply, ask};
 use crate::process::{Server, free_port, kept, lab, python, run};
+use crate::refuge::Refuge;
 
 /// The password of all users.
 const PASSWORD: &str = "Passw0rd-of-tests";
@@ -18,22 +19,22 @@ pub struct Keystone {
     cinder_port: u16,
     _server: Server,
     // After the server, which writes into it.
-    _folder: tempfile::TempDir,
+    _folder: Refuge,
 }
 
 impl Keystone {
     /// The password of the user `demo`.
     pub const PASSWORD: &str = PASSWORD;
 
-    /// Starts a Keystone whose tokens are good for so many seconds.
+    /// Starts a Keystone.
     ///
     /// # Panics
     /// If it does not come up; its log is in the message.
-    pub fn start(seconds: u32) -> Self {
-        let folder = tempfile::Builder::new().prefix("keystone.").tempdir().expect("a temporary directory");
+    pub fn start() -> Self {
+        let folder = Refuge::new("keystone.");
         let (port, cinder_port) = (free_port(), free_port());
         let path = folder.path();
-        fs::write(path.join("keystone.conf"), configuration(path, seconds)).expect("our own directory");
+        fs::write(path.join("keystone.conf"), configuration(path)).expect("our own directory");
         fs::create_dir(path.join("keys")).expect("our own directory");
         let code = "from keystone.cmd.manage import main; main()";
         let manage = |arguments: &[&str]| {
@@ -49,11 +50,8 @@ impl Keystone {
         manage(&[&["bootstrap"], &own[..]].concat());
         let mut command = python("keystone");
         command.arg(lab().join("serve_keystone.py")).args(["127.0.0.1", &port.to_string()]);
-        command
-            .env("OS_KEYSTONE_CONFIG_DIR", path)
-            .env("OS_KEYSTONE_CONFIG_FILES", "keystone.conf")
-            .env("LAB_STATE", path);
-        let server = Server::start(&mut command, &path.join("log"), port, "/v3");
+        command.env("OS_KEYSTONE_CONFIG_DIR", path).env("OS_KEYSTONE_CONFIG_FILES", "keystone.conf");
+        let server = Server::start(command, &path.join("log"), port, "/v3");
         let keystone = Self { port, cinder_port, _server: server, _folder: folder };
         keystone.seed();
         keystone
@@ -93,24 +91,36 @@ impl Keystone {
         let user = reply.body["token"]["user"]["id"].as_str().expect("a user").to_owned();
         let body = json!({ "application_credential": { "name": "flex" } });
         let path = format!("/v3/users/{user}/application_credentials");
-        let made = self.ask(&token(&reply), "POST", &path, &body, 201);
+        let made = self.ask(["demo", "demo"], "POST", &path, &body, 201);
         let text = |key: &str| made["application_credential"][key].as_str().expect("a text").to_owned();
         (text("id"), text("secret"))
     }
 
-    fn ask(&self, token: &str, method: &str, path: &str, body: &Value, status: u16) -> Value {
-        let reply = ask(self.port, method, path, &[("X-Auth-Token", token)], Some(body)).expect("Keystone answers");
+    /// Ends a token before its time.
+    ///
+    /// # Panics
+    /// If Keystone does not do it.
+    pub fn revoke(&self, revoked: &str) {
+        let own = token(&log_in(self.port, "admin", "admin"));
+        let headers = [("X-Auth-Token", own.as_str()), ("X-Subject-Token", revoked)];
+        let reply = ask(self.port, "DELETE", "/v3/auth/tokens", &headers, None).expect("Keystone answers");
+        assert_eq!(reply.status, 204, "{reply:?}");
+    }
+
+    fn ask(&self, [user, project]: [&str; 2], method: &str, path: &str, body: &Value, status: u16) -> Value {
+        let token = token(&log_in(self.port, user, project));
+        let reply = ask(self.port, method, path, &[("X-Auth-Token", &token)], Some(body)).expect("Keystone answers");
         assert_eq!(reply.status, status, "{method} {path}: {reply:?}");
         reply.body
     }
 
     /// The project, the user, their roles, and Cinder's place in the catalog.
     fn seed(&self) {
-        let admin = token(&log_in(self.port, "admin", "admin"));
-        let make = |path: &str, body: Value| self.ask(&admin, "POST", path, &body, 201);
+        let admin = ["admin", "admin"];
+        let make = |path: &str, body: Value| self.ask(admin, "POST", path, &body, 201);
         let id = |made: &Value, key: &str| made[key]["id"].as_str().expect("an id").to_owned();
         let find = |path: &str, key: &str| {
-            self.ask(&admin, "GET", path, &Value::Null, 200)[key][0]["id"].as_str().expect("an id").to_owned()
+            self.ask(admin, "GET", path, &Value::Null, 200)[key][0]["id"].as_str().expect("an id").to_owned()
         };
         let project = id(&make("/v3/projects", json!({ "project": { "name": "demo" } })), "project");
         let user = json!({ "user": { "name": "demo", "password": PASSWORD } });
@@ -118,7 +128,7 @@ impl Keystone {
         let admins_user = find("/v3/users?name=admin", "users");
         for (user, role) in [(&user, "member"), (&admins_user, "admin")] {
             let role = find(&format!("/v3/roles?name={role}"), "roles");
-            self.ask(&admin, "PUT", &format!("/v3/projects/{project}/users/{user}/roles/{role}"), &Value::Null, 204);
+            self.ask(admin, "PUT", &format!("/v3/projects/{project}/users/{user}/roles/{role}"), &Value::Null, 204);
         }
         let service =
             id(&make("/v3/services", json!({ "service": { "type": "volumev3", "name": "cinder" } })), "service");
@@ -152,11 +162,10 @@ fn token(reply: &Reply) -> String {
     line.and_then(|line| line.split_once(':')).expect("a token").1.trim().to_owned()
 }
 
-fn configuration(folder: &Path, seconds: u32) -> String {
+fn configuration(folder: &Path) -> String {
     let folder = folder.display();
     format!(
         "[DEFAULT]\nlog_file = {folder}/keystone.log\n[database]\nconnection = sqlite:///{folder}/keystone.sqlite\n\
-         [fernet_tokens]\nkey_repository = {folder}/keys\nmax_active_keys = 3\n[token]\nexpiration = {seconds}\n\
-         allow_expired_window = 0\n[identity]\npassword_hash_rounds = 4\n"
+         [fernet_tokens]\nkey_repository = {folder}/keys\nmax_active_keys = 3\n[identity]\npassword_hash_rounds = 4\n"
     )
 }

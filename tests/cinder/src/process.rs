@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,11 @@ pub fn lab() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("lab")
 }
 
-/// Python of one of the virtual environments, without warnings about deprecations in what is installed there.
+/// Python of one of the virtual environments, without warnings about deprecations in what is installed there. The kernel kills
+/// it when the thread ends that started it.
 pub fn python(environment: &str) -> Command {
-    let mut command = Command::new(installed().join(environment).join("bin/python"));
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(installed().join(environment).join("bin/python"));
     command.args(["-W", "ignore"]).stdin(Stdio::null());
     command
 }
@@ -76,6 +79,8 @@ pub fn free_port() -> u16 {
 /// A server.
 pub struct Server {
     process: Child,
+    /// The thread that started it lives as long as this: with the thread the server would end, as it does with this process.
+    _thread: Sender<()>,
     log: PathBuf,
 }
 
@@ -84,16 +89,24 @@ impl Server {
     ///
     /// # Panics
     /// If it does not come up; its log is in the message.
-    pub fn start(command: &mut Command, log: &Path, port: u16, path: &str) -> Self {
+    pub fn start(mut command: Command, log: &Path, port: u16, path: &str) -> Self {
         let file = fs::File::create(log).expect("our own directory");
         command.stdout(file.try_clone().expect("our own file")).stderr(file);
-        let process = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let mut server = Self { process, log: log.to_owned() };
+        let shown = format!("{command:?}");
+        let (started, process) = channel();
+        let (thread, end) = channel::<()>();
+        std::thread::spawn(move || {
+            if started.send(command.spawn()).is_ok() {
+                let _ = end.recv();
+            }
+        });
+        let process = process.recv().expect("the thread is there").unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let mut server = Self { process, _thread: thread, log: log.to_owned() };
         let began = Instant::now();
         while ask(port, "GET", path, &[], None).is_none_or(|reply| reply.status != 200) {
             let ended = server.process.try_wait().expect("our own child");
-            assert!(ended.is_none(), "{command:?} ended: {ended:?}\n{}", server.said());
-            assert!(began.elapsed() < PATIENCE, "{command:?} is not ready after {PATIENCE:?}\n{}", server.said());
+            assert!(ended.is_none(), "{shown} ended: {ended:?}\n{}", server.said());
+            assert!(began.elapsed() < PATIENCE, "{shown} is not ready after {PATIENCE:?}\n{}", server.said());
             sleep(Duration::from_millis(50));
         }
         server
@@ -112,5 +125,57 @@ impl Drop for Server {
         // Nothing of it shall stay, so it need not be asked kindly.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+    use crate::refuge::Refuge;
+
+    /// Says to the test what it shall be: a process that is going to be killed.
+    const VICTIM: &str = "OPENSTACK_VICTIM";
+
+    fn serve_and_wait() {
+        let (folder, port) = (Refuge::new("openstack."), free_port());
+        fs::write(folder.path().join("state"), "x").unwrap();
+        let mut command = python("cinder");
+        command.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]).arg(folder.path());
+        command.arg(port.to_string());
+        // Started by a thread that ends: the server must not end with it.
+        let log = folder.path().join("log");
+        let _server = std::thread::spawn(move || Server::start(command, &log, port, "/state")).join().unwrap();
+        assert_eq!(ask(port, "GET", "/state", &[], None).unwrap().status, 200);
+        println!("\nserves {port} {}", folder.path().display());
+        std::thread::park();
+    }
+
+    #[test]
+    fn servers_and_directories_of_a_killed_process_go_with_it() {
+        if std::env::var_os(VICTIM).is_some() {
+            return serve_and_wait();
+        }
+        let mut victim = Command::new(std::env::current_exe().unwrap());
+        victim.args([
+            "--exact",
+            "process::tests::servers_and_directories_of_a_killed_process_go_with_it",
+            "--nocapture",
+        ]);
+        let mut victim = victim.env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+        let line = lines.find_map(|line| line.unwrap().strip_prefix("serves ").map(str::to_owned));
+        let line = line.expect("it says where it serves");
+        let (port, folder) = line.split_once(' ').unwrap();
+        let (port, folder): (u16, _) = (port.parse().unwrap(), Path::new(folder));
+        assert!(folder.join("state").exists());
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let began = Instant::now();
+        while folder.exists() || ask(port, "GET", "/state", &[], None).is_some() {
+            assert!(began.elapsed() < PATIENCE, "{line} is still there");
+            sleep(Duration::from_millis(20));
+        }
     }
 }

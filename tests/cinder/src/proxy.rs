@@ -22,18 +22,20 @@ pub struct Call {
     pub path: String,
     /// What the first digit of the answer's status says; none where there was none.
     pub status: Option<u16>,
+    /// The token of whoever asks.
+    pub token: Option<String>,
     /// The body of the request.
     pub body: Value,
 }
 
 /// What becomes of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     Through,
     /// Cinder gets it; its answer is lost, and whoever asked is stopped meanwhile.
     Held,
     /// Cinder does not get it.
-    Status(u16),
+    Status(u16, String),
 }
 
 #[derive(Default)]
@@ -45,6 +47,8 @@ struct Plan {
     last: String,
     /// The statuses that the next calls of a kind get in place of an answer.
     refuse: Vec<(String, u16)>,
+    /// What all calls of a kind get in place of an answer.
+    answers: Vec<(String, Value)>,
 }
 
 /// A proxy.
@@ -118,6 +122,11 @@ impl Proxy {
         let mut plan = self.plan.lock().expect("no panic holds it");
         plan.refuse.extend(statuses.iter().map(|status| (what.to_owned(), *status)));
     }
+
+    /// All calls of a kind get this answer from now on, and do not reach Cinder.
+    pub fn answer(&self, what: &str, body: Value) {
+        self.plan.lock().expect("no panic holds it").answers.insert(0, (what.to_owned(), body));
+    }
 }
 
 impl Drop for Proxy {
@@ -139,8 +148,9 @@ fn serve(
     let mut call = call(&request);
     let fate = fate(&mut plan.lock().expect("no panic holds it"), &call.what);
     let answer = match fate {
-        Fate::Status(status) => {
-            Some(format!("HTTP/1.1 {status} Refused\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes())
+        Fate::Status(status, ref body) => {
+            let head = "Content-Type: application/json\r\nConnection: close\r\nContent-Length";
+            Some(format!("HTTP/1.1 {status} Instead\r\n{head}: {}\r\n\r\n{body}", body.len()).into_bytes())
         }
         Fate::Through | Fate::Held => forward(upstream, &request),
     };
@@ -163,7 +173,10 @@ fn serve(
 
 fn fate(plan: &mut Plan, what: &str) -> Fate {
     if let Some(at) = plan.refuse.iter().position(|(of, _)| of == what) {
-        return Fate::Status(plan.refuse.remove(at).1);
+        return Fate::Status(plan.refuse.remove(at).1, String::new());
+    }
+    if let Some((_, body)) = plan.answers.iter().find(|(of, _)| of == what) {
+        return Fate::Status(200, body.to_string());
     }
     let repeated = what.starts_with("GET") && plan.last == what;
     plan.last = what.to_owned();
@@ -181,6 +194,10 @@ fn call(request: &[u8]) -> Call {
     let path = path.split('?').next().unwrap_or_default().to_owned();
     let body: Value =
         text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok()).unwrap_or_default();
+    let token = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("x-auth-token").then(|| value.trim().to_owned())
+    });
     let action = body.as_object().and_then(|body| body.keys().next().cloned());
     let what = match (method, path.rsplit('/').next().unwrap_or_default()) {
         ("POST", "action") => action.unwrap_or_default(),
@@ -191,5 +208,5 @@ fn call(request: &[u8]) -> Call {
         ("DELETE", _) => "delete".to_owned(),
         (method, last) => format!("{method} {last}"),
     };
-    Call { at: Instant::now(), what, path, status: None, body }
+    Call { at: Instant::now(), what, path, status: None, token, body }
 }

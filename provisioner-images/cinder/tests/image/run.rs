@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use openstack::{Cinder, Options, Project};
+use openstack::{Cinder, Options, Project, Refuge};
 use serde_json::Value;
 
 /// Two volumes.
@@ -174,13 +174,24 @@ impl Run {
     }
 }
 
+/// Where all of them are; it goes with the process.
+fn scratch() -> &'static Path {
+    static SCRATCH: OnceLock<Refuge> = OnceLock::new();
+    let made = SCRATCH.get_or_init(|| {
+        let made = Refuge::new("cinder-image.");
+        fs::set_permissions(made.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        made
+    });
+    made.path()
+}
+
 /// A copy of the program, and a place for its last words, that the image's own user can use: that user has no rights on
 /// this machine's disk.
 struct Stage(tempfile::TempDir);
 
 impl Stage {
     fn new() -> Self {
-        let stage = Self(tempfile::tempdir().unwrap());
+        let stage = Self(tempfile::tempdir_in(scratch()).unwrap());
         fs::write(stage.log(), "").unwrap();
         for path in [stage.0.path(), &stage.log()] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
@@ -189,21 +200,17 @@ impl Stage {
     }
 
     fn program(&self) -> &'static Path {
-        static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-        let (_, program) = PROGRAM.get_or_init(|| {
-            let directory = tempfile::tempdir().unwrap();
-            let program = directory.path().join("cinder-provisioner");
+        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+        PROGRAM.get_or_init(|| {
+            let program = scratch().join("cinder-provisioner");
             // By another process: a file that this one holds open for writing, even in a child that a parallel test forks
             // just now, could not be run.
             let copied =
                 Command::new("cp").arg(env!("CARGO_BIN_EXE_cinder-provisioner")).arg(&program).status().unwrap();
             assert!(copied.success());
-            for path in [directory.path(), &program] {
-                fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-            }
-            (directory, program)
-        });
-        program
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            program
+        })
     }
 
     fn log(&self) -> PathBuf {
