@@ -1,6 +1,6 @@
 //! One exchange over HTTP, in JSON.
 
-use std::path::Path;
+use std::error::Error;
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method, Request, StatusCode};
@@ -11,9 +11,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kit::Failure;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+
+use crate::cloud::Cloud;
+use crate::trouble::{Kind, Trouble};
 
 /// How long an answer may take. Cinder itself waits up to a minute for a storage system to make a connection.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -25,7 +28,11 @@ const LARGEST: usize = 64 << 20;
 type Body = Full<std::io::Cursor<Vec<u8>>>;
 
 /// A client.
-pub struct Http(Client<HttpsConnector<HttpConnector>, Body>);
+pub struct Http {
+    client: Client<HttpsConnector<HttpConnector>, Body>,
+    /// Which authorities are trusted and who says so, for messages.
+    trusts: String,
+}
 
 /// What came back, whatever its status.
 #[derive(Debug)]
@@ -43,46 +50,76 @@ impl Http {
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub fn new(ca_file: Option<&Path>) -> Result<Self, Failure> {
+    pub fn new(cloud: &Cloud) -> Result<Self, Failure> {
         let mut roots = RootCertStore::empty();
-        match ca_file {
-            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        let (key, origin) = (cloud.ca_key, &cloud.origin);
+        let trusts = match &cloud.ca_file {
+            None => {
+                roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+                format!(
+                    "{origin} has no {key}, so that the public authorities alone are trusted: put the certificate of the \
+                     cloud's own authority (PEM) into a Secret of `secret-volume`, and name its file in {key}"
+                )
+            }
             Some(file) => {
                 let wrong = |error: &dyn std::fmt::Display| {
                     Failure::permission(format!(
-                        "{} has no certificates that can be read: {error}; the file with the authority's certificate (PEM) \
-                         must be in a Secret of `secret-volume`",
+                        "{origin}: {key} is {}, which has no certificates that can be read: {error}; it must be the path of a \
+                         file with the authority's certificate (PEM), of a Secret in `secret-volume`, such as \
+                         /etc/flex-secrets/cinder-cloud/ca.pem",
                         file.display()
                     ))
                 };
-                for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))? {
-                    roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
+                for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(&of_pem(error)))? {
+                    roots.add(certificate.map_err(|error| wrong(&of_pem(error)))?).map_err(|error| wrong(&error))?;
                 }
                 if roots.is_empty() {
-                    return Err(wrong(&"it is empty"));
+                    return Err(wrong(&"there is no `BEGIN CERTIFICATE` in it"));
                 }
+                format!(
+                    "{origin}: {key} is {}; it must have the certificate of the authority that signed what the server shows, \
+                     and the address must be one that the server's certificate is for",
+                    file.display()
+                )
             }
-        }
+        };
         let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(CONNECT));
         tcp.enforce_http(false);
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), trusts })
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request to `whom` and reads the whole answer.
     ///
     /// # Errors
     /// Why there was no answer.
     pub async fn send(
         &self,
+        whom: &str,
         method: Method,
         url: &str,
         headers: &[(&str, &str)],
         body: Option<&Value>,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, Trouble> {
+        let answer = self.exchange(method, url, headers, body).await;
+        answer.map_err(|silence| match silence {
+            Silence::Distrust(error) => {
+                Trouble::new(Kind::Denied, format!("{whom} is not trusted: {error}. {}", self.trusts))
+            }
+            Silence::Other(error) => Trouble::new(Kind::Passing, format!("{whom} cannot be reached: {error}")),
+        })
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Answer, Silence> {
         let mut request = Request::builder().method(method).uri(url).header("Accept", "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -94,11 +131,13 @@ impl Http {
                 body.to_string().into_bytes()
             }
         };
-        let request = request.body(Full::new(std::io::Cursor::new(body))).map_err(|error| error.to_string())?;
+        let request =
+            request.body(Full::new(std::io::Cursor::new(body))).map_err(|error| Silence::Other(error.to_string()))?;
         let exchange = async {
-            let response = self.0.request(request).await.map_err(|error| chain(&error))?;
+            let response = self.client.request(request).await.map_err(|error| Silence::of(&error))?;
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, LARGEST).collect().await.map_err(|error| error.to_string())?.to_bytes();
+            let body =
+                Limited::new(body, LARGEST).collect().await.map_err(|error| Silence::of(error.as_ref()))?.to_bytes();
             Ok(Answer {
                 status: parts.status,
                 headers: parts.headers,
@@ -107,21 +146,51 @@ impl Http {
         };
         match tokio::time::timeout(PATIENCE, exchange).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            Err(_) => Err(Silence::Other(format!("no answer within {} s", PATIENCE.as_secs()))),
         }
     }
 }
 
-/// An error with its causes: the outermost alone says no more than that there is one.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
+/// What is wrong with a file, without the marker that it shows as numbers.
+fn of_pem(error: pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a certificate in it breaks off before its END line".to_owned(),
+        other => other.to_string(),
     }
-    text
+}
+
+/// Why there was no answer.
+enum Silence {
+    /// Whoever would answer shows a certificate that is not trusted. That does not pass by itself.
+    Distrust(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Silence {
+    /// An error with its causes: the outermost alone says no more than that there is one.
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        let mut text = error.to_string();
+        let mut cause = cause_of(error);
+        while let Some(error) = cause {
+            if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
+                return Silence::Distrust(format!("its certificate is refused ({why})"));
+            }
+            if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref() {
+                return Silence::Other("what answers there speaks no TLS: is its address http://…?".to_owned());
+            }
+            let more = error.to_string();
+            if !text.contains(&more) {
+                text = format!("{text}: {more}");
+            }
+            cause = cause_of(error);
+        }
+        Silence::Other(text)
+    }
+}
+
+/// What is within an error of a system call counts as its cause, too.
+fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    let within = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    within.map(|within| within as &(dyn Error + 'static)).or_else(|| error.source())
 }

@@ -36,12 +36,8 @@ pub async fn log_in(http: &Http, cloud: &Cloud) -> Result<Session, Trouble> {
     };
     let url = format!("{}/auth/tokens", keystone.auth_url);
     let body = request(&keystone.identity);
-    let answer = http.send(Method::POST, &url, &[], Some(&body)).await.map_err(|error| {
-        Trouble::new(
-            Kind::Passing,
-            format!("Keystone cannot be reached at {} ({}): {error}", keystone.auth_url, cloud.origin),
-        )
-    })?;
+    let whom = format!("Keystone at {} ({})", keystone.auth_url, cloud.origin);
+    let answer = http.send(&whom, Method::POST, &url, &[], Some(&body)).await?;
     let token = answer.headers.get("X-Subject-Token").and_then(|token| token.to_str().ok()).map(str::to_owned);
     let Some(token) = token.filter(|_| answer.status == StatusCode::CREATED) else {
         return Err(refused(&answer, keystone, cloud));
@@ -175,7 +171,7 @@ mod tests {
             endpoint: None,
         };
         let access = Access::Keystone(Box::new(keystone.clone()));
-        (keystone, Cloud { access, ca_file: None, origin: "cloud.conf".into() })
+        (keystone, Cloud { access, ca_file: None, ca_key: "ca-file", origin: "cloud.conf".into() })
     }
 
     #[test]

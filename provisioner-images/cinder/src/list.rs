@@ -3,7 +3,7 @@
 use contract::listing::{Entry, State};
 
 use crate::names::{CLAIM_UUID, is_id};
-use crate::run::{GIB, Outcome, Run};
+use crate::run::{Outcome, Run};
 
 impl Run {
     /// Prints a line for each volume of the project that says it is for a claim.
@@ -20,7 +20,7 @@ impl Run {
                     "deleting" | "error_deleting" | "error" => State::Rubbish,
                     _ => State::Volume,
                 };
-                Some(Entry { state, id, bytes: Some(volume.size * GIB), place: format!("Cinder volume {}", volume.id) })
+                Some(Entry { state, id, bytes: Some(volume.bytes()), place: format!("Cinder volume {}", volume.id) })
             })
             .collect();
         entries.sort();

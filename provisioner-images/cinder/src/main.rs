@@ -56,7 +56,7 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     }
     let parameters = Parameters::from_env(env)?;
     let cloud = cloud::read(env)?;
-    let http = Http::new(cloud.ca_file.as_deref())?;
+    let http = Http::new(&cloud)?;
     let run = Run {
         cinder: Cinder::new(http, cloud),
         cluster: Cluster::new(dry_run),

@@ -6,7 +6,7 @@
 //! | 409 | passing | 75 |
 //! | 413 | over the quota | 75 |
 //! | 401, 403, 204 for want of a token | denied | 77 |
-//! | 404 that names no object: a page of something else | config | 78 |
+//! | 3xx, 405, and 404 that names no object: a page of something else | config | 78 |
 //! | 404 | missing | as the step says; else 75 |
 //! | 400 | refused | as the step says; else 65 |
 
@@ -62,7 +62,7 @@ impl Trouble {
                 "Cinder answers without content: it is set up without Keystone (auth_strategy = noauth), or asks for a token \
                  that it did not get; use cinder-endpoint for the one, auth-url for the other",
             ),
-            300 | 404 | 405 => Self::new(
+            300..=399 | 404 | 405 => Self::new(
                 Kind::Config,
                 format!(
                     "{text}; what answers there is no Cinder of version 3, or does not know the project: check the endpoint"
@@ -106,6 +106,7 @@ mod tests {
             (404, error("itemNotFound", "Volume type with name x could not be found."), 75, "type with name x"),
             (404, Value::Null, 78, "check the endpoint"),
             (300, json!({ "choices": [] }), 78, "no Cinder of version 3"),
+            (301, Value::Null, 78, "check the endpoint"),
             (400, error("badRequest", "Invalid volume: status"), 65, "Invalid volume"),
             (403, error("forbidden", "Policy doesn't allow it"), 77, "Policy"),
             (401, error("error", "The request you have made requires authentication."), 77, "authentication"),

@@ -13,5 +13,7 @@ mod others;
 mod provision;
 #[path = "image/run.rs"]
 mod run;
+#[path = "image/tls.rs"]
+mod tls;
 #[path = "image/trouble.rs"]
 mod trouble;

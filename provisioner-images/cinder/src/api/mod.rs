@@ -112,6 +112,15 @@ impl Cinder {
             let query = format!("{path}?limit={PAGE}&sort=created_at:asc&{filter}{}", marker.unwrap_or_default());
             let answer = self.send(Call::new(Method::GET, query, what)).await?;
             let page = answer[key].as_array().ok_or_else(|| unreadable(what))?;
+            let end = |list: &[Value]| list.last().map(|last| last["id"].clone());
+            if !page.is_empty() && end(page) == end(&all) {
+                return Err(Trouble::new(
+                    Kind::Config,
+                    format!(
+                        "Cinder {what}: it gives the same page again and again; what stands before it loses `marker`"
+                    ),
+                ));
+            }
             all.extend(page.iter().cloned());
             // A server may give less than was asked for: only an answer without a way to the next page is the last.
             let next =
@@ -274,15 +283,11 @@ impl Cinder {
         let action =
             call.body.as_ref().and_then(Value::as_object).and_then(|body| body.keys().next()).map(String::as_str);
         let path = call.path.split('?').next().unwrap_or_default();
-        let answer = self.http.send(call.method.clone(), &url, &headers, call.body.as_ref()).await;
+        let whom = format!("Cinder at {} ({})", session.endpoint, self.cloud.origin);
+        let answer = self.http.send(&whom, call.method.clone(), &url, &headers, call.body.as_ref()).await;
         let status = answer.as_ref().map_or("no answer".to_owned(), |answer| answer.status.as_u16().to_string());
         eprintln!("cinder: {} {path} {}: {status}", call.method, action.unwrap_or("-"));
-        answer.map_err(|error| {
-            Trouble::new(
-                Kind::Passing,
-                format!("Cinder cannot be reached at {} ({}): {error}", session.endpoint, self.cloud.origin),
-            )
-        })
+        answer
     }
 }
 

@@ -71,6 +71,11 @@ fn read<'a, T: Deserialize<'a>>(json: &'a Value, what: &str) -> Result<T, Troubl
 }
 
 impl Volume {
+    /// Its size in bytes; the largest number for one that no number has.
+    pub fn bytes(&self) -> u64 {
+        self.size.saturating_mul(crate::run::GIB)
+    }
+
     /// As Cinder describes it.
     pub fn of(json: &Value) -> Result<Self, Trouble> {
         read(json, "volume")

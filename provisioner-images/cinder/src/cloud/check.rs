@@ -23,7 +23,8 @@ pub fn check(raw: &Raw) -> Result<Cloud, Vec<String>> {
     let access = if without_keystone { problems.no_auth() } else { problems.keystone() };
     match access {
         Some(access) if problems.found.is_empty() => {
-            Ok(Cloud { access, ca_file: raw.get(Key::CaFile).map(PathBuf::from), origin: raw.origin.clone() })
+            let (ca_file, ca_key) = (raw.get(Key::CaFile).map(PathBuf::from), raw.spelling(Key::CaFile));
+            Ok(Cloud { access, ca_file, ca_key, origin: raw.origin.clone() })
         }
         _ => Err(problems.found),
     }

@@ -22,6 +22,8 @@ pub struct Cloud {
     pub access: Access,
     /// A file with the authorities that TLS is checked by; the public ones without it.
     pub ca_file: Option<PathBuf>,
+    /// What the key is called there that names this file, for messages.
+    pub ca_key: &'static str,
     /// Where all of this stands, for messages.
     pub origin: String,
 }

@@ -9,17 +9,18 @@ use http::Uri;
 /// What is wrong with it.
 pub fn with_version(address: &str, version: &str) -> Result<String, String> {
     let address = address.trim().trim_end_matches('/');
+    // Before anything of it is told: what stands there could be a password.
+    if address.contains('@') {
+        return Err("an address must not contain a user or password".into());
+    }
+    if address.contains('?') {
+        return Err("an address must not contain a `?` and what follows it".into());
+    }
     let uri: Uri = address.parse().map_err(|_| format!("`{address}` is no address"))?;
     let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
     let (Some(scheme), Some(host)) = (scheme, uri.authority()) else {
         return Err(format!("`{address}` is no address: it must begin with http:// or https://"));
     };
-    if host.as_str().contains('@') {
-        return Err("an address must not contain a user or password".into());
-    }
-    if uri.query().is_some() {
-        return Err(format!("`{address}` must not contain a `?`"));
-    }
     let mut parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
     match parts.iter().position(|part| is_version(part)) {
         Some(at) => parts[at] = version,
@@ -52,6 +53,12 @@ mod tests {
         }
         for written in ["", "keystone:5000", "ftp://a/v3", "http://u:p@a/v3", "http://a/v3?x=y", "http://"] {
             assert!(with_version(written, "v3").is_err(), "{written}");
+        }
+        for written in
+            ["http://u:sesame@a/v3", "http://u:se same@a/v3", "u:sesame@a:5000", "http://a/v3?password=sesame"]
+        {
+            let problem = with_version(written, "v3").unwrap_err();
+            assert!(problem.contains("must not contain") && !problem.contains("same"), "{problem}");
         }
     }
 }

@@ -140,7 +140,7 @@ fn trouble_that_passes_is_waited_for() {
     assert_eq!(project.volumes(), Vec::<Value>::new());
     // No patience is endless.
     let began = Instant::now();
-    run.with("OS_CINDER_ENDPOINT", "http://127.0.0.1:1/v3").provision().failed(75, "Cinder cannot be reached");
+    run.with("OS_CINDER_ENDPOINT", "http://127.0.0.1:1/v3").provision().failed(75, "cannot be reached");
     assert!(began.elapsed() < Duration::from_secs(120));
 }
 
@@ -171,4 +171,19 @@ fn what_answers_may_be_no_cinder() {
     let ended =
         run.clone().with("OS_CINDER_ENDPOINT", &format!("http://127.0.0.1:{}/cinder", cinder().port())).provision();
     ended.failed(78, "check the endpoint");
+    // What stands before it forgets half of the questions: nothing is asked for ever.
+    let proxy = Proxy::start(cinder().port());
+    let volume = json!({ "id": "a", "status": "available", "size": 1, "metadata": {} });
+    proxy.answer("GET detail", json!({ "volumes": [volume], "volumes_links": [{ "rel": "next", "href": "x" }] }));
+    Run::at(proxy.port(), &project.id, ONE).provision().failed(78, "the same page again and again");
+    // Numbers that are none, and forms that nobody knows.
+    let volume = json!({ "id": "a", "status": "attaching", "size": u64::MAX, "metadata": { "flex-provisioner.claim-uuid": ONE } });
+    proxy.answer("GET detail", json!({ "volumes": [volume] }));
+    let ended = Run::at(proxy.port(), &project.id, ONE).provision();
+    assert!(![0, 101].contains(&ended.code), "{ended:?}");
+    for odd in [json!({ "volumes": [{ "size": "x" }] }), json!({ "volumes": "none" }), json!([]), json!(null)] {
+        proxy.answer("GET detail", odd);
+        Run::at(proxy.port(), &project.id, ONE).provision().failed(78, "form");
+    }
+    assert_eq!(project.volumes(), Vec::<Value>::new());
 }
