@@ -29,16 +29,19 @@ impl Cluster {
         self.client.get_or_try_init(kit::cluster::connect).await.cloned()
     }
 
-    /// Whether kubelets of this cluster still mount volumes of Ceph by themselves: up to 1.30.
-    pub async fn mounts_rbd(&self) -> Result<bool, Failure> {
+    /// Checks that kubelets of this cluster still mount volumes of Ceph by themselves.
+    ///
+    /// # Errors
+    /// They do not, and what the cluster can use in their place; or the API does not say how old it is.
+    pub async fn check_in_tree_rbd(&self) -> Result<(), Failure> {
         if self.dry {
-            return Ok(true);
+            println!("# rbd-form in-tree is for Kubernetes up to 1.30: this cannot be checked here");
+            return Ok(());
         }
         let version = self.client().await?.apiserver_version().await.map_err(|error| {
             Failure::retry(format!("the Kubernetes API does not say which version it has: {error}"))
         })?;
-        let number = |text: &str| text.trim_end_matches('+').parse::<u32>().unwrap_or(u32::MAX);
-        Ok((number(&version.major), number(&version.minor)) < (1, 31))
+        in_tree_rbd(&version.major, &version.minor).map(|says| eprintln!("{says}"))
     }
 
     /// Writes the Secret of a volume: anew, or over what an earlier run wrote. No right to read Secrets is needed.
@@ -70,7 +73,15 @@ impl Cluster {
         }
         let (namespace, name) = parts(place);
         let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
-        let applied = secrets.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&secret)).await;
+        let (apply, body) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&secret));
+        let applied = match secrets.patch(name, &apply, &body).await {
+            // The type of a Secret cannot be changed: an earlier run wrote it for another form of the volume.
+            Err(Error::Api(status)) if status.code == 422 => {
+                self.delete_secret(place, true).await?;
+                secrets.patch(name, &apply, &body).await
+            }
+            applied => applied,
+        };
         applied.map(drop).map_err(|error| refused("written", place, &error))
     }
 
@@ -155,6 +166,21 @@ impl Cluster {
     }
 }
 
+/// What a cluster can use, by the version of its API server, which kubelets are never ahead of. Pure.
+fn in_tree_rbd(major: &str, minor: &str) -> Result<String, Failure> {
+    let number = |text: &str| text.trim_end_matches('+').parse::<u32>().unwrap_or(u32::MAX);
+    match (number(major), number(minor)) < (1, 31) {
+        true => Ok(format!(
+            "this cluster is Kubernetes {major}.{minor}, and can use both rbd-form in-tree and csi; change to csi before it \
+             becomes 1.31"
+        )),
+        false => Err(Failure::config(format!(
+            "rbd-form is in-tree, and this cluster is Kubernetes {major}.{minor}: since 1.31 kubelets do not mount such volumes. \
+             What it can use is rbd-form: csi, with `ceph-cluster` and the Ceph CSI driver"
+        ))),
+    }
+}
+
 async fn own(client: Client, volume: &PersistentVolume, place: &SecretReference) -> Result<(), Error> {
     let name = volume.metadata.name.clone().unwrap_or_default();
     let made = Api::<PersistentVolume>::all(client.clone()).get(&name).await?;
@@ -194,5 +220,32 @@ fn unreadable(what: &str, error: &Error) -> Failure {
         )),
         Error::Api(status) if status.code == 404 => Failure::retry(format!("{what} is not there")),
         _ => Failure::retry(format!("{what}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_decides_what_mounts_ceph() {
+        for (major, minor, expected) in [
+            ("1", "30", Ok("both")),
+            ("1", "30+", Ok("both")),
+            ("1", "9", Ok("both")),
+            ("1", "31", Err(78)),
+            ("1", "36+", Err(78)),
+            ("2", "0", Err(78)),
+            ("1", "", Err(78)),
+        ] {
+            match (in_tree_rbd(major, minor), expected) {
+                (Ok(says), Ok(word)) => assert!(says.contains(word), "{says}"),
+                (Err(failure), Err(code)) => {
+                    assert_eq!(failure.code, code);
+                    assert!(failure.message.contains("rbd-form: csi"), "{failure}");
+                }
+                (found, _) => panic!("{major}.{minor}: {found:?}"),
+            }
+        }
     }
 }

@@ -66,7 +66,7 @@ impl Run {
                 },
                 Step::Connect => {
                     let connection = self.cinder.connect(&volume.id, &self.connector()).await?;
-                    let mapped = self.map(&connection).await?;
+                    let mapped = self.map(&connection)?;
                     return Ok(unchanged(&mapped, &source)?);
                 }
             }

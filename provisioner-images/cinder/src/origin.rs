@@ -148,7 +148,7 @@ impl Run {
     }
 
     fn fits(&self, gigabytes: u64, what: &str) -> Result<(), Failure> {
-        if gigabytes * GIB > self.request.size_bytes.div_ceil(GIB) * GIB {
+        if gigabytes > self.request.size_bytes.div_ceil(GIB) {
             return Err(Failure::never(format!("{what} has {gigabytes}Gi: ask for that much, or more")));
         }
         Ok(())

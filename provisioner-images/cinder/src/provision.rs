@@ -22,7 +22,7 @@ impl Run {
     /// # Errors
     /// Why there is no volume.
     pub async fn provision(&self) -> Outcome<()> {
-        self.check()?;
+        self.check().await?;
         let wish = wish(&self.request, &self.parameters)?;
         let mut pace = Pace::new();
         let mut made: Option<String> = None;
@@ -63,8 +63,11 @@ impl Run {
         }
     }
 
-    /// What is impossible whatever Cinder says.
-    fn check(&self) -> Result<(), Failure> {
+    /// What is impossible whatever Cinder says, before anything is made.
+    async fn check(&self) -> Result<(), Failure> {
+        if self.parameters.rbd_form == RbdForm::InTree {
+            self.cluster.check_in_tree_rbd().await?;
+        }
         let many = self.request.access_modes.iter().any(|mode| mode == "ReadWriteMany");
         if many && self.request.volume_mode != "Block" {
             return Err(Failure::never(
@@ -81,7 +84,16 @@ impl Run {
             self.lend(original).await?;
         }
         let body = self.body(&origin)?;
-        self.cinder.create(body).await.map_err(|trouble| match trouble.kind {
+        let created = self.cinder.create(body).await;
+        // Asked for is enough: Cinder looks at the original's state before it promises a copy, and not afterwards. And a run that
+        // fails, or is stopped while Cinder copies, may be the last one.
+        if let Origin::Volume(original) = &origin {
+            let taken = self.take_back(original).await;
+            if created.is_ok() {
+                taken?;
+            }
+        }
+        created.map_err(|trouble| match trouble.kind {
             // Another run has reserved the original again, or it is about to change.
             Kind::Refused if matches!(origin, Origin::Volume(_)) && trouble.message.contains("status") => {
                 Trouble::new(Kind::Passing, trouble.message).into()
@@ -153,7 +165,7 @@ impl Run {
         }
     }
 
-    /// An original that was lent for a copy is reserved again as soon as it is copied.
+    /// An original that an earlier run lent for a copy, and that died before it could, is reserved again.
     async fn return_original(&self, wish: &Wish) -> Outcome<()> {
         if !matches!(wish, Wish::Volume(_) | Wish::Claim { .. }) {
             return Ok(());
@@ -166,7 +178,7 @@ impl Run {
     }
 
     async fn finish(&self, volume: &Volume, wish: &Wish) -> Outcome<()> {
-        if volume.size * GIB < self.request.size_bytes {
+        if volume.bytes() < self.request.size_bytes {
             return Err(Failure::never(format!(
                 "Cinder's volume {} has {}Gi, less than the claim asks for: it was made for another request; delete it there",
                 volume.id, volume.size
@@ -174,7 +186,7 @@ impl Run {
             .into());
         }
         let connection = self.cinder.connect(&volume.id, &self.connector()).await.map_err(connector_refused)?;
-        let mapped = self.map(&connection).await?;
+        let mapped = self.map(&connection)?;
         let place = self.secret_place();
         if let Some(credentials) = &mapped.secret {
             self.cluster.write_secret(&place, credentials, &self.request).await?;
@@ -186,7 +198,7 @@ impl Run {
         }
         let made = Made {
             source: mapped.source,
-            size_bytes: Some(volume.size * GIB),
+            size_bytes: Some(volume.bytes()),
             reachable_from: self.reachable_from(),
             annotations: [(names::VOLUME_ID.to_owned(), volume.id.clone())].into(),
         };
@@ -196,20 +208,13 @@ impl Run {
     }
 
     /// The source of the PersistentVolume for a connection.
-    pub async fn map(&self, connection: &Connection) -> Result<mapper::Mapped, Failure> {
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn map(&self, connection: &Connection) -> Result<mapper::Mapped, Failure> {
         let fs_type = if self.request.volume_mode == "Block" { "" } else { self.request.fs_type.as_str() };
         let target = Target { parameters: &self.parameters, fs_type, secret: self.secret_place() };
-        let mapped = mapper::map(connection, &target)?;
-        if self.parameters.rbd_form == RbdForm::InTree
-            && mapped.source.rbd.is_some()
-            && !self.cluster.mounts_rbd().await?
-        {
-            return Err(Failure::config(
-                "rbd-form is in-tree, and since Kubernetes 1.31 kubelets do not mount such volumes: use rbd-form: csi with the \
-                 Ceph CSI driver",
-            ));
-        }
-        Ok(mapped)
+        mapper::map(connection, &target)
     }
 
     /// Where the volume's Secret is, if it has one: among the admin's, where users cannot read it.

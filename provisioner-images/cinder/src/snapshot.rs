@@ -30,7 +30,11 @@ impl Run {
                     "volume_id": volume.id, "name": name, "force": true, "metadata": metadata,
                     "description": format!("VolumeSnapshot {}", self.snapshot_name()),
                 } });
-                self.cinder.snapshot_of(body).await.map_err(passes)?;
+                let asked = self.cinder.snapshot_of(body).await;
+                // Asked for is enough, and a run that fails or is stopped meanwhile may be the last one.
+                let reserved = self.reserve_again(&volume.id).await;
+                asked.map_err(passes)?;
+                reserved?;
                 made = true;
                 continue;
             };

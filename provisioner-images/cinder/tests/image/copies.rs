@@ -1,5 +1,7 @@
 //! Copies and snapshots.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::run::{ONE, Run, TWO, cinder};
@@ -33,6 +35,35 @@ fn a_copy_is_made_where_the_class_says_that_the_storage_can() {
         run.delete().well();
     }
     assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
+fn an_original_is_reserved_again_whatever_becomes_of_its_copy() {
+    let project = cinder().project("lent");
+    let original = Run::new(&project, ONE).with("TYPE", "slow");
+    original.provision().well();
+    let copy = Run::new(&project, TWO).with("TYPE", "slow").with("SMARTCLONE", "true").with("CLONE_OF", ONE);
+    let reserved = |when: &str| assert_eq!(project.volume_of(ONE)["status"], "attaching", "{when}");
+    // The quota allows no copy, nor a snapshot.
+    project.set_quota(1, 1);
+    copy.provision().failed(75, "quota");
+    reserved("after a refused copy");
+    original.clone().with("SNAPSHOT_ID", "refused").run("snapshot").failed(75, "quota");
+    reserved("after a refused snapshot");
+    project.set_quota(-1, -1);
+    // It is stopped while Cinder copies, and its claim is deleted then: no other run sees to the original.
+    let mut process = copy.begin("provision");
+    let began = Instant::now();
+    while project.volumes().len() < 2 || project.volume_of(ONE)["status"] != "attaching" {
+        assert!(process.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    copy.delete().well();
+    reserved("after a copy that was given up");
+    original.delete().well();
+    assert_eq!((project.volumes(), project.snapshots()), (Vec::new(), Vec::new()));
 }
 
 #[test]

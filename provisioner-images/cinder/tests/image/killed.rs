@@ -72,6 +72,39 @@ fn provision_and_delete_can_die_after_any_call() {
 }
 
 #[test]
+fn snapshots_can_die_after_any_call() {
+    let project = cinder().project("killed-snapshots");
+    let proxy = Proxy::start(cinder().port());
+    let volume = Run::at(proxy.port(), &project.id, ONE);
+    volume.provision().well();
+    let snapshot = volume.clone().with("SNAPSHOT_ID", "5a9c0000-0000-4000-8000-000000000002");
+    let made = |number: usize| {
+        assert_eq!(project.snapshots().len(), 1, "call {number}");
+        assert_eq!(project.volume_of(ONE)["status"], "attaching", "call {number}: the volume is reserved again");
+    };
+    let gone = || assert_eq!(project.snapshots(), Vec::<Value>::new());
+    let snapshots = after_each_call(
+        "snapshot",
+        &proxy,
+        &snapshot,
+        || {},
+        |number| {
+            made(number);
+            snapshot.run("delete-snapshot").well();
+            gone();
+        },
+    );
+    let make = || {
+        snapshot.run("snapshot").well();
+    };
+    let deletes = after_each_call("delete-snapshot", &proxy, &snapshot, make, |_| gone());
+    println!("killed after {snapshots} calls of a snapshot run and {deletes} of a delete-snapshot run");
+    assert!(snapshots >= 6 && deletes >= 4, "{snapshots} {deletes}");
+    volume.delete().well();
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
 fn copies_and_expansions_can_die_after_any_call() {
     let project = cinder().project("killed-copies");
     let proxy = Proxy::start(cinder().port());
