@@ -55,7 +55,7 @@ impl Ring {
         all.into_iter().map(one).collect()
     }
 
-    async fn tells(&self, expected: &[(&str, &str)]) {
+    pub async fn tells(&self, expected: &[(&str, &str)]) {
         let expected: BTreeMap<String, String> =
             expected.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         until(format!("the scheduler is told {expected:?}"), || async {

@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::deployed::{clean, kubectl, root, users};
-use crate::orchestrator::{ADMIN, OWN, Ring, annotation, phase, uid};
+use crate::orchestrator::{ADMIN, OWN, Ring, annotation, merge, phase, uid};
+use crate::snapshots::from;
 use crate::wait::{GUARD, seen, until, within};
 
 /// The Cinder that all tests here share.
@@ -158,6 +159,179 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
     assert_eq!(project.volumes(), Vec::<Value>::new());
     assert_eq!(secrets.list(&ListParams::default()).await.unwrap().items.len(), 0);
     ring.nothing_left().await;
+}
+
+/// The source that the PersistentVolume of a Cinder volume must have, for a volume without a file system.
+fn iscsi_source(volume: &Value, id: &str, namespace: &str) -> Value {
+    json!({
+        "targetPortal": "10.0.0.1:3260", "portals": ["10.0.0.2:3260"], "lun": 0,
+        "iqn": format!("iqn.2010-10.org.openstack:volume-{}", volume["id"].as_str().unwrap()),
+        "initiatorName": "iqn.2026-11.io.flex-provisioner:default", "iscsiInterface": "default", "chapAuthSession": true,
+        "secretRef": { "name": format!("flex-cinder-{id}"), "namespace": namespace },
+    })
+}
+
+#[tokio::test]
+async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
+    let server = tokio::task::spawn_blocking(cinder).await.unwrap();
+    let project = server.project("offers");
+    project.set_quota(-1, 40);
+    let ring = Ring::start().await;
+    let _kubelet = Kubelet::start(&ring);
+    ring.serve_snapshots("Delete").await;
+    let endpoint = format!("http://127.0.0.1:{}/v3", server.port());
+    let data = [
+        ("volume-sources", "iscsi"),
+        ("os-cinder-endpoint", endpoint.as_str()),
+        ("os-tenant-name", "offers"),
+        ("smartclone", "true"),
+        ("capabilities", "capacity, clone, expand, snapshot"),
+        ("capacity-interval", "1s..2s"),
+        ("reclaim-policy", "Delete"),
+        ("backoff", "1s"),
+    ];
+    ring.class("cinder", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    ring.config("cinder", "cinder", &data).await;
+    // The scheduler looks at room for classes of this kind alone.
+    let delayed = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
+    ring.class("delayed", names::DEFAULT_PROVISIONER, delayed).await;
+    ring.config("delayed", "delayed", &data).await;
+    let room = || {
+        let limits = project.ask("GET", "/limits", None).body["limits"]["absolute"].clone();
+        let number = |key: &str| limits[key].as_u64().unwrap();
+        (number("maxTotalVolumeGigabytes") - number("totalGigabytesUsed")) << 30
+    };
+    let told = |bytes: u64| format!("{bytes}/{bytes}");
+    assert_eq!(room(), 40 << 30);
+    ring.tells(&[("delayed@", &told(40 << 30))]).await;
+
+    // A volume without a file system grows.
+    let block = json!({ "spec": { "volumeMode": "Block" } });
+    ring.claim_with("data", "cinder", block.clone()).await;
+    let data = uid(&ring.bound("data").await);
+    ring.ask("data", "2.5Gi").await.unwrap();
+    until("the volume has grown in Cinder", || async {
+        let volume = project.volume_of(&data);
+        if volume["size"] == 3 && volume["status"] == "attaching" { Ok(()) } else { seen(volume) }
+    })
+    .await;
+    ring.has("data", &names::pv_name(&data), "2560Mi").await;
+    // One with a file system does not, since nobody would make that larger.
+    ring.claim("files", "cinder").await;
+    let files = uid(&ring.bound("files").await);
+    ring.ask("files", "2Gi").await.unwrap();
+    let about = "the kubelet does not make file systems on iscsi volumes larger";
+    ring.event("team", "files", names::reason::RESIZE_FAILED, about).await;
+    assert_eq!(project.volume_of(&files)["size"], 1);
+
+    // A snapshot of it, a volume from that, and a copy.
+    let monday = ring.snapshot("monday", "data").await;
+    ring.snapshot_ready("monday").await;
+    let snapshots = project.snapshots();
+    assert_eq!(snapshots.len(), 1, "{snapshots:?}");
+    assert_eq!(snapshots[0]["name"], format!("flex-snapshot-{monday}"));
+    assert_eq!(snapshots[0]["volume_id"], project.volume_of(&data)["id"]);
+    let mut restored = from("monday", "4Gi");
+    merge(&mut restored, block.clone());
+    ring.claim_with("restored", "cinder", restored).await;
+    let mut copy = json!({ "spec": {
+        "dataSource": { "kind": "PersistentVolumeClaim", "name": "data" }, "resources": { "requests": { "storage": "3Gi" } },
+    } });
+    merge(&mut copy, block);
+    ring.claim_with("copy", "cinder", copy).await;
+    let (restored, copy) = (uid(&ring.bound("restored").await), uid(&ring.bound("copy").await));
+    assert_eq!(project.volume_of(&restored)["snapshot_id"], snapshots[0]["id"]);
+    assert_eq!(project.volume_of(&copy)["source_volid"], project.volume_of(&data)["id"]);
+    for (id, size) in [(&data, 3), (&restored, 4), (&copy, 3)] {
+        let volume = project.volume_of(id);
+        assert_eq!((&volume["size"], &volume["status"]), (&json!(size), &json!("attaching")), "{volume}");
+        let spec = ring.volumes().get(&names::pv_name(id)).await.unwrap().spec.unwrap();
+        assert_eq!(serde_json::to_value(spec.iscsi).unwrap(), iscsi_source(&volume, id, ADMIN));
+        assert_eq!(spec.volume_mode.as_deref(), Some("Block"));
+    }
+    assert_eq!(project.volumes().len(), 4, "one volume for each claim");
+    // What all of this takes is told, too.
+    assert_eq!(room() >> 30, 40 - (3 + 1 + 3 + 4 + 3));
+    ring.tells(&[("delayed@", &told(room()))]).await;
+
+    ring.delete_snapshot("monday").await;
+    ring.snapshot_gone("monday").await;
+    assert_eq!(project.snapshots(), Vec::<Value>::new());
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    for name in ["data", "files", "restored", "copy"] {
+        ring.claim_gone(name).await;
+    }
+    for id in [&data, &files, &restored, &copy] {
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_anything_is_made() {
+    let server = tokio::task::spawn_blocking(cinder).await.unwrap();
+    let project = server.project("in-tree");
+    let ring = Ring::start().await;
+    let kubelet = Kubelet::start(&ring);
+    let proxy = Proxy::start(server.port());
+    let endpoint = format!("http://127.0.0.1:{}/v3", proxy.port());
+    let data = [
+        ("volume-sources", "rbd, csi"),
+        ("os-cinder-endpoint", endpoint.as_str()),
+        ("os-tenant-name", "in-tree"),
+        ("type", "rbd"),
+        ("rbd-form", "in-tree"),
+        ("reclaim-policy", "Delete"),
+    ];
+    ring.config("ceph", "ceph", &data).await;
+    ring.claim("old", "ceph").await;
+    let old = uid(&ring.stamped("old").await);
+    let told = ring.event("team", "old", names::reason::PROVISIONING_FAILED, "rbd-form is in-tree").await;
+    assert!(told.contains("this cluster is Kubernetes 1.36") && told.contains("use is rbd-form: csi"), "{told}");
+    assert_eq!(proxy.calls().len(), 0, "Cinder was not even asked");
+
+    // The same run where the API server is of a version that still can.
+    drop(kubelet);
+    let job = ring.job(ADMIN, "provision", &old, 1).await;
+    let mut behind = tokio::process::Command::from(ring.cluster().kubectl());
+    let behind = behind.args(["proxy", "--port=0"]).stdout(Stdio::piped()).kill_on_drop(true).spawn();
+    let mut behind = behind.expect("kubectl runs");
+    let mut line = String::new();
+    let mut said = tokio::io::BufReader::new(behind.stdout.take().unwrap());
+    tokio::io::AsyncBufReadExt::read_line(&mut said, &mut line).await.unwrap();
+    let port: u16 = line.trim().rsplit(':').next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"));
+    let older = Proxy::start(port);
+    let version = json!({ "major": "1", "minor": "30+", "gitVersion": "v1.30.9", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "" });
+    older.answer("GET version", version);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "older",
+        "clusters": [{ "name": "older", "cluster": { "server": format!("http://127.0.0.1:{}", older.port()) } }],
+        "users": [{ "name": "older", "user": {} }],
+        "contexts": [{ "name": "older", "context": { "cluster": "older", "user": "older" } }],
+    });
+    let kubeconfig = ring.file("older.kubeconfig", &kubeconfig.to_string());
+    // A run that died left the Secret of the other form, whose type cannot be changed.
+    let secrets: Api<Secret> = ring.api(ADMIN);
+    let of_csi = json!({ "metadata": { "name": format!("flex-cinder-{old}") }, "type": "Opaque", "stringData": { "userID": "x" } });
+    secrets.create(&Default::default(), &serde_json::from_value(of_csi).unwrap()).await.unwrap();
+    run(ring.client.clone(), kubeconfig, job).await;
+    let volume = project.volume_of(&old);
+    let pv = ring.volumes().get(&names::pv_name(&old)).await.unwrap();
+    let source = json!({
+        "monitors": ["192.0.2.1:6789", "192.0.2.2:6789"], "image": format!("volume-{}", volume["id"].as_str().unwrap()),
+        "pool": "volumes", "user": "lab", "keyring": "/etc/ceph/keyring",
+        "secretRef": { "name": format!("flex-cinder-{old}"), "namespace": ADMIN },
+    });
+    assert_eq!(serde_json::to_value(pv.spec.unwrap().rbd).unwrap(), source);
+    let secret = secrets.get(&format!("flex-cinder-{old}")).await.unwrap();
+    assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/rbd"));
+    assert_eq!(secret.data.unwrap().into_keys().collect::<Vec<_>>(), ["key"]);
+    let _kubelet = Kubelet::start(&ring);
+    ring.delete_claim("old").await;
+    ring.claim_gone("old").await;
+    ring.volume_gone(&names::pv_name(&old)).await;
+    assert_eq!(project.volumes(), Vec::<Value>::new());
 }
 
 #[tokio::test]

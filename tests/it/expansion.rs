@@ -20,7 +20,7 @@ impl Ring {
     }
 
     /// The user asks for another size.
-    async fn ask(&self, claim: &str, size: &str) -> Result<PersistentVolumeClaim, kube::Error> {
+    pub async fn ask(&self, claim: &str, size: &str) -> Result<PersistentVolumeClaim, kube::Error> {
         let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
         self.claims().patch(claim, &PatchParams::default(), &Patch::Merge(wish)).await
     }
@@ -33,7 +33,7 @@ impl Ring {
     }
 
     /// Waits until volume and claim have a size, and nothing of the way there is left.
-    async fn has(&self, claim: &str, volume: &str, size: &str) -> PersistentVolumeClaim {
+    pub async fn has(&self, claim: &str, volume: &str, size: &str) -> PersistentVolumeClaim {
         let settled = |claim: &PersistentVolumeClaim| {
             let status = claim.status.clone().unwrap();
             let states = status.allocated_resource_statuses.unwrap_or_default();

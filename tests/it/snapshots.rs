@@ -29,7 +29,7 @@ impl Ring {
     }
 
     /// The custom resources, and a class with a policy.
-    async fn serve_snapshots(&self, policy: &str) {
+    pub async fn serve_snapshots(&self, policy: &str) {
         Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
         self.snapshot_class(CLASS, policy, json!({})).await;
     }
@@ -50,7 +50,7 @@ impl Ring {
     }
 
     /// Creates a VolumeSnapshot of a claim; returns its UID.
-    async fn snapshot(&self, name: &str, claim: &str) -> String {
+    pub async fn snapshot(&self, name: &str, claim: &str) -> String {
         self.snapshot_from(name, json!(CLASS), json!({ "persistentVolumeClaimName": claim })).await
     }
 
@@ -71,7 +71,7 @@ impl Ring {
         .await
     }
 
-    async fn snapshot_ready(&self, name: &str) -> VolumeSnapshot {
+    pub async fn snapshot_ready(&self, name: &str) -> VolumeSnapshot {
         let ready = |snapshot: &VolumeSnapshot| {
             snapshot.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true) && status.error.is_none())
         };
@@ -82,11 +82,11 @@ impl Ring {
         self.snapshot_when(name, &format!("says `{words}`"), |snapshot| error(snapshot).contains(words)).await;
     }
 
-    async fn delete_snapshot(&self, name: &str) {
+    pub async fn delete_snapshot(&self, name: &str) {
         self.snapshots().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    async fn snapshot_gone(&self, name: &str) {
+    pub async fn snapshot_gone(&self, name: &str) {
         until(format!("VolumeSnapshot {name} is gone"), || async {
             match self.snapshots().get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),
@@ -151,7 +151,7 @@ fn error(snapshot: &VolumeSnapshot) -> String {
 }
 
 /// A claim from a VolumeSnapshot, with a size.
-fn from(snapshot: &str, size: &str) -> Value {
+pub fn from(snapshot: &str, size: &str) -> Value {
     let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
     json!({ "spec": { "dataSource": source, "resources": { "requests": { "storage": size } } } })
 }
