@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use contract::names;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use openstack::{Call, Cinder, Options, Proxy};
+use openstack::{Call, Cinder, Keystone, Options, Proxy};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -432,4 +432,66 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
         ["create", "os-reserve", "os-initialize_connection", "os-terminate_connection", "os-unreserve", "delete"];
     assert_eq!(proxy.changes(), order);
     kubectl(ring.cluster(), &["delete", "-f", config, "-f", "examples/cinder/storageclass-standalone.yaml"]);
+}
+
+#[tokio::test]
+async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
+    let ring = users("examples-keystone").await;
+    let started = tokio::task::spawn_blocking(|| {
+        let keystone = Keystone::start();
+        let cinder = Cinder::start(Options { keystone: Some(&keystone), port: Some(keystone.cinder_port()) });
+        (keystone, cinder)
+    });
+    let (keystone, server) = started.await.unwrap();
+    let project = server.project("demo");
+    // Pods reach both by the machine's address.
+    let (login, proxy) = (Proxy::start(keystone.port()), Proxy::start(server.port()));
+    let address = ring.cluster().host_address().unwrap().to_string();
+    let shipped = fs::read_to_string(root().join("configmaps/cinder.yaml")).unwrap();
+    let endpoint = format!("region=RegionOne\n    cinder-endpoint=http://{address}:{}/v3\n", proxy.port());
+    let with_password = |password: &str| {
+        let own = shipped
+            .replace("https://keystone.example:5000/v3", &format!("http://{address}:{}/v3", login.port()))
+            .replace("username=kubernetes", "username=demo")
+            .replace("tenant-name=kubernetes", "tenant-name=demo")
+            .replace("CHANGE-ME", password)
+            .replace("region=RegionOne\n", &endpoint);
+        ring.file("config.yaml", &own).to_str().unwrap().to_owned()
+    };
+    let wrong = with_password("not-the-Passw0rd");
+    let class = "examples/cinder/storageclass.yaml";
+    kubectl(ring.cluster(), &["apply", "-f", &wrong, "-f", class]);
+    kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", "examples/cinder/claim.yaml"]);
+
+    // What is wrong is told on the claim, and tried again: nobody tells when the Secret is mended.
+    let reason = names::reason::PROVISIONING_FAILED;
+    let told = ring.event(&ring.user, "cinder-example", reason, "does not let us in").await;
+    assert!(told.contains("[Global] of /etc/flex-secrets/cinder-cloud/cloud.conf"), "{told}");
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+    let right = with_password(Keystone::PASSWORD);
+    kubectl(ring.cluster(), &["apply", "-f", &right]);
+    let id = uid(&ring.bound("cinder-example").await);
+    let volume = project.volume_of(&id);
+    assert_eq!((&volume["status"], project.volumes().len()), (&json!("attaching"), 1));
+    let pv = ring.volumes().get(&names::pv_name(&id)).await.unwrap();
+    let mut source = iscsi_source(&volume, &id, OWN);
+    source["fsType"] = json!("ext4");
+    assert_eq!(serde_json::to_value(pv.spec.unwrap().iscsi).unwrap(), source);
+    let secret = ring.api::<Secret>(OWN).get(&format!("flex-cinder-{id}")).await.unwrap();
+    let chap = secret.data.unwrap()["node.session.auth.password"].clone();
+    let chap = String::from_utf8(chap.0).unwrap();
+
+    clean(&ring).await;
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+    // No event has a secret in it.
+    let mut said = String::new();
+    for namespace in [ring.user.as_str(), OWN] {
+        let events = ring.api::<Event>(namespace).list(&ListParams::default()).await.unwrap().items;
+        said += &serde_json::to_string(&events).unwrap();
+    }
+    assert!(said.contains("cinder-example"), "there are events");
+    for secret in [Keystone::PASSWORD, "not-the-Passw0rd", chap.as_str()] {
+        assert!(!said.contains(secret), "{secret} is told");
+    }
+    kubectl(ring.cluster(), &["delete", "-f", &right, "-f", class]);
 }
