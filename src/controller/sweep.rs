@@ -76,8 +76,11 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
         }
         if remove(&context.writes, finding, claims.as_ref().unwrap_or(&HashSet::new())).await? {
             context.metrics.orphan_removed(finding.kind);
-            let message =
-                format!("{}; it was the provisioner's, nothing needs it, and it has been removed", finding.detail);
+            let why = match finding.removal {
+                Some(Removal::StalledJob) => "the run is begun again, so it has been removed",
+                _ => "it was the provisioner's, nothing needs it, and it has been removed",
+            };
+            let message = format!("{}; {why}", finding.detail);
             let tell = Tell { warning: false, reason: reason::ORPHAN_REMOVED, message };
             context.tell(about(finding), tell);
         }
@@ -136,7 +139,7 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
             }
             writes.remove_pod(name, uid).await?;
         }
-        Some(Removal::OldJob) => writes.remove_job(name, uid).await?,
+        Some(Removal::OldJob | Removal::StalledJob) => writes.remove_job(name, uid).await?,
         Some(Removal::Revision { hash }) => {
             if writes.is_stamped_with(hash).await? {
                 return Ok(false);

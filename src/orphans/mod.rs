@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`Kind::JobWithoutOwner`] | claim and volume of a Job are gone |
 //! | [`Kind::JobFinished`] | a Job is over, and nobody needs it any more |
+//! | [`Kind::JobStalled`] | a Job is past its deadline, has no pod, and has not failed |
 //! | [`Kind::PodWithoutJob`] | a pod of a run is there without its Job |
 //! | [`Kind::VolumeRetained`] | a volume's claim is gone, and its policy keeps it |
 //! | [`Kind::VolumeElsewhere`] | a volume's claim is bound to another, and its policy keeps it |
@@ -76,6 +77,7 @@ pub enum Kind {
     ClaimHeld,
     ClaimStuck,
     ClaimUndeleted,
+    JobStalled,
     JobWithoutOwner,
     PodWithoutJob,
     JobFinished,
@@ -97,7 +99,7 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds, the gravest first.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 23] = [
         Kind::BackendMissing,
         Kind::ClaimLost,
         Kind::NoLeader,
@@ -115,6 +117,7 @@ impl Kind {
         Kind::ClaimHeld,
         Kind::ClaimStuck,
         Kind::ClaimUndeleted,
+        Kind::JobStalled,
         Kind::JobWithoutOwner,
         Kind::PodWithoutJob,
         Kind::JobFinished,
@@ -142,6 +145,7 @@ impl Kind {
             Kind::ClaimHeld => "claim-held",
             Kind::ClaimStuck => "claim-stuck",
             Kind::ClaimUndeleted => "claim-undeleted",
+            Kind::JobStalled => "job-stalled",
             Kind::JobWithoutOwner => "job-without-owner",
             Kind::PodWithoutJob => "pod-without-job",
             Kind::JobFinished => "job-finished",
@@ -189,6 +193,7 @@ impl Kind {
             Kind::ClaimHeld => "what was begun for this claim cannot go on, nor be taken back",
             Kind::ClaimStuck => "this claim gets no volume",
             Kind::ClaimUndeleted => "this claim cannot go, because what an attempt left behind cannot be deleted",
+            Kind::JobStalled => "a run for which Kubernetes makes no pod, and which it does not end either",
             Kind::JobWithoutOwner => "a run for a claim or volume that does not exist any more",
             Kind::PodWithoutJob => "a pod of a run whose Job was deleted without it",
             Kind::JobFinished => "a run that is over and that nobody needs",
@@ -258,6 +263,8 @@ pub enum Removal {
     },
     /// A finished Job, past the time that it is kept for.
     OldJob,
+    /// A Job that does not get on: whoever asked for the run begins it again.
+    StalledJob,
     /// A revision.
     Revision {
         /// Its hash.

@@ -7,6 +7,8 @@ use crate::run::view::{Job, Pod};
 
 /// How long Kubernetes keeps a finished Job of ours, in seconds.
 const KEPT: i64 = 3600;
+/// How long after its deadline a Job may be without an end, in seconds.
+const LATE: i64 = 120;
 /// Runs that are for no volume; whoever asked for them removes them.
 const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
 
@@ -20,12 +22,21 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     // Without an id and an operation it bears our label, but no run of ours wrote it.
     let of_no_volume = OF_NO_VOLUME.contains(&job.marks.operation.as_str());
     let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || of_no_volume);
-    // Runs about snapshots are their contents' to remove.
-    if job.deleting || age < YOUNG || !ours || job.content.is_some() {
+    if job.deleting || age < YOUNG || !ours {
         return None;
     }
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
     let finding = |kind, detail: String| Finding::new(kind, object("Job", &job.name, &job.uid), detail, remedy.clone());
+    // The Job controller of 1.36 goes by names: one that was created again soon after its namesake was deleted, it may
+    // forget for good.
+    if is_stalled(w, job) {
+        let detail = format!("{age} s after it was created it has no pod, and has not failed");
+        return Some(finding(Kind::JobStalled, detail).since(job.created).removed_by(Removal::StalledJob));
+    }
+    // The other runs about snapshots are their contents' to remove.
+    if job.content.is_some() {
+        return None;
+    }
     let id = job.marks.id.as_str();
     let claim = w.claims.get(id).copied();
     let owner = match &job.volume {
@@ -65,6 +76,15 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         return Some(finding(Kind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
     }
     None
+}
+
+/// Past its deadline it has no pod, and nothing says that it is over.
+fn is_stalled(w: &World<'_>, job: &Job) -> bool {
+    let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(LATE));
+    let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
+    // It may be all that tells how a volume was made.
+    let witness = w.unadopted.contains(job.marks.id.as_str());
+    late && !has_pod && !witness && !job.over && !job.complete && job.failed.is_none()
 }
 
 /// It is a run of a recipe that is kept.

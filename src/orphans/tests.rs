@@ -240,6 +240,38 @@ fn what_is_young_is_under_way() {
 }
 
 #[test]
+fn jobs_that_kubernetes_has_forgotten() {
+    // Created 27 minutes ago with a deadline of 20 s; the Job controller made no pod, and did not end it.
+    let forgotten = |job: &mut Job| (job.created, job.deadline) = (NOW - 1620, Some(20));
+    let bound = || Cluster::new().bound().volume(|_| ());
+    bound()
+        .job("delete", |job| {
+            forgotten(job);
+            job.volume = Some(names::pv_name(UID));
+        })
+        .finds(Kind::JobStalled, "1620 s after it was created it has no pod", true);
+    Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).finds(
+        Kind::JobStalled,
+        "no pod",
+        true,
+    );
+    let stays = |change: fn(&mut Job)| {
+        let job = |job: &mut Job| {
+            forgotten(job);
+            change(job);
+        };
+        Cluster::new().claim(stamped(&recipe().version())).job("provision", job).clean();
+    };
+    stays(|job| job.created = NOW - 139);
+    stays(|job| job.deadline = Some(1500));
+    stays(|job| job.deadline = None);
+    stays(|job| job.deleting = true);
+    stays(|job| job.complete = true);
+    // With a pod it is the pod that is waited for.
+    Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).pod(|_| ()).clean();
+}
+
+#[test]
 fn jobs_that_nobody_needs() {
     Cluster::new().job("provision", |_| ()).finds(Kind::JobWithoutOwner, UID, true);
     Cluster::new().bound().volume(|_| ()).job("delete", |job| job.volume = Some("pvc-gone".into())).finds(
@@ -654,6 +686,7 @@ proptest! {
                     };
                     prop_assert!(!job.deleting && !owned && NOW - job.created >= YOUNG);
                 }
+                Removal::StalledJob => prop_assert!(cluster.0.jobs[0].deadline.is_some() && cluster.0.pods.is_empty()),
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
                 Removal::Revision { .. } => prop_assert!(false, "there is none"),

@@ -76,6 +76,8 @@ pub struct Job {
     pub over: bool,
     /// When it was created, in seconds since 1970.
     pub created: i64,
+    /// After how many seconds Kubernetes ends it; none for never.
+    pub deadline: Option<i64>,
 }
 
 impl Job {
@@ -94,6 +96,7 @@ impl From<&batch::Job> for Job {
             marks: marks(&job.metadata),
             deleting: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
+            deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
             ..Job::default()
         };
         if let Some(annotations) = &job.metadata.annotations {

@@ -204,6 +204,8 @@ impl Run {
         Command::new(program)
             .args(["run", "--namespace", OWN, "--config-namespace", ADMIN, "--admin-address", "127.0.0.1:0"])
             .args(["--replica", name])
+            // What Kubernetes forgets of Jobs that were removed is to be found within the patience for a claim.
+            .args(["--sweep-interval", "60s"])
             .env("KUBECONFIG", self.ring.cluster().kubeconfig())
             .stderr(Stdio::from(log))
             .kill_on_drop(true)
