@@ -7,7 +7,7 @@ source scripts/faults.sh
 
 need_root "a test with a real Kubernetes"
 # A failed test says what it saw and what the orchestrator logged, which frames would hide.
-export RUST_BACKTRACE=${RUST_BACKTRACE:-0}
+export RUST_BACKTRACE=0
 
 ends_with all_passed
 all_passed() { faults_line; echo 'all tests passed'; }

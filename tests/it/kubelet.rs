@@ -4,7 +4,7 @@ use contract::request::Request;
 use contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::orchestrator::Ring;
@@ -34,6 +34,13 @@ pub fn nfs_volume_of(request: &Request) -> PersistentVolume {
     persistent_volume(request, Made { source, ..Made::default() })
 }
 
+/// The status of a pod whose container has ended.
+fn ended(code: i32, words: &str) -> Value {
+    let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
+    let state = json!({ "terminated": { "exitCode": code, "reason": reason, "message": words, "finishedAt": now() } });
+    json!({ "phase": phase, "containerStatuses": [container(state)] })
+}
+
 impl Ring {
     /// The image creates a volume.
     pub async fn create_volume(&self, volume: &PersistentVolume) {
@@ -42,9 +49,27 @@ impl Ring {
 
     /// The kubelet says how the pod of a Job ended.
     pub async fn pod_ends(&self, job: &Job, code: i32, words: &str) {
-        let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        let state = json!({ "terminated": { "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }, "message": words, "finishedAt": now() } });
-        self.pod_status(job, json!({ "phase": phase, "containerStatuses": [container(state)] })).await;
+        self.pod_status(job, ended(code, words)).await;
+    }
+
+    /// The same for the pod of a run that is being stopped: it may be gone before it ends.
+    pub async fn pod_ends_or_goes(&self, job: &Job, code: i32, words: &str) {
+        let name = job.metadata.name.as_deref().unwrap();
+        let pods = self.api::<Pod>(job.metadata.namespace.as_deref().unwrap());
+        let of_job = ListParams::default().labels(&format!("job-name={name}"));
+        for pod in pods.list(&of_job).await.unwrap().items {
+            match pods
+                .patch_status(
+                    &pod.metadata.name.unwrap(),
+                    &PatchParams::default(),
+                    &Patch::Merge(json!({ "status": ended(code, words) })),
+                )
+                .await
+            {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                patched => drop(patched.unwrap()),
+            }
+        }
     }
 
     /// The kubelet says that the pod of a Job waits.

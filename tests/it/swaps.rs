@@ -169,7 +169,7 @@ impl Ring {
         let claim = change.claim("half-way");
         let id = uid(&self.get_claim(&claim).await);
         self.delete_claim(&claim).await;
-        self.pod_ends(job, 1, "killed amid it").await;
+        self.pod_ends_or_goes(job, 1, "killed amid it").await;
         self.deleted_with_old(change, &id).await;
         self.claim_gone(&claim).await;
     }
