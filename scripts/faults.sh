@@ -48,17 +48,12 @@ small_soak() {
     CLAIMS=${CLAIMS:-200} FLEX_PROVISIONER=$release/flex-provisioner cargo test --workspace --test soak -- --nocapture
 }
 
-# None of these measures anything.
-other_faults() {
-    bad_input && planted_bugs
-}
-
 faults_stages() {
     budget=600 stage 'killed at every write' cut_points
-    beside 'bad input and planted bugs' other_faults
     budget=330 stage 'killed amid real pods' real_pods
-    budget=60 stage 'bad input, planted bugs' joined 'bad input and planted bugs'
     budget=120 stage 'a small soak' small_soak
+    budget=120 stage 'bad input' bad_input
+    budget=60 stage 'bugs put in on purpose' planted_bugs
     budget=60 stage 'the simulation, its rest' joined 'the simulation'
 }
 

@@ -19,20 +19,10 @@ build_tests() {
         cargo test --workspace --no-run --test cinder --test faults --test whole_faults --test soak
 }
 
-# The Cinder image waits for Cinder most of the time, the others for their clusters.
-workspace() {
-    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} cargo test --workspace --no-fail-fast
-}
-
-cinder_image() {
-    cargo test --workspace --test cinder
-}
-
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' build_tests
 begin_simulation
-beside 'the Cinder image' cinder_image
-budget=600 stage 'tests' workspace
-budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'
+budget=840 stage 'tests' cargo test --workspace --no-fail-fast
+budget=240 stage 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages

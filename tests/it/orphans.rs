@@ -81,6 +81,19 @@ async fn volume(ring: &Ring, name: &str, instance: &str, more: Value) {
 }
 
 /// Everything that a finding could be about, and its version.
+/// What is there, when its controllers have done with it.
+async fn versions_at_rest(ring: &Ring) -> BTreeMap<String, String> {
+    let mut last = versions(ring).await;
+    loop {
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let now = versions(ring).await;
+        if now == last {
+            return now;
+        }
+        last = now;
+    }
+}
+
 async fn versions(ring: &Ring) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut add = |kind: &str, metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
@@ -169,7 +182,7 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
         all.insert(("no-leader".to_owned(), "flex-provisioner-default".to_owned()));
         all
     };
-    let before = versions(&ring).await;
+    let before = versions_at_rest(&ring).await;
     until("the doctor finds all of it", || async {
         match found(&doctor(&ring, ADMIN, &[]).1) {
             all if all == leaderless(expected(&witnesses)) => Ok(()),
@@ -190,7 +203,7 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     ring.volume_gone(&names::pv_name(GONE)).await;
     job(&ring, "orphan-3", labels("default", "provision", GONE)).await;
     pod(&ring, "ended-3", labels("default", "provision", GONE), "Succeeded").await;
-    let mut before = versions(&ring).await;
+    let mut before = versions_at_rest(&ring).await;
     let (_, said) = doctor(&ring, ADMIN, &["--fix"]);
     let removed: BTreeSet<_> = said["findings"]
         .as_array()
