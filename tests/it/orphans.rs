@@ -80,8 +80,7 @@ async fn volume(ring: &Ring, name: &str, instance: &str, more: Value) {
     ring.create_volume(&serde_json::from_value(volume).unwrap()).await;
 }
 
-/// Everything that a finding could be about, and its version.
-/// What is there, when its controllers have done with it.
+/// The same, once its controllers have done with it.
 async fn versions_at_rest(ring: &Ring) -> BTreeMap<String, String> {
     let mut last = versions(ring).await;
     loop {
@@ -94,6 +93,7 @@ async fn versions_at_rest(ring: &Ring) -> BTreeMap<String, String> {
     }
 }
 
+/// Everything that a finding could be about, and its version.
 async fn versions(ring: &Ring) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut add = |kind: &str, metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
