@@ -3,8 +3,8 @@
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
 
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
@@ -209,10 +209,11 @@ async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
     let job = ring.job(ADMIN, "expand", &id, 1).await;
     // Its pod runs on a node: it is over when the kubelet says so, and not before.
     let pod = ring.pod_of(&job).await;
-    let finalizer = json!({ "metadata": { "finalizers": ["example.com/runs"] } });
+    ring.node("n1").await;
     let pods = ring.api::<k8s_openapi::api::core::v1::Pod>(ADMIN);
     let name = pod.metadata.name.unwrap();
-    pods.patch(&name, &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    let to_node = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name }, "target": { "apiVersion": "v1", "kind": "Node", "name": "n1" } });
+    pods.create_subresource::<Value, Value>("binding", &name, &PostParams::default(), &to_node).await.unwrap();
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
     until("the run is being stopped", || async {
@@ -221,17 +222,12 @@ async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
         if stopped && !job.is_empty() { Ok(()) } else { seen(job.len()) }
     })
     .await;
-    // Every 20 s Kubernetes itself ends what is deleted and has no node; then it is over indeed.
-    let is_over = |pod: k8s_openapi::api::core::v1::Pod| {
-        pod.status.and_then(|status| status.phase).is_some_and(|phase| phase == "Failed")
-    };
     stays("no delete run beside the expand run", WHILE, || async {
         let deletes = ring.jobs(ADMIN, "delete", &id).await.len();
-        if deletes == 0 || is_over(pods.get(&name).await.unwrap()) { Ok(()) } else { seen(deletes) }
+        if deletes == 0 { Ok(()) } else { seen(deletes) }
     })
     .await;
-    let gone = json!({ "metadata": { "finalizers": null } });
-    pods.patch(&name, &PatchParams::default(), &Patch::Merge(gone)).await.unwrap();
+    pods.delete(&name, &DeleteParams::default().grace_period(0)).await.unwrap();
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
     ring.pod_ends(&job, 0, "").await;
