@@ -26,7 +26,7 @@ use crate::node::{Node, Stage};
 use crate::orchestrator::{phase, uid};
 
 /// No scenario takes longer than this to come to its end, even on a busy machine.
-const GUARD: Duration = Duration::from_secs(120);
+const GUARD: Duration = Duration::from_secs(300);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// No step of a healthy system takes longer, even on a busy machine.
-pub const GUARD: Duration = Duration::from_secs(120);
+pub const GUARD: Duration = Duration::from_secs(300);
 
 /// Waits until `look` finds something, and returns it.
 pub async fn until<T, F: Future<Output = Result<T, String>>>(what: impl Into<String>, look: impl FnMut() -> F) -> T {
