@@ -145,8 +145,8 @@ fn follow<K, V>(
 {
     let shared = shared.clone();
     let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let optional =
-        K::group(&K::DynamicType::default()) == api::GROUP || kind == attributes::KIND || kind == grant::KIND;
+    let without = without(&kind);
+    let optional = without.is_some();
     let namespace = api.namespace().unwrap_or_default().to_owned();
     let client = api.clone().into_client();
     tokio::spawn(async move {
@@ -194,7 +194,7 @@ fn follow<K, V>(
                     if is_absent(&error, optional) || is_forbidden(&error) && is_gone(&client, &namespace).await =>
                 {
                     if absent == 0 {
-                        tell_of_absence(&kind, &namespace, optional, &error);
+                        tell_of_absence(&kind, &namespace, without, &error);
                         apply(retain(HashSet::new()));
                         ready(&mut first);
                     }
@@ -237,25 +237,29 @@ fn is_absent(error: &watcher::Error, optional: bool) -> bool {
     optional && matches!(code(error), Some(403 | 404))
 }
 
+/// What is off without a kind that a cluster need not have, or whose rights are from before it was used.
+fn without(kind: &str) -> Option<&'static str> {
+    match kind {
+        attributes::KIND => Some("claims cannot have one"),
+        grant::KIND => Some("nothing is copied across namespaces"),
+        "VolumeSnapshot" | "VolumeSnapshotContent" | "VolumeSnapshotClass" => Some("snapshots are off"),
+        _ => None,
+    }
+}
+
 /// Says once what is off, where all kinds are absent together.
-fn tell_of_absence(kind: &str, namespace: &str, optional: bool, error: &watcher::Error) {
-    match (optional, is_forbidden(error), kind) {
-        (false, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
-        (true, true, attributes::KIND) => {
-            tracing::warn!(kind, %error, "this kind may not be read, so that claims cannot have one; apply the rights of this version. It is tried now and then")
-        }
-        (true, true, grant::KIND) => {
-            tracing::warn!(kind, %error, "this kind may not be read, so that nothing is copied across namespaces; apply the rights of this version. It is tried now and then")
-        }
-        (true, true, _) => {
-            tracing::warn!(kind, %error, "this kind may not be read, so that snapshots are off; apply the rights of this version. It is tried now and then")
-        }
-        (true, false, "VolumeSnapshot") => tracing::info!(
+fn tell_of_absence(kind: &str, namespace: &str, without: Option<&'static str>, error: &watcher::Error) {
+    match (without, is_forbidden(error), kind) {
+        (None, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
+        (Some(off), true, _) => tracing::warn!(
+            kind, %error, "this kind may not be read, so that {off}; apply the rights of this version. It is tried now and then"
+        ),
+        (Some(_), false, "VolumeSnapshot") => tracing::info!(
             "snapshots are off: the cluster does not have the custom resources of {}; they are looked for every {} s, and served without a restart",
             api::API_VERSION,
             LOOK.as_secs()
         ),
-        (true, false, _) => tracing::debug!(kind, "the cluster does not have this kind"),
+        (Some(_), false, _) => tracing::debug!(kind, "the cluster does not have this kind"),
     }
 }
 

@@ -174,8 +174,3 @@ pub(super) fn place(volume: &Volume, recipe: &Recipe, node: &str, target: &str) 
         ..Place::default()
     }
 }
-
-/// The time, as it stands in conditions.
-pub(super) fn in_condition(context: &Context) -> String {
-    context.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}

@@ -44,11 +44,6 @@ pub(super) fn is_ours(identity: &Identity, content: &Content) -> bool {
         && content.instance.as_ref().is_none_or(|instance| *instance == identity.instance)
 }
 
-/// The time as it stands in a status.
-pub(super) fn now(context: &Context) -> String {
-    context.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 /// What was learnt in a pass beyond the index.
 #[derive(Default)]
 struct Learnt {
@@ -285,7 +280,7 @@ async fn act(
             writes.remove_job(&job, &uid.unwrap_or_default()).await?;
             Ok(Next::Wait)
         }
-        Step::Report { error } => Ok(with(writes.report_content(content, &error, &now(context)).await?)),
+        Step::Report { error } => Ok(with(writes.report_content(content, &error, &context.time_in_status()).await?)),
         Step::RecordFailure(failure) => {
             context.metrics.snapshot_run(failure.operation, false);
             Ok(with(writes.record_content_failure(content, &failure).await?))

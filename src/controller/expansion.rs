@@ -104,7 +104,7 @@ pub(super) async fn act(
             if matches!(report, Report::Growing { .. } | Report::Infeasible { .. }) {
                 changes::confirm_volume(context, volume).await?;
             }
-            learnt.claim = Some(context.writes.report_resize(claim, &report, &changes::in_condition(context)).await?);
+            learnt.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
             if matches!(report, Report::Finished { .. } | Report::OnNode { .. }) {
                 context.metrics.expanded(&volume.class);
             }

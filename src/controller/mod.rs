@@ -150,6 +150,11 @@ impl Context {
         Ok(false)
     }
 
+    /// The time as it stands in a status.
+    fn time_in_status(&self) -> String {
+        self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
     /// Waits for the next event; at the latest until the time that was decided, or until a created
     /// Job must have been seen.
     fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {

@@ -83,7 +83,7 @@ pub(super) async fn act(
             let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
             // The volume may have its attributes since.
             changes::confirm_volume(context, volume).await?;
-            let now = changes::in_condition(context);
+            let now = context.time_in_status();
             learnt.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
             let changed = claim.modification.as_ref().is_some_and(|modification| modification.is_under_way());
             if matches!(report, Report::Finished { .. }) && changed {

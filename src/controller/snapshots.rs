@@ -45,7 +45,7 @@ pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, W
             false => (tell, None),
         };
         before.into_iter().for_each(|tell| context.tell(about(&snapshot), tell));
-        let now = contents::now(context);
+        let now = context.time_in_status();
         match step {
             Step::Nothing => return Ok(Pass::Done),
             Step::Hold => snapshot = context.writes.hold_snapshot(&snapshot).await?,

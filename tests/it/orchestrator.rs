@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
@@ -239,13 +239,15 @@ impl Ring {
 
     /// Failed Jobs are kept for a while: their time passes.
     pub async fn forget_failed_jobs(&self) {
-        for job in self.api::<Job>(&self.admin).list(&ListParams::default()).await.unwrap() {
+        let jobs = self.api::<Job>(&self.admin);
+        for job in jobs.list(&ListParams::default()).await.unwrap() {
             let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
             if failed {
-                self.api::<Job>(&self.admin)
-                    .delete(job.metadata.name.as_deref().unwrap(), &DeleteParams::background())
-                    .await
-                    .unwrap();
+                match jobs.delete(&job.name_any(), &DeleteParams::background()).await {
+                    // The orchestrator was faster.
+                    Err(kube::Error::Api(status)) if status.is_not_found() => (),
+                    other => drop(other.unwrap()),
+                }
             }
         }
     }

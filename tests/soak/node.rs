@@ -10,7 +10,7 @@ use std::time::Duration;
 use contract::names;
 use contract::request::{Operation, Request};
 use contract::volume::{Made, persistent_volume};
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -19,6 +19,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::answered;
 use crate::dice::Dice;
 
 /// What becomes of a run.
@@ -284,13 +285,7 @@ impl SimulatedNode {
             capacity.values_mut().for_each(|size| size.0 = "1Mi".into());
         }
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        patiently(|| async {
-            match volumes.create(&PostParams::default(), &volume).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-                other => other.map(drop),
-            }
-        })
-        .await;
+        patiently(|| async { volumes.create(&PostParams::default(), &volume).await.map(drop) }).await;
     }
 
     /// What the kubelet writes when a pod has ended; without a code its container never ran.
@@ -323,15 +318,11 @@ async fn forever() {
 
 /// Repeats a request through a busy API server's refusals; what it is about may be gone.
 async fn patiently<F: Future<Output = Result<(), kube::Error>>>(request: impl Fn() -> F) {
-    for _ in 0..600 {
-        match request().await {
-            Ok(()) => return,
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
-            Err(kube::Error::Api(status)) if status.code == 422 => {
-                panic!("the API server takes it for wrong: {status:?}")
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
-        }
-    }
-    panic!("the API server does not answer");
+    answered(|| {
+        request().map(|answer| match answer {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            other => other,
+        })
+    })
+    .await;
 }

@@ -111,12 +111,14 @@ fn thing(from: &OwnedFd, to: &OwnedFd, name: &CStr, stat: &Stat, depth: usize) -
         FileType::Symlink => {
             let target = fs::readlinkat(from, name, Vec::new()).map_err(Trouble::at("."))?;
             fs::symlinkat(&target, to, name).map_err(Trouble::at("."))?;
-            own(to, name, stat).map_err(Trouble::at("."))?;
-            fs::utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW).map_err(Trouble::at("."))
+            dress_unopened(to, name, stat).map_err(Trouble::at("."))
         }
         FileType::Fifo => {
-            fs::mknodat(to, name, FileType::Fifo, Mode::from_raw_mode(stat.st_mode), 0).map_err(Trouble::at("."))?;
-            own(to, name, stat).map_err(Trouble::at("."))
+            let mode = Mode::from_raw_mode(stat.st_mode);
+            fs::mknodat(to, name, FileType::Fifo, mode, 0).map_err(Trouble::at("."))?;
+            // The process has a mask for what it makes.
+            fs::chmodat(to, name, mode, AtFlags::empty()).map_err(Trouble::at("."))?;
+            dress_unopened(to, name, stat).map_err(Trouble::at("."))
         }
         _ => Ok(()),
     }
@@ -161,9 +163,11 @@ fn dress(file: BorrowedFd<'_>, like: &Stat) -> Result<(), Errno> {
     fs::futimens(file, &times(like))
 }
 
-fn own(folder: &OwnedFd, name: &CStr, like: &Stat) -> Result<(), Errno> {
+/// What must not be opened: a link leads elsewhere, and a pipe waits for its other end.
+fn dress_unopened(folder: &OwnedFd, name: &CStr, like: &Stat) -> Result<(), Errno> {
     let (owner, group) = owners(like);
-    fs::chownat(folder, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW)
+    fs::chownat(folder, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+    fs::utimensat(folder, name, &times(like), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn owners(like: &Stat) -> (fs::Uid, fs::Gid) {
@@ -203,6 +207,12 @@ mod tests {
         fs::set_permissions(from.join("a/b c/d/e"), fs::Permissions::from_mode(0o4710)).unwrap();
         symlink("/nowhere", from.join("a/link")).unwrap();
         rustix::fs::mknodat(CWD, from.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        rustix::fs::chmodat(CWD, from.join("fifo"), Mode::from_raw_mode(0o622), AtFlags::empty()).unwrap();
+        let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 7 };
+        let old = Timestamps { last_access: old, last_modification: old };
+        for name in ["fifo", "a/link", "empty"] {
+            rustix::fs::utimensat(CWD, from.join(name), &old, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        }
         let holes = fs::File::create(from.join("holes")).unwrap();
         holes.write_all_at(b"x", 8 << 20).unwrap();
         holes.set_len(64 << 20).unwrap();
