@@ -18,3 +18,6 @@ trap 'exit 143' TERM
 flex_cluster --name bench down
 scripts/cluster-up.sh bench >/dev/null
 "$release/flex-bench" --cluster bench --root "$root" --out docs/bench "$@"
+flex_cluster --name bench down
+"$release/flex-scale" --orchestrator "$release/flex-provisioner" --out docs/bench ${BURSTS:+--bursts "$BURSTS"} \
+    ${STANDING:+--standing "$STANDING"}

@@ -4,6 +4,7 @@
 #
 #   fuzz.sh                        a short fixed number of cases for each target, the same ones every time
 #   fuzz.sh --runs N [TARGET…]     so many cases for each target
+#   fuzz.sh --build                builds them, and no more
 #   fuzz.sh --minutes M [TARGET…]  for so long, shared by the targets, with other cases every time
 #
 # FUZZ_CORPUS=DIR keeps what is learnt from one run to the next; it is not committed. The corpus of the repository has
@@ -14,12 +15,13 @@ source "$(dirname "$0")/lib.sh"
 # As many as take about 8 s each, with checks of overflow and without optimisation.
 declare -A short=([claim]=1000 [config]=600 [flex_pv]=2500 [quantity]=100000 [run]=3000 [template]=1500 [volume]=1000)
 
-runs='' minutes='' targets=()
+runs='' minutes='' targets=() build_only=
 while (($#)); do
     case $1 in
         --runs) runs=${2:?a number of cases} && shift ;;
         --minutes) minutes=${2:?a number of minutes} && shift ;;
-        -*) fail "unknown argument $1" "usage: fuzz.sh [--runs N] [--minutes M] [TARGET…]" ;;
+        --build) build_only=yes ;;
+        -*) fail "unknown argument $1" "usage: fuzz.sh [--build] [--runs N] [--minutes M] [TARGET…]" ;;
         *) [[ -n ${short[$1]:-} ]] || fail "there is no target $1" "there are: ${!short[*]}"
             targets+=("$1") ;;
     esac
@@ -34,6 +36,7 @@ export RUSTC_WORKSPACE_WRAPPER=$root/fuzz/rustc-with-coverage.sh
 # Of the whole workspace, since of one package alone cargo would choose other features for the crates of others.
 cargo build --locked --quiet --workspace --features fuzz/libfuzzer "${all[@]/#/--bin=}" >&2 ||
     fail "cargo could not build the fuzzers (its output is above)"
+[[ -z $build_only ]] || exit 0
 programs=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/debug
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -10,5 +10,6 @@ ends_with faults_line
 
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
-begin_simulation
+stage 'build the tests' build_faults
+begin_computing
 faults_stages

@@ -16,13 +16,20 @@ all_passed() { faults_line; echo 'all tests passed'; }
 # features, and build its dependencies once more.
 build_tests() {
     cargo test --workspace --no-run &&
-        cargo test --workspace --no-run --test cinder --test faults --test whole_faults --test soak
+        cargo test --workspace --no-run --test cinder &&
+        build_faults
+}
+
+cinder_image() {
+    cargo test --workspace --no-fail-fast --test cinder
 }
 
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' build_tests
-begin_simulation
+begin_computing
 budget=840 stage 'tests' cargo test --workspace --no-fail-fast
-budget=240 stage 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
+# Both wait most of the time.
+beside 'the Cinder image' cinder_image
 faults_stages
+budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'

@@ -53,12 +53,14 @@
 mod attempt;
 mod copying;
 mod leaving;
+mod place;
 
 use contract::names::{self, reason};
 
+pub use self::attempt::failed_start;
 use self::attempt::pending;
-pub use self::attempt::{failed_start, run_node};
 use self::leaving::{deleting, leaving, process};
+pub use self::place::run_node;
 use super::origin::{Copying, Origin};
 use super::{Binding, Claim, LastFailure};
 use crate::config::classes::Class;

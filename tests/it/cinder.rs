@@ -435,6 +435,82 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
 }
 
 #[tokio::test]
+async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
+    let ring = users("cinder-all").await;
+    let server = tokio::task::spawn_blocking(cinder).await.unwrap();
+    let project = server.project("all");
+    let proxy = Proxy::start(server.port());
+    let address = ring.cluster().host_address().unwrap().to_string();
+    let shipped = fs::read_to_string(root().join("configmaps/cinder-standalone.yaml")).unwrap()
+        + "\n---\n"
+        + &fs::read_to_string(root().join("examples/cinder/storageclass-standalone.yaml")).unwrap();
+    let shipped = shipped
+        .replace("http://cinder.example:8776", &format!("http://{address}:{}", proxy.port()))
+        .replace("OS_TENANT_NAME: kubernetes", "OS_TENANT_NAME: all");
+    let kinds = [
+        ("iscsi", "type: iscsi"),
+        ("fc", "type: fc\n  wwpns: 10000000c9a1b2c3"),
+        ("rbd", "type: rbd\n  ceph-cluster: the-cluster"),
+    ];
+    let files = kinds.map(|(kind, more)| {
+        let own = shipped.replace("cinder-standalone", &format!("cinder-{kind}")).replace("type: iscsi", more);
+        ring.file(&format!("{kind}.yaml"), &own).to_str().unwrap().to_owned()
+    });
+    for file in &files {
+        kubectl(ring.cluster(), &["apply", "-f", file]);
+    }
+    ring.serve_snapshots("Delete").await;
+
+    let block = json!({ "spec": { "volumeMode": "Block" } });
+    for (kind, _) in kinds {
+        ring.claim_with(kind, &format!("cinder-{kind}"), block.clone()).await;
+    }
+    let mut ids = Vec::new();
+    for (kind, _) in kinds {
+        ids.push(uid(&ring.bound(kind).await));
+    }
+    let source = async |id: &str| ring.volumes().get(&names::pv_name(id)).await.unwrap().spec.unwrap();
+    let (iscsi, fc, rbd) = (source(&ids[0]).await, source(&ids[1]).await, source(&ids[2]).await);
+    let data = &ids[0];
+    assert_eq!(serde_json::to_value(iscsi.iscsi).unwrap(), iscsi_source(&project.volume_of(data), data, OWN));
+    let expected = json!({ "targetWWNs": ["500a0981891b8dc5", "500a0981991b8dc5"], "lun": 7 });
+    assert_eq!(serde_json::to_value(fc.fc).unwrap(), expected);
+    let rbd = rbd.csi.unwrap();
+    assert_eq!(rbd.driver, "rbd.csi.ceph.com");
+    assert_eq!(rbd.volume_handle, format!("volume-{}", project.volume_of(&ids[2])["id"].as_str().unwrap()));
+    assert_eq!(rbd.node_stage_secret_ref.unwrap().name, Some(format!("flex-cinder-{}", ids[2])));
+
+    ring.ask("iscsi", "2Gi").await.unwrap();
+    ring.has("iscsi", &names::pv_name(data), "2Gi").await;
+    assert_eq!(project.volume_of(data)["size"], 2);
+    ring.snapshot("monday", "iscsi").await;
+    ring.snapshot_ready("monday").await;
+    let mut restored = from("monday", "3Gi");
+    merge(&mut restored, block.clone());
+    ring.claim_with("restored", "cinder-iscsi", restored).await;
+    let mut copy = json!({ "spec": {
+        "dataSource": { "kind": "PersistentVolumeClaim", "name": "iscsi" }, "resources": { "requests": { "storage": "2Gi" } },
+    } });
+    merge(&mut copy, block);
+    ring.claim_with("copy", "cinder-iscsi", copy).await;
+    let (restored, copy) = (uid(&ring.bound("restored").await), uid(&ring.bound("copy").await));
+    let snapshots = project.snapshots();
+    assert_eq!(project.volume_of(&restored)["snapshot_id"], snapshots[0]["id"]);
+    assert_eq!(project.volume_of(&restored)["size"], 3);
+    assert_eq!(project.volume_of(&copy)["source_volid"], project.volume_of(data)["id"]);
+    assert_eq!((project.volumes().len(), snapshots.len()), (5, 1), "one for each");
+
+    ring.delete_snapshot("monday").await;
+    ring.snapshot_gone("monday").await;
+    clean(&ring).await;
+    assert_eq!((project.volumes(), project.snapshots()), (vec![], vec![]));
+    ring.end_snapshots().await;
+    for file in &files {
+        kubectl(ring.cluster(), &["delete", "-f", file]);
+    }
+}
+
+#[tokio::test]
 async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
     let ring = users("examples-keystone").await;
     let started = tokio::task::spawn_blocking(|| {

@@ -137,11 +137,8 @@ async fn a_copy_given_up_half_way_lets_its_original_go_also_after_a_crash() {
     ring.claim_with("copy", "c", of("original")).await;
     let copy = uid(&ring.stamped("copy").await);
     let job = ring.job(ADMIN, "provision", &copy, 1).await;
-    let pod = ring.pod_of(&job).await.metadata.name.unwrap();
     // Its process runs on, for all that can be known.
-    let pods = ring.api::<k8s_openapi::api::core::v1::Pod>(ADMIN);
-    let held = |finalizers: Value| Patch::Merge(json!({ "metadata": { "finalizers": finalizers } }));
-    pods.patch(&pod, &PatchParams::default(), &held(json!(["example.com/runs"]))).await.unwrap();
+    let pod = ring.pod_on_node(&job, "n1").await;
     ring.delete_claim("copy").await;
     ring.delete_claim("original").await;
     stays("the original is kept as long as it may be read", WHILE, || async {
@@ -150,15 +147,15 @@ async fn a_copy_given_up_half_way_lets_its_original_go_also_after_a_crash() {
     })
     .await;
     ring.kill().await;
-    pods.patch(&pod, &PatchParams::default(), &held(Value::Null)).await.unwrap();
+    ring.pod_is_over(ADMIN, &pod).await;
     ring.run().await;
     let delete = ring.job(ADMIN, "delete", &copy, 1).await;
     assert_eq!(kept(&ring.get_claim("original").await), std::slice::from_ref(&copy));
     ring.kill().await;
     ring.pod_ends(&delete, 0, "").await;
     // Nobody sees the copy go: what keeps the original names a claim that is not there any more.
-    let claims = ring.claims();
-    claims.patch("copy", &PatchParams::default(), &held(Value::Null)).await.unwrap();
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    ring.claims().patch("copy", &PatchParams::default(), &free).await.unwrap();
     ring.claim_gone("copy").await;
     ring.run().await;
     ring.claim_gone("original").await;

@@ -3,8 +3,8 @@
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
@@ -207,13 +207,7 @@ async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
     let (id, volume) = ring.grown_from("a", "c").await;
     ring.ask("a", "3Gi").await.unwrap();
     let job = ring.job(ADMIN, "expand", &id, 1).await;
-    // Its pod runs on a node: it is over when the kubelet says so, and not before.
-    let pod = ring.pod_of(&job).await;
-    ring.node("n1").await;
-    let pods = ring.api::<k8s_openapi::api::core::v1::Pod>(ADMIN);
-    let name = pod.metadata.name.unwrap();
-    let to_node = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name }, "target": { "apiVersion": "v1", "kind": "Node", "name": "n1" } });
-    pods.create_subresource::<Value, Value>("binding", &name, &PostParams::default(), &to_node).await.unwrap();
+    let pod = ring.pod_on_node(&job, "n1").await;
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
     until("the run is being stopped", || async {
@@ -227,7 +221,7 @@ async fn a_claim_deleted_amid_an_expansion_leaves_nothing() {
         if deletes == 0 { Ok(()) } else { seen(deletes) }
     })
     .await;
-    pods.delete(&name, &DeleteParams::default().grace_period(0)).await.unwrap();
+    ring.pod_is_over(ADMIN, &pod).await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
     ring.pod_ends(&job, 0, "").await;

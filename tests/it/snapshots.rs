@@ -34,6 +34,12 @@ impl Ring {
         self.snapshot_class(CLASS, policy, json!({})).await;
     }
 
+    /// Removes what `serve_snapshots` made on a cluster that other tests use too.
+    pub async fn end_snapshots(&self) {
+        let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
+        classes.delete(CLASS, &DeleteParams::default()).await.unwrap();
+    }
+
     async fn snapshot_class(&self, name: &str, policy: &str, more: Value) {
         let mut class = json!({
             "metadata": { "name": name }, "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": policy,

@@ -121,6 +121,14 @@ impl Machine {
     }
 }
 
+/// The state of the project: its commit, and whether there are changes beside it.
+pub fn commit() -> String {
+    // The results themselves are no change.
+    let changes = said(&["git", "status", "--porcelain", "--", ".", ":!docs/bench"]);
+    let beside = if changes.is_empty() { "" } else { " with changes" };
+    said(&["git", "rev-parse", "--short=12", "HEAD"]) + beside
+}
+
 /// The first line that a program prints; nothing if it prints none, or does not run.
 pub fn said(command: &[&str]) -> String {
     let output = Command::new(command[0]).args(&command[1..]).output();

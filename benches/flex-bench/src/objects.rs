@@ -73,6 +73,17 @@ pub async fn delete(client: &Client, object: &Value, now: bool) -> Result<(Times
     }
 }
 
+/// Merges a change into an object, or into one of its subresources such as `status`.
+///
+/// # Errors
+/// If the API refuses it.
+pub async fn merge(client: &Client, object: &Value, subresource: &str, change: &Value) -> Result<Value> {
+    let url = member(object)? + if subresource.is_empty() { "" } else { "/" } + subresource;
+    let request =
+        Request::patch(url).header("content-type", "application/merge-patch+json").body(serde_json::to_vec(change)?)?;
+    client.request(request).await.with_context(|| format!("change {}", name(object)))
+}
+
 /// Kind, namespace and name, for people.
 pub fn name(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or("object");
@@ -93,6 +104,8 @@ fn collection(object: &Value) -> Result<String> {
         "PersistentVolumeClaim" => ("persistentvolumeclaims", true),
         "Pod" => ("pods", true),
         "Job" => ("jobs", true),
+        "Namespace" => ("namespaces", false),
+        "PersistentVolume" => ("persistentvolumes", false),
         "StorageClass" => ("storageclasses", false),
         "ClusterRoleBinding" => ("clusterrolebindings", false),
         other => bail!("objects of kind `{other}` are not known here"),

@@ -6,17 +6,17 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::copying::{keeps_original, left_to_others, tied, waits_for_original};
+use super::copying::{keeps_original, left_to_others, waits_for_original};
+use super::place::{has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, selected_is_unfit};
 use super::{
     Decision, Observed, Serving, Step, adopted, ceded, given, is_stolen, is_vanishing, lost, recipe, taken, vanishing,
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds};
-use crate::claim::{Binding, Claim, LastFailure, MOST_TAKEN};
+use crate::claim::{Binding, LastFailure, MOST_TAKEN};
+use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
-use crate::config::{Placement, Recipe};
 use crate::limits;
-use crate::node::NodeState;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 use crate::volume::Volume;
@@ -129,59 +129,6 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
         }
         (true, true) => None,
     }
-}
-
-/// Where an attempt that begins now may leave something; last, where it is to run.
-///
-/// # Errors
-/// No node takes it, in words for the claim.
-fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, String> {
-    let mut nodes = match o.claim.own_stamp() {
-        Some(_) => o.claim.nodes.clone(),
-        None => Vec::new(),
-    };
-    if recipe.placement == Placement::SelectedNode {
-        let node = next_node(o, class, recipe)?;
-        nodes.retain(|noted| noted != node);
-        nodes.push(node.to_owned());
-    }
-    Ok(nodes)
-}
-
-/// The node of an attempt that begins now: that of the original, the selected one, or one that is chosen here.
-fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, String> {
-    if let Some(node) = tied(o, recipe).or(o.claim.selected_node.as_deref()) {
-        return Ok(node);
-    }
-    let last = || o.claim.nodes.last().filter(|_| o.choice.last && o.claim.own_stamp().is_some());
-    let next = || o.choice.next.as_ref();
-    // Where an attempt has failed something may be left, so that the next is there too, unless there is no room.
-    let node = if had_no_room(o) { next().or_else(last) } else { last().or_else(next) };
-    node.map(String::as_str).ok_or_else(|| {
-        format!(
-            "no node takes a run for this claim: class {} makes volumes on nodes (`placement: selected-node`), and none answers, is within allowedTopologies, and is open to the runs (`node-selector`, `tolerations`, `pod-template`); for storage that is reached through the network, set `placement: any` in the provisioner config",
-            class.name
-        )
-    })
-}
-
-/// The last attempt found no room on its node.
-fn had_no_room(o: &Observed<'_>) -> bool {
-    let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
-    let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
-    last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoRoom)
-}
-
-/// Where the run of an attempt must be: on the node that its stamp notes last.
-pub fn run_node<'a>(claim: &'a Claim, recipe: &Recipe) -> Option<&'a str> {
-    claim.nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
-}
-
-/// Nobody selects a node for the claim: it is chosen here.
-fn chooses(o: &Observed<'_>, class: &Class) -> bool {
-    let on_node =
-        recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode && tied(o, recipe).is_none());
-    class.binding == BindingMode::Immediate && o.claim.selected_node.is_none() && on_node
 }
 
 /// Rows 20 to 23: a volume came, whatever became of the run.
@@ -366,50 +313,12 @@ fn begun_again(o: &Observed<'_>, now: i64) -> Option<Decision> {
     (now < due).then(|| Decision::wait(reason::PROVISIONING_FAILED, told).until(due))
 }
 
-/// The scheduler can find another node for the claim.
-fn is_movable(o: &Observed<'_>, class: &Class) -> bool {
-    let tied = recipe(o).is_some_and(|recipe| tied(o, recipe).is_some());
-    class.binding == BindingMode::WaitForFirstConsumer && !tied
-}
-
-/// The node that the scheduler selected does not exist any more, or is none that the class allows: it is asked for
-/// another.
-fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
-    let node = o.claim.selected_node.as_ref().filter(|_| is_movable(o, class))?;
-    match o.places.state(node) {
-        NodeState::Ready | NodeState::Unreachable if o.outside => {
-            Some(Decision::from(Step::Reschedule { failure: None }).saying(
-                false,
-                reason::RESCHEDULING,
-                format!("the selected node {node} is outside of the allowedTopologies of class {}; the scheduler is asked for another", class.name),
-            ))
-        }
-        NodeState::Ready | NodeState::Unreachable => None,
-        NodeState::Missing => Some(Step::ConfirmNode { node: node.clone() }.into()),
-        NodeState::Gone => Some(Decision::from(Step::Reschedule { failure: None }).saying(
-            false,
-            reason::RESCHEDULING,
-            format!("the selected node {node} is gone; the scheduler is asked for another"),
-        )),
-    }
-}
-
 /// The attempt after the stamped one.
 fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     match &class.recipe {
         Ok(recipe) => next(o, class, recipe, attempt, now),
         Err(why) => Decision::wait(reason::WAITING, why.clone()),
-    }
-}
-
-/// The node that the stamp was written for is not the one where the attempt is to be now.
-fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
-    let Some(recipe) = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
-    match run_node(o.claim, recipe) {
-        None => true,
-        Some(_) if chooses(o, class) => !o.choice.last,
-        Some(noted) => tied(o, recipe).or(o.claim.selected_node.as_deref()).is_some_and(|node| node != noted),
     }
 }
 
@@ -429,23 +338,6 @@ fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -
     };
     let give_up = since.saturating_add(seconds(patience));
     if now >= give_up { record(o, class, cause.clone(), kind, now) } else { told.until(give_up) }
-}
-
-/// The run can be on the selected node only.
-fn is_pinned(o: &Observed<'_>, class: &Class) -> bool {
-    is_movable(o, class)
-        && o.claim.selected_node.is_some()
-        && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
-}
-
-/// There is another node, for a claim for which it is chosen here.
-fn has_other_node(o: &Observed<'_>, class: &Class) -> bool {
-    chooses(o, class) && o.choice.next.is_some()
-}
-
-/// There is a node where no attempt was, for a claim for which it is chosen here.
-fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
-    chooses(o, class) && o.choice.is_new
 }
 
 /// The class has a recipe, and it is not the one of the attempt.

@@ -114,12 +114,9 @@ pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize) ->
         let [p50, p90, max] = [50, 90, 100].map(|percent| report::percentile(&case.total, percent));
         (case.p50, case.p90, case.max) = (p50, p90, max);
     }
-    // The results themselves are no change.
-    let changes = machine::said(&["git", "status", "--porcelain", "--", ".", ":!docs/bench"]);
-    let beside = if changes.is_empty() { "" } else { " with changes" };
     Ok(Results {
         date: Timestamp::now().to_string(),
-        commit: machine::said(&["git", "rev-parse", "--short=12", "HEAD"]) + beside,
+        commit: machine::commit(),
         machine,
         kubernetes: version["gitVersion"].as_str().unwrap_or("unknown").to_owned(),
         cases,

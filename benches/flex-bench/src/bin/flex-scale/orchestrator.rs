@@ -1,0 +1,106 @@
+//! The orchestrator as a process of this machine, and what it takes of it.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use flex_bench::machine::Process;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+/// It is ready long before, or never.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running orchestrator; it is killed when this is dropped.
+pub struct Orchestrator {
+    child: Child,
+    process: Process,
+    /// From the start of the process until it said that it is ready.
+    pub ready_after: Duration,
+}
+
+impl Orchestrator {
+    /// Starts it, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It ends, or is not ready in time; its log says why.
+    pub async fn start(program: &Path, kubeconfig: &Path, namespaces: (&str, &str), log: PathBuf) -> Result<Self> {
+        let address = free_address()?;
+        let file = fs::File::options().create(true).append(true).open(&log).context("create a log")?;
+        let began = Instant::now();
+        let child = Command::new(program)
+            .args(["run", "--namespace", namespaces.0, "--config-namespace", namespaces.1, "--replica", "bench"])
+            .args(["--admin-address", &address.to_string()])
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        let pid = child.id().context("it ended at once")?;
+        let mut orchestrator = Orchestrator { child, process: Process { pid }, ready_after: Duration::ZERO };
+        while !is_ready(address).await {
+            if let Some(status) = orchestrator.child.try_wait()? {
+                bail!("the orchestrator ended: {status}; see {}", log.display());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("the orchestrator is not ready after {PATIENCE:?}; see {}", log.display());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        orchestrator.ready_after = began.elapsed();
+        Ok(orchestrator)
+    }
+
+    /// The processor time that it has taken so far.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let mut all = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.process.pid)).context("the orchestrator has ended")? {
+            // The first number is the time on a processor in nanoseconds.
+            let text = fs::read_to_string(task?.path().join("schedstat")).context("read schedstat")?;
+            all += text.split_whitespace().next().context("an empty schedstat")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(all))
+    }
+
+    /// The most memory that it ever had resident, in bytes.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn peak_memory(&self) -> Result<u64> {
+        self.process.peak_memory()
+    }
+
+    /// Stops it as Kubernetes does, so that the next one leads at once.
+    ///
+    /// # Errors
+    /// It does not end well.
+    pub async fn stop(mut self) -> Result<()> {
+        let told = std::process::Command::new("kill").arg(self.process.pid.to_string()).status()?;
+        let ended = self.child.wait().await?;
+        if told.success() && ended.success() { Ok(()) } else { bail!("the orchestrator ended with {ended}") }
+    }
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?.local_addr()?)
+}
+
+async fn is_ready(address: SocketAddr) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    ask.await.is_ok_and(|answer| answer.split(' ').nth(1) == Some("200"))
+}

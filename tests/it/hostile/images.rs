@@ -1,0 +1,256 @@
+//! What an image can do to claims and volumes that are not its own.
+
+use std::time::Duration;
+
+use contract::names::{self, reason};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::people::*;
+use crate::kubelet::nfs_volume;
+use crate::orchestrator::{ADMIN, USER, WHILE, annotation, merge, phase, uid};
+use crate::wait::{seen, stays, until};
+
+#[tokio::test]
+async fn a_plain_script_s_volume_is_reserved_and_goes_to_its_own_of_two_identical_claims() {
+    let mut ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("a", "c").await;
+    ring.claim("twin", "c").await;
+    let (claim, job) = ring.attempt("a").await;
+    ring.attempt("twin").await;
+    // Nobody is there who could bind it at once.
+    ring.kill().await;
+    let made = create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
+    let reference = made.spec.unwrap().claim_ref.unwrap();
+    assert_eq!(reference, placeholder(&job), "the placeholder of flex-pv");
+    let by_name = json!({ "spec": { "volumeName": names::pv_name(&uid(&claim)) } });
+    ring.claim_with("thief", "c", by_name).await;
+    // The PV controller looks at waiting claims every 15 s.
+    stays("no claim takes it", Duration::from_secs(20), || async {
+        let claims = ring.claims().list(&ListParams::default()).await.unwrap();
+        match claims.iter().find(|claim| phase(claim) != "Pending") {
+            None => Ok(()),
+            Some(claim) => seen((&claim.metadata.name, phase(claim))),
+        }
+    })
+    .await;
+    ring.run().await;
+    let bound = ring.bound("a").await;
+    assert_eq!(bound.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&claim)));
+    for other in ["twin", "thief"] {
+        assert_eq!(phase(&ring.get_claim(other).await), "Pending", "{other}");
+    }
+}
+
+#[tokio::test]
+async fn without_policies_a_stolen_volume_is_noticed_and_another_is_made() {
+    let mut ring = ring(false).await;
+    ring.class_of_images("c", &[("backoff", "1s")]).await;
+    ring.claim("a", "c").await;
+    let (claim, job) = ring.attempt("a").await;
+    ring.kill().await;
+    let stolen = create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
+    // Of two identical claims the older would get it, which is `a` itself: the thief asks for it by name.
+    let by_name = json!({ "spec": { "volumeName": stolen.metadata.name } });
+    ring.claim_with("thief", "c", by_name).await;
+    ring.bound("thief").await;
+    ring.run().await;
+    ring.event(USER, "a", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
+    ring.claim_when("a", "begins anew", |claim| annotation(claim, names::TAKEN).is_some()).await;
+    let id = flex_provisioner::claim::volume_id(&uid(&claim), 1);
+    let second = ring.job(ADMIN, "provision", &id, 2).await;
+    // From now on with the policies: they know a run by its id, whichever of the claim's it is.
+    install_policies(&ring).await;
+    let image = ring.image(&second).await;
+    let said = refusal(create(&image, script_volume(&job)).await);
+    says(&said, &["it must be named $PV_NAME", &names::pv_name(&id)]);
+    let mut script = script_volume(&second);
+    merge(&mut script, json!({ "metadata": { "annotations": { names::CLAIM_UUID: uid(&claim) } } }));
+    let reserved = image.create(&dry(), &object(script)).await.unwrap();
+    assert_eq!(reserved.spec.unwrap().claim_ref.unwrap(), placeholder(&second), "a script's volume passes");
+    let mut made = serde_json::to_value(nfs_volume(&second)).unwrap();
+    merge(&mut made, json!({ "spec": { "claimRef": { "namespace": ADMIN } } }));
+    create(&image, made).await.unwrap();
+    assert_eq!(ring.bound("a").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&id));
+    assert_eq!(phase(&ring.get_claim("thief").await), "Bound", "what is in use is left in use");
+}
+
+#[tokio::test]
+async fn a_run_makes_the_volume_of_its_own_claim_and_no_other() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.class_of_images("gold", &[]).await;
+    ring.claim("a", "c").await;
+    ring.claim("victim", "gold").await;
+    let (_, job) = ring.attempt("a").await;
+    let (victim, victims) = ring.attempt("victim").await;
+    let image = ring.image(&job).await;
+    let with = |change: Value| {
+        let mut volume = script_volume(&job);
+        merge(&mut volume, change);
+        volume
+    };
+    let (own, other) = (uid(&ring.get_claim("a").await), uid(&victim));
+    let refused = |change: Value| {
+        let image = &image;
+        let volume = with(change);
+        async move { refusal(create(image, volume).await) }
+    };
+    // For another's claim, under its right name.
+    let said = refusal(create(&image, script_volume(&victims)).await);
+    says(
+        &said,
+        &[
+            &names::pv_name(&other),
+            "a run creates the volume of its own claim only",
+            &other,
+            &format!("provision-{own}-1"),
+        ],
+    );
+    // For nobody's claim, to be taken by whoever waits for the class `gold`.
+    let said =
+        refused(json!({ "metadata": { "name": "free", "annotations": null }, "spec": { "storageClassName": "gold" } }))
+            .await;
+    says(&said, &["volume free", "creates volumes for claims only", names::CLAIM_UUID]);
+    // Ten of them.
+    for n in 0..10 {
+        let said = refused(json!({ "metadata": { "name": format!("more-{n}") } })).await;
+        says(&said, &[&format!("volume more-{n}"), "it must be named $PV_NAME", &names::pv_name(&own)]);
+    }
+    for path in ["/", "//", "/data/..", "/data/../etc", "relative"] {
+        for kind in ["hostPath", "local"] {
+            let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "Exists" }] }] } });
+            let said =
+                refused(json!({ "spec": { "nfs": null, kind: { "path": path }, "nodeAffinity": affinity } })).await;
+            // The API server itself refuses some of them.
+            assert!(
+                said.contains("would give away a node") || said.contains("must not contain '..'"),
+                "{kind} {path}: {said}"
+            );
+        }
+    }
+    // Provenance of its own, to have another vendor's image run with another's Secrets.
+    let said = refused(json!({ "metadata": { "annotations": { names::PROVENANCE: "{}" } } })).await;
+    says(&said, &["only the provisioner writes flex-provisioner.io/provenance", "leave it out"]);
+    let said = refused(json!({ "metadata": { "annotations": { names::VOLUME_ID: other } } })).await;
+    says(&said, &["only the provisioner writes flex-provisioner.io/volume-id", "$CLAIM_UUID"]);
+    assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "nothing was made");
+
+    // Its own is welcome, and then it cannot touch it any more: its role has no such right, and the policy is
+    // there for an account that has all of them.
+    create(&image, script_volume(&job)).await.unwrap();
+    ring.bound("a").await;
+    grant(&ring, "cluster-admin", account(ADMIN, IMAGE), None).await;
+    let name = names::pv_name(&own);
+    let free = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    until("the rights are known", || async {
+        match image.patch(&name, &PatchParams::default(), &Patch::Merge(&free)).await {
+            Err(kube::Error::Api(status)) if status.message.contains("and never changes one") => Ok(()),
+            other => seen(other.map(drop)),
+        }
+    })
+    .await;
+    let said = refusal(image.delete(&name, &DeleteParams::default()).await);
+    says(&said, &[&name, "and never deletes one"]);
+    let said = refusal(create(&image, script_volume(&victims)).await);
+    says(&said, &["a run creates the volume of its own claim only"]);
+    assert_eq!(phase(&ring.get_claim("victim").await), "Pending");
+    let volume = ring.volumes().get(&name).await.unwrap();
+    assert_eq!(volume.spec.unwrap().persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
+}
+
+#[tokio::test]
+async fn an_account_of_images_without_a_run_needs_a_grant_for_each_class() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("a", "c").await;
+    let (claim, job) = ring.attempt("a").await;
+    // As with a token from a Secret, which is bound to no pod.
+    let name = format!("system:serviceaccount:{ADMIN}:{IMAGE}");
+    let image: Api<PersistentVolume> = Api::all(as_user(&ring, &name).await);
+    let said = refusal(create(&image, script_volume(&job)).await);
+    says(&said, &[&name, "may not create volumes of class c", "verb provision on c of classes.flex-provisioner.io"]);
+    let rules = json!([{ "apiGroups": ["flex-provisioner.io"], "resources": ["classes"], "resourceNames": ["c"], "verbs": ["provision"] }]);
+    role(&ring, "makes-c", rules).await;
+    grant(&ring, "makes-c", account(ADMIN, IMAGE), None).await;
+    until("the grant is known", || async {
+        match create(&image, script_volume(&job)).await {
+            Ok(_) => Ok(()),
+            Err(error) => seen(error),
+        }
+    })
+    .await;
+    assert_eq!(ring.bound("a").await.metadata.uid, claim.metadata.uid);
+    let said = refusal(create(&image, volume_of("free", "")).await);
+    says(&said, &["creates volumes for claims only"]);
+    // Somebody who is no image, and says that the volume is one of ours.
+    let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
+    let unknown = "c0ffee00-0000-4000-8000-00000000cafe";
+    let said = refusal(create(&operator, volume_of(&names::pv_name(unknown), unknown)).await);
+    says(&said, &[OPERATOR, "may not create volumes of class c"]);
+    // Volumes of other provisioners are nobody's business here.
+    let mut foreign = volume_of("foreign", "");
+    foreign["metadata"]["annotations"] = json!({ names::PROVISIONED_BY: "example.com/other" });
+    merge(&mut foreign, json!({ "spec": { "claimRef": { "namespace": USER, "name": "x", "uid": unknown } } }));
+    let made = create(&operator, foreign).await.unwrap();
+    assert_eq!(made.spec.unwrap().claim_ref.unwrap().uid.as_deref(), Some(unknown), "as it was written");
+}
+
+#[tokio::test]
+async fn a_claim_ref_with_a_uid_is_replaced_so_that_the_volume_is_checked_first() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("a", "c").await;
+    ring.claim("small", "c").await;
+    for (claim, size) in [("small", "1Mi"), ("a", "1Gi")] {
+        let (owner, job) = ring.attempt(claim).await;
+        let reference = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": USER, "name": claim, "uid": uid(&owner) });
+        let mut volume = script_volume(&job);
+        merge(&mut volume, json!({ "spec": { "claimRef": reference, "capacity": { "storage": size } } }));
+        let made = create(&ring.image(&job).await, volume).await.unwrap();
+        assert_eq!(made.spec.unwrap().claim_ref.unwrap(), placeholder(&job));
+    }
+    ring.bound("a").await;
+    ring.event(USER, "small", reason::VOLUME_REFUSED, "its size is 1Mi, the claim asks for 1Gi").await;
+    stays("what does not fit is not bound", WHILE, || async {
+        let phase = phase(&ring.get_claim("small").await);
+        if phase == "Pending" { Ok(()) } else { Err(phase) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_policies_what_does_not_fit_is_quarantined_and_foreign_provenance_is_not_used() {
+    let ring = ring(false).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, job) = ring.attempt("a").await;
+    let image = ring.image(&job).await;
+    let mut volume = serde_json::to_value(nfs_volume(&job)).unwrap();
+    merge(&mut volume, json!({ "spec": { "nfs": null, "hostPath": { "path": "/" } } }));
+    create(&image, volume).await.unwrap();
+    ring.event(USER, "a", reason::VOLUME_REFUSED, "its path is `/`").await;
+    assert_eq!(phase(&ring.get_claim("a").await), "Pending");
+    // A volume for a claim that never was, with the way to another vendor's Secrets.
+    let unknown = "c0ffee00-0000-4000-8000-00000000cafe";
+    let mut volume = volume_of(&names::pv_name(unknown), unknown);
+    let provenance =
+        json!({ "config": "admin/gold", "class": "gold", "data": { "image": "evil", "secret-env": "gold-login" } });
+    let marks = json!({
+        "labels": { names::LABEL_INSTANCE: names::DEFAULT_INSTANCE },
+        "annotations": { names::PROVENANCE: provenance.to_string(), names::PROVISIONED_BY: names::DEFAULT_PROVISIONER },
+    });
+    merge(&mut volume, json!({ "spec": { "storageClassName": "gold" } }));
+    merge(&mut volume, json!({ "metadata": marks, "status": { "reason": "Adopted-forged" } }));
+    let made = create(&image, volume).await.unwrap();
+    assert_eq!(made.status.and_then(|status| status.reason), None, "the mark is beyond an image");
+    ring.event("default", &names::pv_name(unknown), reason::VOLUME_FAILED_DELETE, "how it was made is not known").await;
+    let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
+    // The first one may be gone by now, because it has failed.
+    let names: Vec<_> = jobs.iter().map(|of| of.metadata.name.as_ref()).collect();
+    assert!(names.iter().all(|name| *name == job.metadata.name.as_ref()), "none but the first: {names:?}");
+}

@@ -1,0 +1,242 @@
+//! What users can do to what the orchestrator wrote, and to each other.
+
+use contract::names::{self};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, ServiceAccount};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::people::*;
+use crate::kubelet::request;
+use crate::orchestrator::{ADMIN, OWN, USER, WHILE, annotation, merge, phase, uid};
+use crate::wait::{seen, stays, until};
+
+#[tokio::test]
+async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    let tom = as_user(&ring, TOM).await;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(tom, USER);
+    ring.claim("a", "c").await;
+    let (claim, _) = ring.attempt("a").await;
+    let patch = async |change: Value| claims.patch("a", &PatchParams::default(), &Patch::Merge(change)).await;
+    for key in [
+        names::CLAIM_UUID,
+        names::PROVISION_TS,
+        names::ATTEMPT,
+        names::CONFIG,
+        names::CREATED_BY,
+        names::CREATED_BY_GROUPS,
+    ] {
+        for value in [Value::Null, json!("forged")] {
+            let said = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
+            says(&said, &["claim team/a", "only the provisioner writes the annotation", key, "leave it as it is"]);
+        }
+    }
+    for key in [names::NODES, names::FAILURE, "flex-provisioner.io/of-a-later-version"] {
+        let said = refusal(patch(json!({ "metadata": { "annotations": { key: "forged" } } })).await);
+        says(&said, &["only the provisioner writes the annotation", key]);
+    }
+    let said = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
+    says(&said, &["only the provisioner sets and removes its finalizer", names::CLAIM_FINALIZER, "delete the claim"]);
+    let abandon = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    let said = refusal(patch(abandon.clone()).await);
+    says(&said, &[names::ABANDON, "verb abandon on claims.flex-provisioner.io", "ask the admin of the storage"]);
+    let now = ring.get_claim("a").await;
+    assert_eq!(
+        (now.metadata.annotations, now.metadata.finalizers),
+        (claim.metadata.annotations, claim.metadata.finalizers)
+    );
+    // What is the user's own is free, and an admin of the storage may let go.
+    patch(json!({ "metadata": { "annotations": { "team": "green" }, "labels": { "team": "green" } } })).await.unwrap();
+    let rules =
+        json!([{ "apiGroups": ["flex-provisioner.io"], "resources": ["claims", "volumes"], "verbs": ["abandon"] }]);
+    role(&ring, "storage-admin", rules).await;
+    grant(&ring, "storage-admin", user(TOM), None).await;
+    until("the grant is known", || async { patch(abandon.clone()).await.map(drop).map_err(|error| error.to_string()) })
+        .await;
+    claims.delete("a", &DeleteParams::default()).await.unwrap();
+    ring.claim_gone("a").await;
+}
+
+#[tokio::test]
+async fn nobody_else_touches_what_the_orchestrator_wrote_on_volumes() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("a", "c").await;
+    let (claim, job) = ring.attempt("a").await;
+    create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
+    ring.bound("a").await;
+    ring.pod_ends(&job, 0, "").await;
+    let name = names::pv_name(&uid(&claim));
+    let before = until("the volume is Bound", || async {
+        let volume = ring.volumes().get(&name).await.unwrap();
+        match volume.status.as_ref().unwrap().phase.as_deref() {
+            Some("Bound") => Ok(volume),
+            phase => seen(phase),
+        }
+    })
+    .await;
+    let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
+    let patch = async |change: Value| operator.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await;
+    for key in [names::CLAIM_UUID, names::VOLUME_ID, names::PROVENANCE] {
+        for value in [Value::Null, json!("forged")] {
+            let said = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
+            says(&said, &[&format!("volume {name}"), "only the provisioner writes the annotation", key]);
+        }
+    }
+    let said = refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
+    says(&said, &["verb abandon on volumes.flex-provisioner.io"]);
+    let said = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).await);
+    says(&said, &["only the provisioner writes labels"]);
+    let said = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
+    says(&said, &["finalizer flex-provisioner.io/volume", "delete the claim that has it"]);
+    let mark = json!({ "status": { "reason": "Adopted-forged" } });
+    let said = refusal(operator.patch_status(&name, &PatchParams::default(), &Patch::Merge(mark)).await);
+    says(&said, &["only the provisioner marks a volume as adopted"]);
+    let after = ring.volumes().get(&name).await.unwrap();
+    assert_eq!(after.metadata.annotations, before.metadata.annotations);
+    assert_eq!(after.metadata.finalizers, before.metadata.finalizers);
+    // What others write on volumes is free; and the volume goes its way to the end.
+    patch(json!({ "metadata": { "labels": { "team": "green" } } })).await.unwrap();
+    ring.delete_claim("a").await;
+    let delete = ring.job(ADMIN, "delete", &uid(&claim), 1).await;
+    let said = refusal(create(&ring.image(&delete).await, script_volume(&job)).await);
+    says(&said, &["a run creates the volume of its own claim only", "the run is delete-"]);
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(&name).await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_copy_comes_without_the_stamp() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("original", "c").await;
+    let (original, _) = ring.attempt("original").await;
+    let mut annotations = original.metadata.annotations.clone().unwrap();
+    annotations.insert(names::ABANDON.into(), names::ABANDON_YES.into());
+    annotations.insert("team".into(), "green".into());
+    let marks = json!({ "metadata": { "annotations": annotations, "finalizers": [names::CLAIM_FINALIZER, "example.com/own"] } });
+    // Of a class that nobody serves, so that it stays as it was made.
+    let copy = ring.claim_with("copy", "nobody", marks.clone()).await;
+    let left = copy.metadata.annotations.unwrap();
+    let ours: Vec<_> = left.keys().filter(|key| key.starts_with("flex-provisioner.io/")).collect();
+    assert_eq!(ours, [names::CREATED_BY, names::CREATED_BY_GROUPS]);
+    assert_eq!(left["team"], "green");
+    let finalizers = copy.metadata.finalizers.unwrap();
+    assert!(
+        finalizers.contains(&"example.com/own".to_owned()) && !finalizers.contains(&names::CLAIM_FINALIZER.to_owned())
+    );
+    let off = json!({ "metadata": { "finalizers": null } });
+    ring.claims().patch("copy", &PatchParams::default(), &Patch::Merge(off)).await.unwrap();
+    // Of a class of ours it gets a stamp and a volume of its own.
+    ring.claim_with("twin", "c", json!({ "metadata": { "annotations": annotations } })).await;
+    let (twin, job) = ring.attempt("twin").await;
+    assert_eq!(annotation(&twin, names::CLAIM_UUID), twin.metadata.uid);
+    create(&ring.image(&job).await, script_volume(&job)).await.unwrap();
+    assert_eq!(ring.bound("twin").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&twin)));
+    assert_eq!(phase(&ring.get_claim("original").await), "Pending", "nothing of the original was touched");
+}
+
+#[tokio::test]
+async fn a_backup_tool_brings_volumes_back_as_they_were() {
+    let ring = ring(true).await;
+    let uuid = "c0ffee00-0000-4000-8000-00000000beef";
+    let tool = format!("system:serviceaccount:{USER}:velero");
+    let velero: ServiceAccount = object(json!({ "metadata": { "name": "velero" } }));
+    ring.api::<ServiceAccount>(USER).create(&PostParams::default(), &velero).await.unwrap();
+    grant(&ring, "cluster-admin", account(USER, "velero"), None).await;
+    let mut volume = volume_of(&names::pv_name(uuid), uuid);
+    let reference = json!({ "kind": "PersistentVolumeClaim", "namespace": USER, "name": "restored" });
+    let annotations = json!({ names::VOLUME_ID: uuid, names::PROVENANCE: "{}" });
+    merge(&mut volume, json!({ "metadata": { "annotations": annotations }, "spec": { "claimRef": reference } }));
+    let made = create(&Api::all(as_user(&ring, &tool).await), volume.clone()).await.unwrap();
+    let reference = made.spec.unwrap().claim_ref.unwrap();
+    assert_eq!((reference.namespace.as_deref(), reference.name.as_deref()), (Some(USER), Some("restored")));
+    let by_name = json!({ "spec": { "volumeName": names::pv_name(uuid) } });
+    ring.claim_with("restored", "c", by_name).await;
+    ring.bound("restored").await;
+}
+
+#[tokio::test]
+async fn who_created_a_claim_reaches_the_image_and_cannot_be_forged() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    let asked = async |name: &str| {
+        let (_, job) = ring.attempt(name).await;
+        let request = request(&job);
+        (request.username, request.user_groups.join(","))
+    };
+    let claim = |name: &str, annotations: Value| -> PersistentVolumeClaim {
+        object(json!({
+            "metadata": { "name": name, "annotations": annotations },
+            "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        }))
+    };
+    // A user with groups, one of them with a comma in its name, as those of LDAP have.
+    let groups = ["system:authenticated", "devs", "CN=storage,OU=x", "100%"];
+    let tom = ring.cluster().client_as(TOM, &groups).await.unwrap();
+    let forged = json!({ names::CREATED_BY: "root", names::CREATED_BY_GROUPS: "system:masters" });
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(tom, USER);
+    claims.create(&PostParams::default(), &claim("a-user", forged.clone())).await.unwrap();
+    assert_eq!(
+        asked("a-user").await,
+        (TOM.to_owned(), "system:authenticated,devs,CN=storage%2COU=x,100%25".to_owned())
+    );
+    // A group that may create claims.
+    let group = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs" });
+    grant(&ring, "edit", group, Some(USER)).await;
+    let ann = ring.cluster().client_as("ann", &["devs"]).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ann, USER);
+    claims.create(&PostParams::default(), &claim("of-a-group", Value::Null)).await.unwrap();
+    assert_eq!(asked("of-a-group").await, ("ann".to_owned(), "devs,system:authenticated".to_owned()));
+    // A ServiceAccount.
+    grant(&ring, "edit", account(USER, "default"), Some(USER)).await;
+    let name = format!("system:serviceaccount:{USER}:default");
+    let of_account = ["system:serviceaccounts", &format!("system:serviceaccounts:{USER}"), "system:authenticated"];
+    let client = ring.cluster().client_as(&name, &of_account).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client, USER);
+    claims.create(&PostParams::default(), &claim("of-an-account", forged.clone())).await.unwrap();
+    assert_eq!(asked("of-an-account").await, (name, of_account.join(",")));
+    // A StatefulSet's claims are made by its controller.
+    let template = json!({ "metadata": { "labels": { "app": "s" } }, "spec": { "containers": [{ "name": "c", "image": "example/image" }] } });
+    let set: StatefulSet = object(json!({
+        "metadata": { "name": "s" },
+        "spec": {
+            "serviceName": "s", "replicas": 1, "selector": { "matchLabels": { "app": "s" } }, "template": template,
+            "volumeClaimTemplates": [claim("data", forged)],
+        },
+    }));
+    Api::<StatefulSet>::namespaced(as_user(&ring, TOM).await, USER).create(&PostParams::default(), &set).await.unwrap();
+    ring.claim_when("data-s-0", "is there", |_| true).await;
+    let (user, groups) = asked("data-s-0").await;
+    assert_eq!(user, "system:serviceaccount:kube-system:statefulset-controller");
+    assert!(groups.contains("system:serviceaccounts:kube-system"), "{groups}");
+}
+
+#[tokio::test]
+async fn a_user_s_own_config_takes_over_no_class() {
+    let ring = ring(true).await;
+    let tom: Api<ConfigMap> = Api::namespaced(as_user(&ring, TOM).await, USER);
+    let labels = json!({ names::LABEL_TYPE: names::LABEL_TYPE_CONFIG, names::LABEL_STORAGE_CLASS: "c" });
+    let data = json!({ "plugin-name": names::DEFAULT_PLUGIN, "image": "evil/image" });
+    let config = object(json!({ "metadata": { "name": "takeover", "labels": labels }, "data": data }));
+    tom.create(&PostParams::default(), &config).await.unwrap();
+    ring.claim("early", "c").await;
+    stays("it serves nothing", WHILE, || async {
+        match annotation(&ring.get_claim("early").await, names::CLAIM_UUID) {
+            None => Ok(()),
+            some => seen(some),
+        }
+    })
+    .await;
+    ring.class_of_images("c", &[]).await;
+    let (_, job) = ring.attempt("early").await;
+    assert_eq!(job.metadata.namespace.as_deref(), Some(ADMIN));
+    assert_eq!(job.spec.unwrap().template.spec.unwrap().containers[0].image.as_deref(), Some("example/image"));
+    assert_eq!(ring.api::<Job>(USER).list(&ListParams::default()).await.unwrap().items.len(), 0);
+    assert_eq!(ring.api::<Job>(OWN).list(&ListParams::default()).await.unwrap().items.len(), 0);
+}
