@@ -91,6 +91,17 @@ shell() {
     install_package shellcheck shellcheck && shell_scripts | xargs -0 shellcheck
 }
 
+go_format() {
+    local wrong
+    wrong=$(git ls-files -z '*.go' | xargs -0 gofmt -l) || return
+    [[ -z $wrong ]] || { say "run gofmt -w on: $wrong"; return 1; }
+}
+
+# The module of the cluster is left out: what it checks is all of Kubernetes, minutes for two small files.
+go_vet() {
+    (cd tests/csi-driver && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go vet -trimpath ./...)
+}
+
 # The cluster of the tests holds all of Kubernetes in one binary, kubectl among it.
 kubernetes() {
     local built
@@ -166,6 +177,8 @@ check "cargo clippy of tests with stages of their own" \
 check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/libfuzzer --locked "${fuzzers[@]}" -- -D warnings
 deny
 check "shellcheck" shell
+check "gofmt" go_format
+check "go vet" go_vet
 install_package python3 python3
 check "json" json
 check "the README's use cases" use_cases

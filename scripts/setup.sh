@@ -31,6 +31,8 @@ c++ g++
 ganesha.nfsd nfs-ganesha
 /usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so nfs-ganesha-vfs
 nfs-ls libnfs-utils
+mkfs.ext4 e2fsprogs
+mkfs.xfs xfsprogs
 /usr/lib/python3.11/ensurepip/__init__.py python3-venv
 LIST
 }
@@ -86,5 +88,7 @@ tests/cluster/setup.sh >/dev/null
 # Not in the midst of the tests, whose time it would take.
 if [[ $scope == test ]]; then
     tests/cluster/snapshotter.sh >/dev/null
+    tests/csi-driver/build.sh >/dev/null
+    tests/csi-driver/build.sh --sanity >/dev/null
     tests/cinder/setup.sh >/dev/null
 fi

@@ -29,6 +29,7 @@ stage 'programs and images' build
 stage 'build the tests' build_tests
 begin_computing
 budget=840 stage 'tests' cargo test --workspace --no-fail-fast
+budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
 # Both wait most of the time.
 beside 'the Cinder image' cinder_image
 faults_stages

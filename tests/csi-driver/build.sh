@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Builds the CSI driver of the tests, once for each state of its sources. Idempotent and quick when nothing is missing.
+# Progress goes to stderr; the last line on stdout is the directory with `csi-driver`, a static program.
+#
+#   build.sh             the driver
+#   build.sh --sanity    csi-sanity instead; the last line is the directory with `csi-sanity`
+#
+# FLEX_CACHE names the cache directory, as for ../cluster/setup.sh.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly here
+PATH=$PATH:/usr/local/go/bin
+
+say() { printf 'csi-driver: %s\n' "$*" >&2; }
+
+fail() {
+    printf 'csi-driver: error: %s\n' "$@" >&2
+    exit 1
+}
+
+# The sources of the driver without its tests, or the versions of csi-sanity.
+sources() {
+    if [[ $program == csi-sanity ]]; then
+        cat "$here"/sanity/go.{mod,sum}
+    else
+        find "$here" -maxdepth 1 \( -name '*.go' ! -name '*_test.go' -o -name 'go.*' \) -print0 | sort -z | xargs -0 cat
+    fi
+}
+
+build() {
+    local partial=$cache.partial.$$ started=$SECONDS module=$here package=.
+    command -v go >/dev/null ||
+        fail "go is missing: $program is built from its Go modules" \
+            "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
+    if [[ $program == csi-sanity ]]; then
+        module=$here/sanity package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
+    fi
+    say "building $program, half a minute on 2 cores the first time, into $cache"
+    mkdir -p "$partial"
+    (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags "-s -w" -o "$partial/$program" "$package") >&2 || {
+        rm -rf "$partial"
+        fail "go build in $module failed (its output is above)" \
+            "it downloads modules from $(go env GOPROXY): check that this machine reaches it, and run it again"
+    }
+    # Beside its place and renamed: an interrupted build leaves no half directory behind.
+    mv "$partial" "$cache"
+    say "built $program in $((SECONDS - started)) s"
+}
+
+program=csi-driver
+case ${1:-} in
+    '') ;;
+    --sanity) program=csi-sanity ;;
+    *) fail "unknown argument $1; usage: build.sh [--sanity]" ;;
+esac
+readonly program
+
+readonly base=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set: set FLEX_CACHE to a directory for the build}/.cache}/flex-provisioner}
+mkdir -p "$base"
+digest=$(sources | sha256sum | cut -c1-16)
+readonly cache=$base/$program-$digest
+# One at a time, whatever setup.sh builds.
+exec 9>"$base/csi-driver.lock"
+flock 9
+[[ -d $cache ]] || build
+echo "$cache"
