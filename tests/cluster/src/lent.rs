@@ -21,8 +21,9 @@ use crate::component::ClientLimits;
 
 /// Nobody has these now.
 static IDLE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
-/// So long may components go on writing about what is gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// So long may it take to delete it all, and components go on writing about what is gone. On a busy machine both take
+/// their time.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What lies directly below these is written by components about themselves, again and again.
 const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterleases/"];
 
