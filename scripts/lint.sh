@@ -99,7 +99,11 @@ go_format() {
 
 # The module of the cluster is left out: what it checks is all of Kubernetes, minutes for two small files.
 go_vet() {
-    (cd tests/csi-driver && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go vet -trimpath ./...)
+    local module status=0
+    for module in tests/csi-driver tests/csi-driver/mock; do
+        (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go vet -trimpath .) || status=1
+    done
+    return "$status"
 }
 
 # The cluster of the tests holds all of Kubernetes in one binary, kubectl among it.

@@ -88,7 +88,6 @@ tests/cluster/setup.sh >/dev/null
 # Not in the midst of the tests, whose time it would take.
 if [[ $scope == test ]]; then
     tests/cluster/snapshotter.sh >/dev/null
-    tests/csi-driver/build.sh >/dev/null
-    tests/csi-driver/build.sh --sanity >/dev/null
+    for program in '' --mock --sanity; do tests/csi-driver/build.sh $program >/dev/null; done
     tests/cinder/setup.sh >/dev/null
 fi

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds the CSI driver of the tests, once for each state of its sources. Idempotent and quick when nothing is missing.
-# Progress goes to stderr; the last line on stdout is the directory with `csi-driver`, a static program.
+# Builds the CSI driver of the tests and what stands beside it, each once for each state of its sources. Idempotent and
+# quick when nothing is missing.
+# Progress goes to stderr; the last line on stdout is the directory with the program, which is static.
 #
-#   build.sh             the driver
-#   build.sh --sanity    csi-sanity instead; the last line is the directory with `csi-sanity`
+#   build.sh             csi-driver, with real volumes
+#   build.sh --mock      csi-mock, the service of Kubernetes' own tests with hooks for failures
+#   build.sh --sanity    csi-sanity, the suite that drivers have to pass
 #
 # FLEX_CACHE names the cache directory, as for ../cluster/setup.sh.
 set -euo pipefail
@@ -19,23 +21,16 @@ fail() {
     exit 1
 }
 
-# The sources of the driver without its tests, or the versions of csi-sanity.
+# What a program is made of: its module without the tests. Of csi-sanity that is nothing but versions.
 sources() {
-    if [[ $program == csi-sanity ]]; then
-        cat "$here"/sanity/go.{mod,sum}
-    else
-        find "$here" -maxdepth 1 \( -name '*.go' ! -name '*_test.go' -o -name 'go.*' \) -print0 | sort -z | xargs -0 cat
-    fi
+    find "$module" -maxdepth 1 \( -name '*.go' ! -name '*_test.go' -o -name 'go.*' \) -print0 | sort -z | xargs -0 cat
 }
 
 build() {
-    local partial=$cache.partial.$$ started=$SECONDS module=$here package=.
+    local partial=$cache.partial.$$ started=$SECONDS
     command -v go >/dev/null ||
         fail "go is missing: $program is built from its Go modules" \
             "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
-    if [[ $program == csi-sanity ]]; then
-        module=$here/sanity package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
-    fi
     say "building $program, half a minute on 2 cores the first time, into $cache"
     mkdir -p "$partial"
     (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags "-s -w" -o "$partial/$program" "$package") >&2 || {
@@ -48,13 +43,14 @@ build() {
     say "built $program in $((SECONDS - started)) s"
 }
 
-program=csi-driver
+program=csi-driver module=$here package=.
 case ${1:-} in
     '') ;;
-    --sanity) program=csi-sanity ;;
-    *) fail "unknown argument $1; usage: build.sh [--sanity]" ;;
+    --mock) program=csi-mock module=$here/mock ;;
+    --sanity) program=csi-sanity module=$here/sanity package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity ;;
+    *) fail "unknown argument $1; usage: build.sh [--mock|--sanity]" ;;
 esac
-readonly program
+readonly program module package
 
 readonly base=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set: set FLEX_CACHE to a directory for the build}/.cache}/flex-provisioner}
 mkdir -p "$base"

@@ -81,9 +81,9 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// Makes, copies and deletes 15 times, each call until it is answered.
+// Makes, copies and deletes 40 times, each call until it is answered.
 func work(client csi.ControllerClient) error {
-	for number := range 15 {
+	for number := range 40 {
 		request := wanted(fmt.Sprintf("volume-%d", number), 16*mebibyte, mountAs([]string{"", "ext4"}[number%2]))
 		first, err := insist(func(ctx context.Context) (*csi.CreateVolumeResponse, error) { return client.CreateVolume(ctx, request) })
 		if err != nil {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The CSI driver of the tests against its own tests and against csi-sanity, the suite of kubernetes-csi: once with
-# directories and once with block volumes, with topology and with secrets. Needs root, for mounts and loop devices.
+# The CSI driver of the tests and the mock's hooks by their own tests, then the driver by csi-sanity, the suite of
+# kubernetes-csi: once with directories and once with block volumes, with topology and with secrets. Needs root, for
+# mounts and loop devices.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 readonly here=tests/csi-driver
@@ -84,7 +85,9 @@ nothing_left() {
     }
 }
 
-(cd $here && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go test -trimpath -count 1 -timeout 120s .) >&2
+for module in $here $here/mock; do
+    (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go test -trimpath -count 1 -timeout 120s .) >&2
+done
 settings
 start
 suite mount
