@@ -449,7 +449,7 @@ async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
         .replace("OS_TENANT_NAME: kubernetes", "OS_TENANT_NAME: all");
     let kinds = [
         ("iscsi", "type: iscsi"),
-        ("fc", "type: fc\n  wwpns: 10000000c9a1b2c3"),
+        ("fc", "type: fc\n  wwpns: 10000000c9a1b2c3\n  wwnns: 20000000c9a1b2c3"),
         ("rbd", "type: rbd\n  ceph-cluster: the-cluster"),
     ];
     let files = kinds.map(|(kind, more)| {
