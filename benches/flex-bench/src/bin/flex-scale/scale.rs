@@ -80,7 +80,7 @@ pub async fn measure(program: &Path, sizes: &[usize], standing: usize) -> Result
     let machine = Machine::this();
     let requests = requests(program).await.context("the requests for one claim")?;
     let plane = Plane::start(false, true).await?;
-    let _node = Node::join(plane.client.clone(), ADMIN).await?;
+    let node = Node::join(plane.client.clone(), ADMIN).await?;
     let mut bursts = Vec::new();
     for size in sizes {
         eprintln!("a burst of {size}");
@@ -90,6 +90,7 @@ pub async fn measure(program: &Path, sizes: &[usize], standing: usize) -> Result
         0 => None,
         many => {
             let specimen = specimen(&plane, program).await?;
+            drop(node);
             plane.cluster.stop().await?;
             eprintln!("{many} claims and volumes");
             Some(start_among(program, many, &specimen).await.with_context(|| format!("{many} claims and volumes"))?)
@@ -125,7 +126,7 @@ async fn burst(plane: &Plane, program: &Path, size: usize) -> Result<Burst> {
 
 async fn requests(program: &Path) -> Result<Requests> {
     let plane = Plane::start(true, true).await?;
-    let _node = Node::join(plane.client.clone(), ADMIN).await?;
+    let node = Node::join(plane.client.clone(), ADMIN).await?;
     let orchestrator = plane.orchestrator(program).await?;
     let before = plane.requests()?;
     plane.burst(COUNTED).await?;
@@ -133,6 +134,7 @@ async fn requests(program: &Path) -> Result<Requests> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let after = plane.requests()?;
     orchestrator.stop().await?;
+    drop(node);
     plane.cluster.stop().await?;
     let of = |is: &dyn Fn(&str) -> bool| {
         let sum = |counts: &std::collections::BTreeMap<String, usize>| -> usize {
