@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures one claim on an idle cluster, fresh and with default limits, and writes docs/bench. About 6 minutes
-# beyond building; nothing else should run on the machine.
+# Measures one claim on an idle cluster, fresh and with default limits, then many claims on a control plane with a
+# simulated node, and writes docs/bench. The first takes about 6 minutes beyond building, the second more than half an
+# hour; BURSTS=10,100 and STANDING=0 leave the long parts out. Nothing else should run on the machine.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../scripts/lib.sh"
 
