@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
+use contract::names::reason;
+
 use crate::config::Recipe;
+use crate::decision::Decision;
 
 /// The pace for what will hardly ever work.
 pub const SLOW: Duration = Duration::from_secs(30 * 60);
+
+/// Who stands in line is woken when its turn has come; this is for the case that others before it have left.
+const ROOM: Duration = Duration::from_secs(10);
+/// Who has waited for a place for so long is told.
+const TOLD: Duration = Duration::from_secs(30);
 
 /// Seconds between a failed run and the next: doubled with each attempt, and slow after all retries.
 pub fn pause(recipe: &Recipe, attempt: u32) -> i64 {
@@ -24,4 +32,13 @@ pub fn seconds(duration: Duration) -> i64 {
 /// A time that a node's clock says, which may be wrong or missing, as one from which to count a pause.
 pub fn just_now(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
+}
+
+/// What stands in line for a place for a run waits by this step. In a burst each waits for a moment; that is nothing to tell.
+pub fn stand_in_line<S>(step: S, created: i64, now: i64) -> Decision<S> {
+    let wait = Decision::from(step).until(now + seconds(ROOM));
+    match now - created > seconds(TOLD) {
+        true => wait.saying(false, reason::LIMIT_REACHED, "all places for runs of its class are taken (`max-in-flight` and `max-in-flight-per-namespace` of the provisioner config); it is its turn when one of them has ended"),
+        false => wait,
+    }
 }

@@ -20,8 +20,8 @@ use crate::config::{Recipe, Share};
 pub struct Usage {
     /// How many.
     pub volumes: u64,
-    /// Their sizes, in bytes.
-    pub bytes: u64,
+    /// Their sizes, in bytes: so wide that no sum overflows, and what was added can be taken away again.
+    pub bytes: u128,
 }
 
 /// What is taken of a class.
@@ -34,11 +34,24 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// Takes a volume away that was added.
+    pub fn take(&mut self, namespace: &str, bytes: u64) {
+        let one = |usage: &mut Usage| {
+            usage.volumes = usage.volumes.saturating_sub(1);
+            usage.bytes = usage.bytes.saturating_sub(u128::from(bytes));
+            usage.volumes == 0
+        };
+        one(&mut self.all);
+        if self.namespaces.get_mut(namespace).is_some_and(one) {
+            self.namespaces.remove(namespace);
+        }
+    }
+
     /// Adds a volume.
     pub fn add(&mut self, namespace: &str, bytes: u64) {
         for usage in [&mut self.all, self.namespaces.entry(namespace.to_owned()).or_default()] {
             usage.volumes += 1;
-            usage.bytes = usage.bytes.saturating_add(bytes);
+            usage.bytes = usage.bytes.saturating_add(u128::from(bytes));
         }
     }
 }
@@ -76,12 +89,13 @@ fn over(share: Share, usage: Usage, bytes: u64, (key, whose): (&str, &str), reci
         let remedy = remedy.replace("{}", "max-volumes");
         return Some(format!("{whose} may have {most} volumes of class {class}, and has them; {remedy}"));
     }
-    let most = share.bytes.filter(|most| usage.bytes.saturating_add(bytes) > *most)?;
+    let most = share.bytes.filter(|most| usage.bytes.saturating_add(u128::from(bytes)) > u128::from(*most))?;
     let (remedy, text) = (remedy.replace("{}", "max-bytes"), |bytes| quantity(bytes).0);
+    let taken = u64::try_from(usage.bytes).unwrap_or(u64::MAX);
     Some(format!(
         "{whose} may have {} of class {class}, {} are taken, and this asks for {}; {remedy}",
         text(most),
-        text(usage.bytes),
+        text(taken),
         text(bytes)
     ))
 }

@@ -48,14 +48,35 @@ pub const REPLACED: Duration = Duration::from_secs(30);
 struct Expected {
     since: Duration,
     class: String,
-    claim: ObjectName,
+    namespace: String,
     created: bool,
 }
 
-/// A claim that found no place for a run.
+/// Whom a run would be for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// A claim, or a VolumeSnapshotContent.
+    pub key: Key,
+    /// The namespace of its user.
+    pub namespace: String,
+}
+
+impl Asker {
+    /// For a claim.
+    pub fn claim(name: &ObjectName) -> Self {
+        Asker { key: Key::Claim(name.clone()), namespace: name.namespace.clone() }
+    }
+
+    /// For a content, of a VolumeSnapshot in this namespace.
+    pub fn content(name: &str, namespace: &str) -> Self {
+        Asker { key: Key::Content(name.to_owned()), namespace: namespace.to_owned() }
+    }
+}
+
+/// Somebody for whom there was no place for a run.
 #[derive(Debug)]
 struct Waiting {
-    claim: ObjectName,
+    asker: Asker,
     class: String,
     /// When it last asked.
     asked: Duration,
@@ -130,8 +151,9 @@ pub struct Index {
     /// A class tells how much room it has.
     reports: bool,
     /// What was given away of a class and is not seen yet, by the claim's UID, and by the volume that grows.
-    promised: BTreeMap<String, share::Promise>,
+    promised: BTreeMap<String, share::Part>,
     growing: HashMap<String, u64>,
+    tally: share::Tally,
     /// Who hit a limit, of which class, in the order of their coming.
     waits_for_room: Vec<(Key, String)>,
     snapshots: snapshots::Snapshots,
@@ -171,6 +193,7 @@ impl Index {
             reports: false,
             promised: BTreeMap::new(),
             growing: HashMap::new(),
+            tally: share::Tally::default(),
             waits_for_room: Vec::new(),
             snapshots: snapshots::Snapshots::default(),
             grants: BTreeMap::new(),

@@ -18,7 +18,7 @@ use crate::claim::decide::{
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, volume_id};
 use crate::cluster::events::About;
-use crate::cluster::index::Key;
+use crate::cluster::index::{Asker, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
@@ -180,7 +180,10 @@ async fn act(
             Ok(Next::Wait)
         }
         Step::StandInLine => {
-            context.shared.index().stand_in_line(&claim.name, claim.class.as_deref().unwrap_or_default());
+            context
+                .shared
+                .index()
+                .stand_in_line(&Asker::claim(&claim.name), claim.class.as_deref().unwrap_or_default());
             Ok(Next::Wait)
         }
         Step::Stamp { attempt, nodes, taken } => {
@@ -193,8 +196,9 @@ async fn act(
                 if index.claim_is_refused(claim, recipe).is_some() {
                     return Ok(Next::Again);
                 }
-                if !index.reserve(&job, &claim.name, recipe) {
-                    index.stand_in_line(&claim.name, &class.name);
+                let asker = Asker::claim(&claim.name);
+                if !index.reserve(&job, &asker, recipe) {
+                    index.stand_in_line(&asker, &class.name);
                     return Ok(Next::Full);
                 }
                 index.promise(claim, &class.name)

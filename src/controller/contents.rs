@@ -14,6 +14,7 @@ use super::{Context, Pass, STEPS, copies, refused_job, snapshots};
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, LastFailure};
 use crate::cluster::events::About;
+use crate::cluster::index::Asker;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Identity, Lookup};
 use crate::config::{NodeGone, Placement, Recipe, joined};
@@ -36,6 +37,11 @@ pub(super) fn about(content: &Content) -> About {
             About { kind: "VolumeSnapshotContent", name: ObjectName::new("", &content.name), uid: content.uid.clone() }
         }
     }
+}
+
+/// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
+fn asker(content: &Content) -> Asker {
+    Asker::content(&content.name, &content.snapshot.namespace)
 }
 
 /// It is of our driver, and not another instance's.
@@ -124,6 +130,7 @@ fn decided(
             recipe,
             going: claim.is_some_and(|claim| claim.deleting),
             kept: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
+            room: context.shared.index().has_room(&asker(content), recipe),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
         home: home(seen),
@@ -257,10 +264,24 @@ async fn act(
     match step {
         Step::Nothing => Ok(Next::Wait),
         Step::Hold => Ok(with(writes.hold_content(content).await?)),
+        Step::StandInLine => {
+            let class = seen.source.as_ref().map(|(_, recipe)| recipe.class.clone()).unwrap_or_default();
+            context.shared.index().stand_in_line(&asker(content), &class);
+            Ok(Next::Wait)
+        }
         Step::Stamp { attempt, provenance } => {
-            let stamped = writes.stamp_content(content, attempt, &provenance).await?;
+            let Ok((_, recipe)) = &seen.source else { return Ok(Next::Wait) };
+            let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
+            // Another worker may have taken the place since it was decided.
+            if !context.shared.index().reserve(&job, &asker(content), recipe) {
+                return Ok(Next::Again);
+            }
+            let stamped = writes.stamp_content(content, attempt, &provenance).await;
+            if stamped.is_err() {
+                context.shared.index().forget_expected(&job);
+            }
             learnt.fresh = true;
-            Ok(with(stamped))
+            Ok(with(stamped?))
         }
         Step::KeepSource => {
             let Some(claim) = &seen.claim else { return Ok(Next::Wait) };

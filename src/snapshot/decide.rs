@@ -26,7 +26,7 @@
 //! | 18 | not ready | its VolumeSnapshot is going, or gone, and no run is under way | nothing: it goes, too |
 //! | 19 | not ready | no attempt is under way, and none can begin; or one was begun of a claim that is gone | [`Step::Report`], and told |
 //! | 20 | not ready | the next attempt is not due | [`Step::Report`], wait |
-//! | 21 | not ready | the next attempt is due | [`Step::Stamp`] |
+//! | 21 | not ready | the next attempt is due | [`Step::Stamp`]; for want of a place for its run [`Step::StandInLine`], told after a while |
 //! | 22 | begun | the source is not kept | [`Step::KeepSource`] |
 //! | 23 | begun | no Job | [`Step::StartRun`], on a content that was just read |
 //! | 24 | begun | by the state of the run: stuck, failed, done | told; [`Step::RecordFailure`]; [`Step::Finish`] |
@@ -40,7 +40,7 @@ use contract::request::Operation;
 use super::{CAPABILITY, Content, Provenance};
 use crate::claim::LastFailure;
 use crate::claim::origin::Copying;
-use crate::claim::pace::{SLOW, just_now, pause, seconds};
+use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, Places, lost_words};
 use crate::object::ObjectName;
@@ -73,6 +73,8 @@ pub struct Source<'a> {
     pub going: bool,
     /// Its claim is kept for this snapshot.
     pub kept: bool,
+    /// There is a place for a run of its class.
+    pub room: bool,
 }
 
 /// All that the decision rests on.
@@ -118,6 +120,8 @@ pub enum Step {
     Nothing,
     /// Put the finalizer on.
     Hold,
+    /// Wait for a place for a run, in the line of its class.
+    StandInLine,
     /// Finalizer, provenance and number of an attempt, in one write.
     Stamp {
         /// The number, from 1.
@@ -369,6 +373,9 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
         }
         if o.pods_alive || o.jobs.iter().any(|job| !job.over) {
             return lost(o, reason::SNAPSHOT_FAILED);
+        }
+        if !source.room {
+            return stand_in_line(Step::StandInLine, content.created, now);
         }
         let attempt = content.attempt.max(failed.map_or(0, |failure| failure.attempt)).saturating_add(1);
         return Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) }.into();

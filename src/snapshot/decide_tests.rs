@@ -37,6 +37,7 @@ fn content() -> Content {
         name: names::content_name(UID),
         uid: "c".into(),
         resource_version: "1".into(),
+        created: NOW,
         deleting: false,
         finalizers: Vec::new(),
         instance: Some("default".into()),
@@ -73,6 +74,7 @@ struct World {
     able: bool,
     going: bool,
     kept: bool,
+    room: bool,
     known: bool,
     jobs: Vec<Job>,
     run: RunState,
@@ -94,6 +96,7 @@ fn new() -> World {
         able: true,
         going: false,
         kept: false,
+        room: true,
         known: true,
         jobs: Vec::new(),
         run: RunState::Absent,
@@ -154,6 +157,7 @@ impl World {
                     recipe: &recipe,
                     going: self.going,
                     kept: self.kept,
+                    room: self.room,
                 }),
                 recipe: if self.known { Ok(&recipe) } else { Err("lost".into()) },
                 home: NODE,
@@ -344,6 +348,19 @@ fn rows_20_and_21_the_next_attempt_follows_by_backoff() {
 }
 
 #[test]
+fn row_21_a_run_waits_for_a_place_of_its_class() {
+    let full = new().with(|w| w.room = false);
+    let decision = full.decide(NOW);
+    assert_eq!((decision.step, decision.tell, decision.wake_at), (Step::StandInLine, None, Some(NOW + 10)));
+    let later = full.decide(NOW + 31);
+    let (tell, again) = (later.tell.expect("it has waited for long"), later.wake_at);
+    assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 41), "{tell:?}");
+    let begun = begun().with(|w| (w.room, w.kept, w.fresh) = (false, true, true));
+    assert_eq!(begun.step(), Step::StartRun, "what is begun has its place");
+    assert_eq!(going(begun).step(), Step::StartDelete { attempt: 1, elsewhere: false }, "to delete takes none");
+}
+
+#[test]
 fn rows_22_to_24_a_run_begins_when_its_source_is_kept() {
     assert_eq!(begun().step(), Step::KeepSource);
     assert_eq!(begun().with(|w| w.kept = true).step(), Step::Refresh);
@@ -378,7 +395,7 @@ fn worlds() -> impl Strategy<Value = World> {
         Just(SnapshotState::Missing),
         Just(SnapshotState::Gone),
     ];
-    let flags = (any::<[bool; 14]>(), 0u32..3, prop::option::of((any::<bool>(), 1u32..3, any::<bool>())));
+    let flags = (any::<[bool; 15]>(), 0u32..3, prop::option::of((any::<bool>(), 1u32..3, any::<bool>())));
     let filling = prop::collection::vec((any::<bool>(), 0..3u8), 0..3);
     let jobs = prop::collection::vec((1u32..3, any::<bool>(), any::<bool>()), 0..3);
     (snapshots, flags, filling, jobs, states(), states()).prop_map(
@@ -398,6 +415,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 known,
                 pods_alive,
                 abandoned,
+                room,
             ] = flags;
             let mut world = new();
             let content = &mut world.content;
@@ -413,7 +431,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 failure(operation, attempt, if never { Failure::Never } else { Failure::Retry })
             });
             (world.snapshot, world.fresh, world.able, world.going) = (snapshot, fresh, able, going);
-            (world.kept, world.known, world.pods_alive) = (kept, known, pods_alive);
+            (world.kept, world.known, world.pods_alive, world.room) = (kept, known, pods_alive, room);
             world.filling = filling.into_iter().map(|(under_way, n)| claim(&n.to_string(), under_way)).collect();
             world.jobs = jobs.into_iter().map(|(n, over, deleting)| Job { deleting, ..job(n, over) }).collect();
             (world.run, world.delete_run) = (run, delete_run);
@@ -439,6 +457,10 @@ proptest! {
             Step::Stamp { attempt, .. } => {
                 prop_assert!(attempt > content.attempt && world.able && !content.deleting && !content.ready);
                 prop_assert!(!running(None) && !world.pods_alive && content.handle.is_none());
+                prop_assert!(world.room);
+            }
+            Step::StandInLine => {
+                prop_assert!(!world.room && !content.ready && !content.deleting && content.handle.is_none());
             }
             Step::StartDelete { .. } => {
                 prop_assert!(content.deleting && world.known && world.delete_run == RunState::Absent);

@@ -18,6 +18,7 @@ use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::claim::{LastFailure, MOST_ATTEMPTS};
 use crate::config::record::Record;
 use crate::object::ObjectName;
+use crate::run::view::seconds;
 
 /// The capability that a config declares.
 pub const CAPABILITY: &str = "snapshot";
@@ -125,6 +126,8 @@ pub struct Content {
     pub uid: String,
     /// The version that was seen.
     pub resource_version: String,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
     /// It is being deleted.
     pub deleting: bool,
     /// All finalizers on it.
@@ -252,6 +255,7 @@ impl From<&VolumeSnapshotContent> for Content {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            created: seconds(metadata.creation_timestamp.as_ref()),
             deleting: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),

@@ -58,6 +58,8 @@ const OF_THE_CLASS: &[&str] = &[
     "timeout",
     "retries",
     "backoff",
+    "max-in-flight",
+    "max-in-flight-per-namespace",
     "max-size",
     "max-bytes",
     "max-bytes-per-namespace",

@@ -148,6 +148,33 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
 }
 
 #[tokio::test]
+async fn snapshot_runs_take_places_of_their_class_as_provision_runs_do() {
+    let ring = Ring::start().await;
+    ring.serve_snapshots("Delete").await;
+    ring.config("c", "c", &[ANYWHERE, ("capabilities", "snapshot"), ("max-in-flight", "1")]).await;
+    ring.claim("source", "c").await;
+    ring.provision("source").await;
+    let first = ring.snapshot("first", "source").await;
+    let job = ring.job(ADMIN, "snapshot", &first, 1).await;
+    ring.claim("other", "c").await;
+    ring.unstamped("other").await;
+    let second = ring.snapshot("second", "source").await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("first").await;
+    // The claim came before it.
+    ring.stamped("other").await;
+    stays("no run of the second snapshot begins", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "snapshot", &second).await;
+        if jobs.is_empty() { Ok(()) } else { seen(jobs) }
+    })
+    .await;
+    ring.provision("other").await;
+    let job = ring.job(ADMIN, "snapshot", &second, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("second").await;
+}
+
+#[tokio::test]
 async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE]).await;

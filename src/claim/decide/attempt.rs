@@ -12,7 +12,7 @@ use super::{
     Decision, Observed, Serving, Step, adopted, ceded, given, is_stolen, is_vanishing, lost, recipe, taken, vanishing,
 };
 use crate::claim::accept::acceptable;
-use crate::claim::pace::{SLOW, just_now, pause, seconds};
+use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
 use crate::claim::{Binding, LastFailure, MOST_TAKEN};
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
@@ -25,11 +25,6 @@ use crate::volume::Volume;
 const STUCK_IMAGE: Duration = Duration::from_secs(30);
 /// A pod that the selected node does not take is given up after this time; another node may take it.
 const STUCK_NODE: Duration = Duration::from_secs(15);
-/// A claim that stands in line is woken when its turn has come; this is for the case that others before it have left.
-const ROOM: Duration = Duration::from_secs(10);
-
-/// Who has waited for a place for so long is told.
-const TOLD: Duration = Duration::from_secs(30);
 
 /// Rows 17 to 34.
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
@@ -119,14 +114,7 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
     match (o.kept, o.room) {
         // The revision's event comes.
         (false, _) => Some(Decision::nothing()),
-        (true, false) => {
-            let wait = Decision::from(Step::StandInLine).until(now + seconds(ROOM));
-            // In a burst each claim waits for a moment; that is nothing to tell.
-            Some(match now - o.claim.created > seconds(TOLD) {
-                true => wait.saying(false, reason::LIMIT_REACHED, "all places for runs of its class are taken (`max-in-flight` and `max-in-flight-per-namespace` of the provisioner config); it is its turn when one of them has ended"),
-                false => wait,
-            })
-        }
+        (true, false) => Some(stand_in_line(Step::StandInLine, o.claim.created, now)),
         (true, true) => None,
     }
 }

@@ -46,7 +46,7 @@ impl Index {
                 }
                 if claim.deleting || claim.is_bound() {
                     keys.extend(self.leave_room(&Key::Claim(name.clone())));
-                    self.leave_line(&name);
+                    self.leave_line(&Key::Claim(name.clone()));
                     claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 }
                 let ids: Vec<_> = claim.ids().collect();
@@ -61,7 +61,9 @@ impl Index {
                 if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
                     self.copies.entry(source.clone()).or_default().insert(name.clone());
                 }
-                self.claims.insert(name.clone(), Arc::new(claim));
+                let before = self.claims.insert(name.clone(), Arc::new(claim));
+                let now = self.claims[&name].clone();
+                before.iter().chain([&now]).for_each(|claim| self.count_claim(claim));
                 keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));
                 keys.push(Key::Claim(name));
                 if !quiet || grows {
@@ -72,11 +74,12 @@ impl Index {
             Change::Delete(name) => {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
                 self.forget_claim(&claim);
-                self.leave_line(&name);
+                self.leave_line(&Key::Claim(name.clone()));
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.extend(self.copy_keys(&name));
                 self.kept_promise(&claim.uid);
+                self.count_claim(&claim);
                 self.no_longer_waits(&Key::Claim(name.clone()));
                 keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
                 keys.extend(self.snapshots.concerned_by_claim(&claim));

@@ -2,51 +2,52 @@
 
 use std::collections::HashMap;
 
-use super::{EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
+use contract::request::Operation;
+
+use super::{Asker, EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
 use crate::claim::decide::Removed;
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
-use crate::object::ObjectName;
 use crate::run::view::Job;
 
 impl Index {
-    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim; else
-    /// it should [stand in line](Index::stand_in_line).
-    pub fn reserve(&mut self, job: &str, claim: &ObjectName, recipe: &Recipe) -> bool {
+    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim or content;
+    /// else it should [stand in line](Index::stand_in_line).
+    pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
         let clock = &self.clock;
         self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
-        if !self.expected.contains_key(job) && !self.has_room(claim, recipe) {
+        if !self.expected.contains_key(job) && !self.has_room(asker, recipe) {
             return false;
         }
-        self.leave_line(claim);
+        self.leave_line(&asker.key);
         self.revisions_used.insert(recipe.record.hash(), self.clock.passed());
         let since = self.clock.passed();
         let class = crate::object::label_value(&recipe.class);
-        let expected = Expected { since, class, claim: claim.clone(), created: false };
+        let expected = Expected { since, class, namespace: asker.namespace.clone(), created: false };
         self.expected.insert(job.to_owned(), expected);
         true
     }
 
-    /// A class has a place for a run of this claim, also when those that came before it have had theirs.
-    pub fn has_room(&self, claim: &ObjectName, recipe: &Recipe) -> bool {
-        self.turns(recipe, Some(claim)).contains(&claim)
+    /// A class has a place for this run, also when those that came before it have had theirs.
+    pub fn has_room(&self, asker: &Asker, recipe: &Recipe) -> bool {
+        self.turns(recipe, Some(asker)).contains(&asker)
     }
 
     /// Those in line who have a place now, in their order. Who does not stand in it yet comes last.
-    fn turns<'a>(&'a self, recipe: &Recipe, asks: Option<&'a ObjectName>) -> Vec<&'a ObjectName> {
+    fn turns<'a>(&'a self, recipe: &Recipe, asks: Option<&'a Asker>) -> Vec<&'a Asker> {
         let class = recipe.class.as_str();
         let mut free = recipe.max_in_flight.saturating_sub(self.runs_in_flight(class));
-        let stands = |waiting: &&Waiting| asks == Some(&waiting.claim) || self.is_waiting(waiting);
+        let stands = |waiting: &&Waiting| asks == Some(&waiting.asker) || self.is_waiting(waiting);
         let line = self.line.values().filter(|waiting| waiting.class == class).filter(stands);
-        let newcomer = asks.filter(|asks| self.line.values().all(|waiting| waiting.claim != **asks));
+        let newcomer = asks.filter(|asks| self.line.values().all(|waiting| waiting.asker != **asks));
         let mut free_in: HashMap<&str, usize> = HashMap::new();
         let mut turns = Vec::new();
-        for claim in line.map(|waiting| &waiting.claim).chain(newcomer) {
+        for asker in line.map(|waiting| &waiting.asker).chain(newcomer) {
             if free == 0 {
                 break;
             }
             if let Some(most) = recipe.max_in_flight_per_namespace {
-                let namespace = claim.namespace.as_str();
+                let namespace = asker.namespace.as_str();
                 let left = || most.saturating_sub(self.runs_in_namespace(class, namespace));
                 let free_here = free_in.entry(namespace).or_insert_with(left);
                 // Those of other namespaces do not wait for this one.
@@ -56,28 +57,27 @@ impl Index {
                 *free_here -= 1;
             }
             free -= 1;
-            turns.push(claim);
+            turns.push(asker);
         }
         turns
     }
 
-    /// A claim found no place for a run: places go to those that came first. Who does not ask again for a while has
-    /// gone.
-    pub fn stand_in_line(&mut self, claim: &ObjectName, class: &str) {
+    /// There is no place for a run: places go to those that came first. Who does not ask again for a while has gone.
+    pub fn stand_in_line(&mut self, asker: &Asker, class: &str) {
         let asked = self.clock.passed();
-        match self.line.values_mut().find(|waiting| waiting.claim == *claim) {
+        match self.line.values_mut().find(|waiting| waiting.asker == *asker) {
             Some(waiting) => (waiting.asked, waiting.class) = (asked, class.to_owned()),
             None => {
                 let clock = &self.clock;
                 self.line.retain(|_, waiting| clock.since(waiting.asked) < IN_LINE);
                 let number = self.line.last_key_value().map_or(0, |(number, _)| number + 1);
-                self.line.insert(number, Waiting { claim: claim.clone(), class: class.to_owned(), asked });
+                self.line.insert(number, Waiting { asker: asker.clone(), class: class.to_owned(), asked });
             }
         }
     }
 
-    pub(super) fn leave_line(&mut self, claim: &ObjectName) {
-        self.line.retain(|_, waiting| waiting.claim != *claim);
+    pub(super) fn leave_line(&mut self, key: &Key) {
+        self.line.retain(|_, waiting| waiting.asker.key != *key);
     }
 
     pub(super) fn is_waiting(&self, waiting: &Waiting) -> bool {
@@ -87,8 +87,8 @@ impl Index {
     /// A Job was created by this process: until the watch shows it, it is not taken for absent.
     pub fn expect_job(&mut self, job: &str) {
         let expected = self.expected.get(job);
-        let (class, claim) = expected.map(|e| (e.class.clone(), e.claim.clone())).unwrap_or_default();
-        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, claim, created: true });
+        let (class, namespace) = expected.map(|e| (e.class.clone(), e.namespace.clone())).unwrap_or_default();
+        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, namespace, created: true });
     }
 
     /// The Job was not created after all.
@@ -130,14 +130,14 @@ impl Index {
         nodes.any(|node| self.nodes.get(node).is_none_or(|node| !node.reachable))
     }
 
-    /// Provision runs of a class that go on, with those that are about to. A dead node must not keep
-    /// others from work: runs that are lost there do not count.
+    /// Runs of a class that make something and go on, with those that are about to. A dead node must not keep others from
+    /// work: runs that are lost there do not count.
     pub fn runs_in_flight(&self, class: &str) -> usize {
         let class = crate::object::label_value(class);
         let seen = self
             .jobs
             .values()
-            .filter(|job| !job.over && job.marks.class == class && job.marks.operation == "provision")
+            .filter(|job| !job.over && job.marks.class == class && takes_a_place(job))
             .filter(|job| !self.is_lost(job))
             .count();
         let expected = self
@@ -158,8 +158,14 @@ impl Index {
             _ => Vec::new(),
         };
         if turns.is_empty() {
-            turns.push(&first.claim);
+            turns.push(&first.asker);
         }
-        turns.into_iter().cloned().map(Key::Claim).collect()
+        turns.into_iter().map(|asker| asker.key.clone()).collect()
     }
+}
+
+/// Of the runs that go on only those that make something have a limited number of places: what was made can always be
+/// taken away, grow and change.
+pub(super) fn takes_a_place(job: &Job) -> bool {
+    [Operation::Provision, Operation::Snapshot].iter().any(|operation| operation.as_str() == job.marks.operation)
 }

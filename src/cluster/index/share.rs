@@ -1,9 +1,10 @@
 //! What is taken of a class, who was promised a part of it, and who waits for one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 
 use contract::names;
 
+use super::line::takes_a_place;
 use super::{Index, Key};
 use crate::claim::Claim;
 use crate::claim::quota::{Taken, growth_refusal, refusal};
@@ -13,12 +14,47 @@ use crate::object::ObjectName;
 use crate::run::view::Job;
 use crate::volume::Volume;
 
-/// A part of a class that was given away, and that the watches do not show yet.
-#[derive(Debug)]
-pub(super) struct Promise {
+/// What takes a part of a class. The claims are named by their UIDs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Unit {
+    /// A volume.
+    Volume(String),
+    /// A claim that has begun, and has no volume yet.
+    Claim(String),
+    /// A claim that was given a part, which the watches do not show yet.
+    Promise(String),
+}
+
+/// A part of a class.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
     class: String,
     namespace: String,
     bytes: u64,
+}
+
+/// What is taken, kept up to date with each change: a limit is looked at often, and there may be many volumes.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    parts: HashMap<Unit, Part>,
+    taken: HashMap<String, Taken>,
+}
+
+impl Tally {
+    fn set(&mut self, unit: Unit, part: Option<Part>) {
+        if let Some(before) = self.parts.remove(&unit)
+            && let Some(taken) = self.taken.get_mut(&before.class)
+        {
+            taken.take(&before.namespace, before.bytes);
+            if taken.all.volumes == 0 {
+                self.taken.remove(&before.class);
+            }
+        }
+        if let Some(part) = part {
+            self.taken.entry(part.class.clone()).or_default().add(&part.namespace, part.bytes);
+            self.parts.insert(unit, part);
+        }
+    }
 }
 
 impl Index {
@@ -27,8 +63,9 @@ impl Index {
         if !recipe.is_shared_out() || claim.own_stamp().is_some() {
             return None;
         }
-        let taken = self.taken(&recipe.class, &claim.uid, "");
-        refusal(recipe, &taken, &claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default())
+        let namespace = &claim.name.namespace;
+        let taken = self.taken_in(&recipe.class, namespace, &claim.uid, "");
+        refusal(recipe, &taken, namespace, claim.size.as_ref().copied().unwrap_or_default())
     }
 
     /// Why the class has no room for a volume of another size; none if it has. The number of volumes stays the same.
@@ -36,38 +73,91 @@ impl Index {
         if !recipe.is_shared_out() {
             return None;
         }
-        growth_refusal(recipe, &self.taken(&volume.class, "", &volume.name), &claim.name.namespace, bytes)
+        let namespace = &claim.name.namespace;
+        growth_refusal(recipe, &self.taken_in(&volume.class, namespace, "", &volume.name), namespace, bytes)
     }
 
-    /// What is taken of a class, without one claim and one volume.
-    fn taken(&self, class: &str, but_claim: &str, but_volume: &str) -> Taken {
+    /// What is taken of a class.
+    fn taken(&self, class: &str) -> Taken {
+        self.tally.taken.get(class).cloned().unwrap_or_default()
+    }
+
+    /// What is taken of a class, in all and in one namespace, without one claim with its volumes, and one volume.
+    fn taken_in(&self, class: &str, namespace: &str, but_claim: &str, but_volume: &str) -> Taken {
         let mut taken = Taken::default();
-        let mut counted: HashSet<&str> = HashSet::new();
-        for volume in self.volumes.values().filter(|volume| volume.class == class && volume.is_of(&self.identity)) {
-            counted.extend(volume.id());
-            counted.extend(volume.claim_uuid.as_deref());
-            if volume.name == but_volume || volume.claim_uuid.as_deref() == Some(but_claim) {
-                continue;
-            }
-            let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-            // Until it is adopted, it is reserved in another namespace.
-            let claim = volume.claim_uuid.as_ref().and_then(|uid| self.claim_by_id.get(uid));
-            let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.as_str());
-            taken.add(namespace.unwrap_or_default(), self.bytes_of(volume));
+        if let Some(of) = self.tally.taken.get(class) {
+            let own = of.namespaces.get_key_value(namespace).map(|(name, usage)| (name.clone(), *usage));
+            taken = Taken { all: of.all, namespaces: own.into_iter().collect() };
         }
-        for claim in self.claims.values().filter(|claim| claim.class.as_deref() == Some(class)) {
-            // It may be seen to be bound before its volume is seen.
-            let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
-            let begun = claim.own_stamp().is_some() && own && claim.uid != but_claim;
-            if begun && !counted.contains(claim.uid.as_str()) && !counted.contains(claim.id().as_str()) {
-                taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
-            }
-        }
-        let promises = self.promised.iter().filter(|(uid, promise)| promise.class == class && *uid != but_claim);
-        for (_, promise) in promises.filter(|(uid, _)| !counted.contains(uid.as_str())) {
-            taken.add(&promise.namespace, promise.bytes);
+        let volumes = self.volumes_by_claim.get(but_claim).into_iter().flatten().map(String::as_str);
+        let of_claim = |name: &str| {
+            let volume = self.volumes.get(name);
+            volume.is_some_and(|volume| volume.claim_uuid.as_deref() == Some(but_claim))
+        };
+        let volumes: BTreeSet<&str> = volumes.filter(|name| of_claim(name)).chain([but_volume]).collect();
+        let mut without: Vec<Unit> = volumes.into_iter().map(|name| Unit::Volume(name.to_owned())).collect();
+        without.extend([Unit::Claim(but_claim.to_owned()), Unit::Promise(but_claim.to_owned())]);
+        for part in without.iter().filter_map(|unit| self.tally.parts.get(unit)).filter(|part| part.class == class) {
+            taken.take(&part.namespace, part.bytes);
         }
         taken
+    }
+
+    /// Something is counted anew that has changed, or may be counted by something else now.
+    fn count(&mut self, unit: Unit) {
+        let part = match &unit {
+            Unit::Volume(name) => self.volumes.get(name).and_then(|volume| self.part_of_volume(volume)),
+            Unit::Claim(uid) => self.claim_by_id(uid).and_then(|claim| self.part_of_claim(&claim)),
+            Unit::Promise(uid) => self.promised.get(uid).filter(|part| !self.has_volume(uid, &part.class)).cloned(),
+        };
+        self.tally.set(unit, part);
+    }
+
+    /// A claim, its volumes, and what was promised to it.
+    pub(super) fn count_claim(&mut self, claim: &Claim) {
+        let volumes = claim.ids().filter_map(|id| self.volumes_by_claim.get(&id)).flatten();
+        let volumes: BTreeSet<String> = volumes.cloned().collect();
+        volumes.into_iter().for_each(|name| self.count(Unit::Volume(name)));
+        self.count(Unit::Claim(claim.uid.clone()));
+        self.count(Unit::Promise(claim.uid.clone()));
+    }
+
+    /// A volume, and the claims that it is counted for.
+    pub(super) fn count_volume(&mut self, volume: &Volume) {
+        self.count(Unit::Volume(volume.name.clone()));
+        let ids: BTreeSet<&str> = volume.id().into_iter().chain(volume.claim_uuid.as_deref()).collect();
+        for id in ids {
+            let uid = self.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
+            self.count(Unit::Claim(uid.clone()));
+            self.count(Unit::Promise(uid));
+        }
+    }
+
+    fn part_of_volume(&self, volume: &Volume) -> Option<Part> {
+        let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+        // Until it is adopted, it is reserved in another namespace.
+        let claim = volume.claim_uuid.as_ref().and_then(|uid| self.claim_by_id.get(uid));
+        let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());
+        let (class, namespace) = (volume.class.clone(), namespace.unwrap_or_default());
+        volume.is_of(&self.identity).then(|| Part { class, namespace, bytes: self.bytes_of(volume) })
+    }
+
+    /// Of a claim that has begun, and has no volume yet.
+    fn part_of_claim(&self, claim: &Claim) -> Option<Part> {
+        let class = claim.class.clone()?;
+        // It may be seen to be bound before its volume is seen.
+        let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
+        let begun = claim.own_stamp().is_some() && own;
+        let counted = [claim.uid.clone(), claim.id()].iter().any(|id| self.has_volume(id, &class));
+        let bytes = claim.size.as_ref().copied().unwrap_or_default();
+        (begun && !counted).then(|| Part { class, namespace: claim.name.namespace.clone(), bytes })
+    }
+
+    /// A volume of a class is counted that is, or says that it is, of this id.
+    fn has_volume(&self, id: &str, class: &str) -> bool {
+        let volumes = self.volumes_by_claim.get(id).into_iter().flatten().filter_map(|name| self.volumes.get(name));
+        let mut volumes = volumes.filter(|volume| volume.class == class && volume.is_of(&self.identity));
+        volumes.any(|volume| volume.id() == Some(id) || volume.claim_uuid.as_deref() == Some(id))
     }
 
     /// The size of a volume, or the one that it is being given.
@@ -88,29 +178,30 @@ impl Index {
         }
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
-        self.promised.insert(claim.uid.clone(), Promise { class, namespace, bytes }).is_none()
+        let first = self.promised.insert(claim.uid.clone(), Part { class, namespace, bytes }).is_none();
+        self.count(Unit::Promise(claim.uid.clone()));
+        first
     }
 
     /// It was not stamped after all.
     pub fn take_back(&mut self, claim: &Claim) -> Vec<Key> {
-        match self.promised.remove(&claim.uid) {
-            Some(promise) => self.room_in(&promise.class),
-            None => Vec::new(),
-        }
+        let promise = self.promised.remove(&claim.uid);
+        self.count(Unit::Promise(claim.uid.clone()));
+        promise.map(|promise| self.room_in(&promise.class)).unwrap_or_default()
     }
 
     /// A volume is about to be given this size: from now on it counts.
     pub fn promise_growth(&mut self, volume: &str, bytes: u64) {
         self.no_longer_waits(&Key::Volume(volume.to_owned()));
         self.growing.insert(volume.to_owned(), bytes);
+        self.count(Unit::Volume(volume.to_owned()));
     }
 
     /// It is not given this size after all.
     pub fn take_back_growth(&mut self, volume: &Volume) -> Vec<Key> {
-        match self.growing.remove(&volume.name) {
-            Some(_) => self.room_in(&volume.class),
-            None => Vec::new(),
-        }
+        let promise = self.growing.remove(&volume.name);
+        self.count(Unit::Volume(volume.name.clone()));
+        promise.map(|_| self.room_in(&volume.class)).unwrap_or_default()
     }
 
     /// A claim or volume hit a limit: it is looked at again when there is room for it.
@@ -138,6 +229,7 @@ impl Index {
     /// A claim is known to be stamped, or to be gone.
     pub(super) fn kept_promise(&mut self, uid: &str) {
         self.promised.remove(uid);
+        self.count(Unit::Promise(uid.to_owned()));
     }
 
     /// Something of a class was given back: those who have room now, in the order in which they came.
@@ -147,7 +239,7 @@ impl Index {
         let classes = self.classes.clone();
         let Lookup::Ours(found) = classes.lookup(class) else { return waiting };
         let (Ok(recipe), false) = (&found.recipe, waiting.is_empty()) else { return waiting };
-        let mut taken = self.taken(class, "", "");
+        let mut taken = self.taken(class);
         let mut woken = Vec::new();
         for key in waiting {
             // How much a volume would grow is its own to say.
@@ -170,6 +262,8 @@ impl Index {
         if self.growing.get(&volume.name).is_some_and(has) {
             self.growing.remove(&volume.name);
         }
+        before.into_iter().for_each(|before| self.count_volume(before));
+        self.count_volume(volume);
         match before.is_some_and(|before| before.size != volume.size || before.class != volume.class) {
             true => self.room_in(&volume.class),
             false => Vec::new(),
@@ -184,23 +278,24 @@ impl Index {
         if !complete {
             self.growing.remove(volume);
         }
+        self.count(Unit::Volume(volume.clone()));
         match class.filter(|_| gone || has_failed(job)) {
             Some(class) => self.room_in(&class),
             None => Vec::new(),
         }
     }
 
-    /// Provision runs that go on for claims of a namespace.
+    /// Runs that take a place and go on, for claims and snapshots of a namespace.
     pub(super) fn runs_in_namespace(&self, class: &str, namespace: &str) -> usize {
         let class = crate::object::label_value(class);
         let in_namespace =
             |claim: &Option<ObjectName>| claim.as_ref().is_some_and(|claim| claim.namespace == namespace);
-        let seen = self.jobs.values().filter(|job| {
-            !job.over && job.marks.class == class && job.marks.operation == "provision" && in_namespace(&job.claim)
-        });
+        let seen = self
+            .jobs
+            .values()
+            .filter(|job| !job.over && job.marks.class == class && takes_a_place(job) && in_namespace(&job.claim));
         let expected = self.expected.values().filter(|expected| expected.class == class);
-        let expected =
-            expected.filter(|e| e.claim.namespace == namespace && self.clock.since(e.since) < super::EXPECTED);
+        let expected = expected.filter(|e| e.namespace == namespace && self.clock.since(e.since) < super::EXPECTED);
         seen.filter(|job| !self.is_lost(job)).count() + expected.count()
     }
 }
@@ -212,3 +307,7 @@ fn is_growth(job: &Job) -> bool {
 fn has_failed(job: &Job) -> bool {
     job.over && !job.complete
 }
+
+#[cfg(test)]
+#[path = "share_tests.rs"]
+mod tests;

@@ -88,6 +88,16 @@ impl Index {
         self.snapshots.contents.get(name).cloned()
     }
 
+    /// All VolumeSnapshots.
+    pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
+        self.snapshots.snapshots.values()
+    }
+
+    /// All contents.
+    pub fn contents(&self) -> impl Iterator<Item = &Arc<Content>> {
+        self.snapshots.contents.values()
+    }
+
     /// The content that is kept while the claim with a UID is filled from it.
     pub fn content_kept_for(&self, claim: &str) -> Option<Arc<Content>> {
         let finalizer = names::clone_finalizer(claim);
@@ -114,6 +124,16 @@ impl Index {
         let mut keys = self.copy_keys(name);
         let of = self.snapshot(name).and_then(|snapshot| snapshot.claim());
         keys.extend(of.map(Key::Claim));
+        keys
+    }
+
+    /// The same of a content, whose VolumeSnapshot somebody may have forced away: then what it was made of is what it says
+    /// itself.
+    fn concerned_by_content(&self, content: &Content) -> Vec<Key> {
+        let mut keys = self.concerned_by_snapshot(&content.snapshot);
+        if self.snapshot(&content.snapshot).is_none_or(|snapshot| snapshot.uid != content.snapshot_uid) {
+            keys.extend(content.made_by().and_then(|made_by| self.claim_keys(&made_by.volume_id)));
+        }
         keys
     }
 
@@ -145,14 +165,18 @@ impl Index {
         match change {
             Change::Apply(content) => {
                 let mut keys = vec![Key::Content(content.name.clone()), Key::Snapshot(content.snapshot.clone())];
-                keys.extend(self.concerned_by_snapshot(&content.snapshot));
+                keys.extend(self.concerned_by_content(&content));
+                if content.deleting || content.ready {
+                    self.leave_line(&keys[0]);
+                }
                 self.snapshots.contents.insert(content.name.clone(), Arc::new(content));
                 keys
             }
             Change::Delete(name) => {
                 let Some(content) = self.snapshots.contents.remove(&name.name) else { return Vec::new() };
                 let mut keys = vec![Key::Content(name.name), Key::Snapshot(content.snapshot.clone())];
-                keys.extend(self.concerned_by_snapshot(&content.snapshot));
+                self.leave_line(&keys[0]);
+                keys.extend(self.concerned_by_content(&content));
                 keys
             }
             Change::Retain(all) => self.retain(

@@ -44,7 +44,7 @@ fn recipe(class: &str) -> Recipe {
     Record { config, class: class.into(), service_token: false, data }.recipe().unwrap()
 }
 
-fn index() -> Index {
+pub(super) fn index() -> Index {
     timed().1
 }
 
@@ -66,9 +66,9 @@ fn name(claim: &str) -> ObjectName {
 }
 
 fn asks(index: &mut Index, claim: &str) -> bool {
-    let has = index.reserve(claim, &name(claim), &recipe(CLASS));
+    let has = index.reserve(claim, &Asker::claim(&name(claim)), &recipe(CLASS));
     if !has {
-        index.stand_in_line(&name(claim), CLASS);
+        index.stand_in_line(&Asker::claim(&name(claim)), CLASS);
     }
     has
 }
@@ -84,7 +84,10 @@ fn places_go_to_those_who_came_first() {
     index.forget_expected("b");
     assert!(!asks(&mut index, "new") && asks(&mut index, "c"));
     index.forget_expected("c");
-    assert!(index.reserve("elsewhere", &name("z"), &recipe("other")), "classes do not wait for each other");
+    assert!(
+        index.reserve("elsewhere", &Asker::claim(&name("z")), &recipe("other")),
+        "classes do not wait for each other"
+    );
     assert!(asks(&mut index, "new"));
 }
 
@@ -175,6 +178,35 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
     }
     index.change_pod(Change::Apply(pod("provision", "u")));
     assert_eq!(index.change_pod(Change::Delete(name("pod"))), [], "no run of a snapshot");
+}
+
+#[test]
+fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapshot_was_forced_away() {
+    let source = "{metadata: {name: a, namespace: team, uid: v}, spec: {}}";
+    let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
+    let made_by = crate::snapshot::Provenance {
+        record: recipe(CLASS).record,
+        node: String::new(),
+        volume_id: "v".into(),
+        pv_name: "pvc-v".into(),
+        size: 1,
+        volume_mode: "Filesystem".into(),
+    };
+    let made_by = serde_json::json!({ names::PROVENANCE: serde_json::json!(made_by).to_string() });
+    let content = serde_json::json!({
+        "metadata": { "name": "snapcontent-u", "uid": "k", "annotations": made_by },
+        "spec": {
+            "volumeSnapshotRef": { "name": "s", "namespace": "team", "uid": "u" }, "source": {}, "driver": "p",
+            "deletionPolicy": "Delete",
+        },
+    });
+    let content: crate::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
+    let content = crate::snapshot::Content::from(&content);
+    let mut index = index();
+    index.change_claim(Change::Apply(Claim::from(&source)));
+    index.change_content(Change::Apply(content));
+    let woken = index.change_content(Change::Delete(ObjectName::new("", "snapcontent-u")));
+    assert!(woken.contains(&Key::Claim(name("a"))), "{woken:?}");
 }
 
 #[test]
@@ -339,20 +371,48 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
 }
 
 #[test]
+fn snapshots_stand_in_the_same_line_as_claims() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "1"), ("max-in-flight-per-namespace", "1")]);
+    let (claim, content) = (Asker::claim(&name("a")), Asker::content("snapcontent-s", "team"));
+    assert!(index.reserve("snapshot-s-1", &content, &recipe));
+    assert!(!index.reserve("provision-a-1", &claim, &recipe));
+    index.stand_in_line(&claim, CLASS);
+    let run = |operation: &str, id: &str| {
+        let marks = Marks { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() };
+        Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), marks, ..Job::default() }
+    };
+    let snapshot = Job { content: Some("snapcontent-s".into()), ..run("snapshot", "s") };
+    index.change_job(Change::Apply(snapshot.clone()));
+    let other = Asker::content("snapcontent-t", "team");
+    assert!(!index.has_room(&claim, &recipe) && !index.reserve("snapshot-t-1", &other, &recipe));
+    index.stand_in_line(&other, CLASS);
+    let woken = index.change_job(Change::Apply(Job { over: true, ..snapshot }));
+    assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
+    assert!(index.reserve("provision-a-1", &claim, &recipe));
+    let provision = run("provision", "a");
+    index.change_job(Change::Apply(provision.clone()));
+    let woken = index.change_job(Change::Delete(provision.name));
+    assert!(woken.contains(&other.key), "{woken:?}");
+    index.change_job(Change::Apply(run("delete-snapshot", "s")));
+    assert!(index.reserve("snapshot-t-1", &other, &recipe), "what is taken away takes no place");
+}
+
+#[test]
 fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
     let (mut index, recipe) = with_limits(&[("max-in-flight", "3"), ("max-in-flight-per-namespace", "1")]);
     let of = |namespace: &str, claim: &str| ObjectName::new(namespace, claim);
-    assert!(index.reserve("a", &of("t", "a"), &recipe));
+    let asks = |namespace: &str, claim: &str| Asker::claim(&of(namespace, claim));
+    assert!(index.reserve("a", &asks("t", "a"), &recipe));
     for claim in ["b", "c", "d", "e"] {
-        assert!(!index.reserve(claim, &of("t", claim), &recipe), "{claim}");
-        index.stand_in_line(&of("t", claim), CLASS);
+        assert!(!index.reserve(claim, &asks("t", claim), &recipe), "{claim}");
+        index.stand_in_line(&asks("t", claim), CLASS);
     }
-    assert!(index.reserve("x", &of("u", "x"), &recipe), "the others of t are before it, and cannot go");
+    assert!(index.reserve("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
     let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("a"), claim: Some(of("t", "a")), marks, ..Job::default() };
     index.change_job(Change::Apply(job.clone()));
-    assert!(!index.reserve("b", &of("t", "b"), &recipe));
+    assert!(!index.reserve("b", &asks("t", "b"), &recipe));
     let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
     assert_eq!(woken[1..], [Key::Claim(of("t", "b"))], "one place, one claim");
-    assert!(!index.reserve("c", &of("t", "c"), &recipe) && index.reserve("b", &of("t", "b"), &recipe));
+    assert!(!index.reserve("c", &asks("t", "c"), &recipe) && index.reserve("b", &asks("t", "b"), &recipe));
 }

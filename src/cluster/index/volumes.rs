@@ -62,6 +62,7 @@ impl Index {
                 let Some(volume) = self.volumes.remove(&name.name) else { return Vec::new() };
                 self.forget_volume(&volume);
                 self.growing.remove(&volume.name);
+                self.count_volume(&volume);
                 self.no_longer_waits(&Key::Volume(volume.name.clone()));
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
                 keys.extend(self.room_in(&volume.class));

@@ -8,7 +8,7 @@ use crate::attributes::{Attributes, wished};
 use crate::claim::decide::last_node;
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, fit};
-use crate::cluster::index::{Index, Key};
+use crate::cluster::index::{Asker, Index, Key};
 use crate::config::classes::{BindingMode, Class, Classes, Lookup};
 use crate::config::{Placement, Recipe};
 use crate::controller::volumes::alive_on;
@@ -65,7 +65,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
     let choice = choice(claim, ours, stamped.as_deref(), &index);
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
-    let room = current.as_ref().is_none_or(|recipe| index.has_room(&claim.name, recipe));
+    let room = current.as_ref().is_none_or(|recipe| index.has_room(&Asker::claim(&claim.name), recipe));
     let limit = current.as_ref().and_then(|recipe| index.claim_is_refused(claim, recipe));
     if limit.is_some() {
         index.wait_for_room(Key::Claim(claim.name.clone()), class);
