@@ -141,7 +141,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                     let leads = *leading.borrow_and_update();
                     context.metrics.leader.set(i64::from(leads));
                     if !leads {
-                        context.metrics.forget_orphans();
+                        context.metrics.forget();
                         context.sweep.forget();
                     }
                     if leads {

@@ -20,17 +20,25 @@
 //! | [`Kind::ClaimStuck`] | a claim gets no volume |
 //! | [`Kind::ClaimUndeleted`] | a claim cannot go, because what an attempt left cannot be deleted |
 //! | [`Kind::ClaimLost`] | a claim is bound to a volume that does not exist |
+//! | [`Kind::SnapshotStuck`] | a snapshot cannot be made |
+//! | [`Kind::ContentHeld`] | what is stored for a snapshot cannot be deleted |
+//! | [`Kind::ContentWithoutSnapshot`] | the VolumeSnapshot of a content is gone, and nothing deletes that |
+//! | [`Kind::ContentRetained`] | the VolumeSnapshot of a content is gone, and its policy keeps that |
+//! | [`Kind::FinalizerLeft`] | an object bears a finalizer of ours without a cause |
 //! | [`Kind::RevisionUnused`] | a version of a config is kept that nothing refers to |
 //! | [`Kind::BackendUnknown`] | a backend has storage that nobody knows |
 //! | [`Kind::BackendRubbish`] | a backend has what a deletion left half-way |
 //! | [`Kind::BackendMissing`] | a volume's storage is not there |
 //! | [`Kind::BackendNotListed`] | a backend could not be listed |
 //! | [`Kind::NoLeader`] | no orchestrator is at work |
+//! | [`Kind::PolicyMissing`] | an admission policy is not installed |
+//! | [`Kind::PolicyOutdated`] | an admission policy is not as it was shipped, or bound to nothing |
 
 pub mod backend;
 mod claims;
 mod runs;
 mod sightings;
+mod snapshots;
 mod volumes;
 
 use std::cmp::Reverse;
@@ -45,7 +53,9 @@ use crate::cluster::index::Index;
 use crate::config::classes::{Classes, Identity};
 use crate::node::Node;
 use crate::object::ObjectName;
+use crate::policies::{INSTALL, Policy, State};
 use crate::run::view::{Job, Pod};
+use crate::snapshot;
 use crate::volume::Volume;
 
 pub use self::sightings::{Sighting, Sightings};
@@ -77,12 +87,19 @@ pub enum Kind {
     ClaimHeld,
     ClaimStuck,
     ClaimUndeleted,
+    SnapshotStuck,
+    ContentHeld,
+    ContentWithoutSnapshot,
+    FinalizerLeft,
     JobStalled,
     JobWithoutOwner,
     PodWithoutJob,
+    PolicyOutdated,
+    PolicyMissing,
     JobFinished,
     RevisionUnused,
     VolumeRetained,
+    ContentRetained,
 }
 
 /// How much it matters.
@@ -99,7 +116,7 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds, the gravest first.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 30] = [
         Kind::BackendMissing,
         Kind::ClaimLost,
         Kind::NoLeader,
@@ -117,12 +134,19 @@ impl Kind {
         Kind::ClaimHeld,
         Kind::ClaimStuck,
         Kind::ClaimUndeleted,
+        Kind::SnapshotStuck,
+        Kind::ContentHeld,
+        Kind::ContentWithoutSnapshot,
+        Kind::FinalizerLeft,
         Kind::JobStalled,
         Kind::JobWithoutOwner,
         Kind::PodWithoutJob,
+        Kind::PolicyOutdated,
+        Kind::PolicyMissing,
         Kind::JobFinished,
         Kind::RevisionUnused,
         Kind::VolumeRetained,
+        Kind::ContentRetained,
     ];
 
     /// As it stands in metrics and in the answer of the doctor.
@@ -145,12 +169,19 @@ impl Kind {
             Kind::ClaimHeld => "claim-held",
             Kind::ClaimStuck => "claim-stuck",
             Kind::ClaimUndeleted => "claim-undeleted",
+            Kind::SnapshotStuck => "snapshot-stuck",
+            Kind::ContentHeld => "content-held",
+            Kind::ContentWithoutSnapshot => "content-without-snapshot",
+            Kind::FinalizerLeft => "finalizer-left",
             Kind::JobStalled => "job-stalled",
             Kind::JobWithoutOwner => "job-without-owner",
             Kind::PodWithoutJob => "pod-without-job",
+            Kind::PolicyOutdated => "policy-outdated",
+            Kind::PolicyMissing => "policy-missing",
             Kind::JobFinished => "job-finished",
             Kind::RevisionUnused => "revision-unused",
             Kind::VolumeRetained => "volume-retained",
+            Kind::ContentRetained => "content-retained",
         }
     }
 
@@ -158,7 +189,11 @@ impl Kind {
     pub fn severity(self) -> Severity {
         match self {
             Kind::BackendMissing | Kind::ClaimLost | Kind::NoLeader => Severity::Error,
-            Kind::JobFinished | Kind::RevisionUnused | Kind::VolumeRetained => Severity::Info,
+            Kind::JobFinished
+            | Kind::RevisionUnused
+            | Kind::VolumeRetained
+            | Kind::ContentRetained
+            | Kind::PolicyMissing => Severity::Info,
             _ => Severity::Warning,
         }
     }
@@ -193,6 +228,15 @@ impl Kind {
             Kind::ClaimHeld => "what was begun for this claim cannot go on, nor be taken back",
             Kind::ClaimStuck => "this claim gets no volume",
             Kind::ClaimUndeleted => "this claim cannot go, because what an attempt left behind cannot be deleted",
+            Kind::SnapshotStuck => "this snapshot cannot be made",
+            Kind::ContentHeld => "the snapshot was deleted, and what is stored for it cannot be",
+            Kind::ContentWithoutSnapshot => {
+                "the VolumeSnapshot is gone, and nothing deletes its content and what is stored for it"
+            }
+            Kind::ContentRetained => "the VolumeSnapshot is gone, and the policy keeps content and storage",
+            Kind::FinalizerLeft => "this object cannot be deleted, because of a finalizer that nothing needs any more",
+            Kind::PolicyOutdated => "an admission policy of the provisioner does not do what it was shipped for",
+            Kind::PolicyMissing => "an admission policy of the provisioner is not installed",
             Kind::JobStalled => "a run for which Kubernetes makes no pod, and which it does not end either",
             Kind::JobWithoutOwner => "a run for a claim or volume that does not exist any more",
             Kind::PodWithoutJob => "a pod of a run whose Job was deleted without it",
@@ -204,7 +248,15 @@ impl Kind {
 
     /// The steps of the orchestrator tell it on the object already.
     pub fn is_told(self) -> bool {
-        matches!(self, Kind::VolumeQuarantined | Kind::VolumeHeld | Kind::ClaimStuck | Kind::ClaimUndeleted)
+        matches!(
+            self,
+            Kind::VolumeQuarantined
+                | Kind::VolumeHeld
+                | Kind::ClaimStuck
+                | Kind::ClaimUndeleted
+                | Kind::SnapshotStuck
+                | Kind::ContentHeld
+        )
     }
 
     /// How long it must be seen without a break until it is more than a passing state, in seconds.
@@ -307,6 +359,17 @@ impl Finding {
         Finding::new(Kind::NoLeader, Object { kind: "Lease", name: lease, uid: String::new() }, detail, remedy)
     }
 
+    /// How an admission policy stands; none if it does what it was shipped for.
+    pub fn of_policy(policy: &Policy, state: &State) -> Option<Self> {
+        let kind = match state {
+            State::Installed | State::Limited => return None,
+            State::Missing => Kind::PolicyMissing,
+            State::Unbound | State::Differs(_) => Kind::PolicyOutdated,
+        };
+        let object = Object { kind: policy.kind.policy(), name: ObjectName::new("", policy.name), uid: String::new() };
+        Some(Finding::new(kind, object, format!("it is {}: {}", state.words(), policy.without), INSTALL))
+    }
+
     fn since(self, since: i64) -> Self {
         Finding { since: Some(since), ..self }
     }
@@ -331,13 +394,17 @@ pub struct Snapshot {
     pub jobs: Vec<Arc<Job>>,
     /// Our pods.
     pub pods: Vec<Arc<Pod>>,
+    /// All VolumeSnapshots of the cluster.
+    pub snapshots: Vec<Arc<snapshot::Snapshot>>,
+    /// All VolumeSnapshotContents of the cluster.
+    pub contents: Vec<Arc<snapshot::Content>>,
     /// All nodes.
     pub nodes: Vec<Arc<Node>>,
     /// Hashes of the recipes that are kept.
     pub recipes: HashSet<String>,
     /// Hashes of revisions that nothing refers to.
     pub unused: Vec<String>,
-    /// Look also into what every volume records. Takes time with thousands.
+    /// Look also into what every volume records, and at each finalizer. Takes time with thousands.
     pub deep: bool,
 }
 
@@ -351,6 +418,8 @@ impl Snapshot {
             volumes: index.volumes().cloned().collect(),
             jobs: index.jobs().cloned().collect(),
             pods: index.pods().cloned().collect(),
+            snapshots: index.snapshots().cloned().collect(),
+            contents: index.contents().cloned().collect(),
             nodes: index.nodes().cloned().collect(),
             recipes: index.recipe_hashes().map(str::to_owned).collect(),
             unused: index.unused_revisions(now),
@@ -366,6 +435,8 @@ struct World<'a> {
     /// By every id that a run for them may bear.
     claims: HashMap<String, &'a Claim>,
     volumes: HashMap<&'a str, &'a Volume>,
+    snapshots: HashMap<&'a ObjectName, &'a snapshot::Snapshot>,
+    contents: HashMap<&'a str, &'a snapshot::Content>,
     jobs: HashSet<&'a ObjectName>,
     jobs_by_id: HashMap<&'a str, Vec<&'a Job>>,
     /// When the last container of a Job's pods ended.
@@ -395,6 +466,8 @@ impl<'a> World<'a> {
             now,
             claims: s.claims.iter().flat_map(|claim| claim.ids().map(move |id| (id, claim.as_ref()))).collect(),
             volumes: s.volumes.iter().map(|volume| (volume.name.as_str(), volume.as_ref())).collect(),
+            snapshots: s.snapshots.iter().map(|snapshot| (&snapshot.name, snapshot.as_ref())).collect(),
+            contents: s.contents.iter().map(|content| (content.name.as_str(), content.as_ref())).collect(),
             jobs: s.jobs.iter().map(|job| &job.name).collect(),
             jobs_by_id,
             ended,
@@ -412,6 +485,8 @@ pub fn find(snapshot: &Snapshot, now: i64) -> Vec<Finding> {
     findings.extend(snapshot.pods.iter().filter_map(|pod| runs::pod(&world, pod)));
     findings.extend(snapshot.volumes.iter().filter_map(|volume| volumes::volume(&world, volume)));
     findings.extend(snapshot.claims.iter().filter_map(|claim| claims::claim(&world, claim)));
+    findings.extend(snapshot.contents.iter().filter_map(|content| snapshots::content(&world, content)));
+    findings.extend(snapshots::finalizers(&world));
     sort(&mut findings);
     findings
 }

@@ -33,9 +33,11 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         let detail = format!("{age} s after it was created it has no pod, and has not failed");
         return Some(finding(Kind::JobStalled, detail).since(job.created).removed_by(Removal::StalledJob));
     }
-    // The other runs about snapshots are their contents' to remove.
-    if job.content.is_some() {
-        return None;
+    // Runs about snapshots are their contents' to remove. What one has made whose content is gone is deleted first.
+    if let Some(content) = &job.content {
+        let left = !w.contents.contains_key(content.as_str()) && age > SLOW;
+        let detail = || format!("its VolumeSnapshotContent {content} does not exist");
+        return left.then(|| finding(Kind::JobWithoutOwner, detail()).since(job.created));
     }
     let id = job.marks.id.as_str();
     let claim = w.claims.get(id).copied();

@@ -1,3 +1,5 @@
+mod snapshots;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -75,6 +77,8 @@ impl Cluster {
             volumes: vec![],
             jobs: vec![],
             pods: vec![],
+            snapshots: vec![],
+            contents: vec![],
             nodes: vec![],
             recipes: [recipe().record.hash()].into(),
             unused: vec![],

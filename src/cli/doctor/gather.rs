@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::cluster::index::{Change, Index};
 use crate::cluster::watch::revision;
 use crate::config::classes::Identity;
+use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
@@ -52,6 +53,13 @@ pub(super) async fn index(client: &Client, identity: &Identity, clock: &Clock) -
             index.change_job(Change::Apply((&object).into()));
         }
     }
+    // Contents after their Jobs and before the VolumeSnapshots and claims that they keep, each for the same reason.
+    for object in served::<VolumeSnapshotContent>(Api::all(client.clone())).await? {
+        index.change_content(Change::Apply((&object).into()));
+    }
+    for object in served::<VolumeSnapshot>(Api::all(client.clone())).await? {
+        index.change_snapshot(Change::Apply((&object).into()));
+    }
     for object in all::<PersistentVolume>(Api::all(client.clone()), "").await? {
         index.change_volume(Change::Apply((&object).into()));
     }
@@ -59,6 +67,22 @@ pub(super) async fn index(client: &Client, identity: &Identity, clock: &Clock) -
         index.change_claim(Change::Apply((&object).into()));
     }
     Ok(index)
+}
+
+/// All objects of a kind that a cluster need not have.
+async fn served<K>(api: Api<K>) -> anyhow::Result<Vec<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+    K::DynamicType: Default,
+{
+    match all(api, "").await {
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        found => found,
+    }
+}
+
+fn is_absent(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// All objects of a kind, page by page.

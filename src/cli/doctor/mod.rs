@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::{Names, Namespaces, Output};
 use crate::clock::Clock;
-use crate::cluster::client;
 use crate::cluster::writes::{Binding, Writes};
+use crate::cluster::{client, policies};
 use crate::config::classes::Identity;
 use crate::controller::sweep::remove;
 use crate::object::ObjectName;
@@ -68,6 +68,7 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         let clock = Clock::default();
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
         findings.extend(leaderless(&client, &identity, &clock).await?);
+        findings.extend(unprotected(&client).await?);
         let mut listings = Vec::new();
         if backend {
             let before = look(&client, &identity, &clock).await?;
@@ -127,6 +128,13 @@ async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyh
     let idle = spec.renew_time.map_or(i64::MAX, |time| clock.now() - time.0.as_second());
     let gone = spec.holder_identity.is_none_or(|holder| holder.is_empty()) || idle > LEADERLESS;
     Ok(gone.then(|| Finding::no_leader(name, Some(idle))))
+}
+
+/// Admission policies that do not act, and what is off without them.
+async fn unprotected(client: &Client) -> anyhow::Result<Vec<Finding>> {
+    let live = policies::read(client).await.map_err(anyhow::Error::msg)?;
+    let states = crate::policies::states(&live);
+    Ok(states.iter().filter_map(|(policy, state)| Finding::of_policy(policy, state)).collect())
 }
 
 fn untouched(findings: Vec<Finding>) -> Vec<Told> {

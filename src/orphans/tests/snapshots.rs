@@ -1,0 +1,150 @@
+//! Snapshots, finalizers and policies.
+
+use super::*;
+use crate::policies::{POLICIES, State};
+use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+
+const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-000000000005";
+
+impl Cluster {
+    fn snapshot(mut self, more: Value) -> Self {
+        let mut snapshot = json!({
+            "metadata": { "name": "monday", "namespace": "team", "uid": SNAPSHOT },
+            "spec": { "source": { "persistentVolumeClaimName": "data" } },
+        });
+        merge(&mut snapshot, more);
+        let snapshot: VolumeSnapshot = serde_json::from_value(snapshot).unwrap();
+        self.0.snapshots.push(Arc::new((&snapshot).into()));
+        self
+    }
+
+    fn content(mut self, more: Value) -> Self {
+        let mut content = json!({
+            "metadata": { "name": names::content_name(SNAPSHOT), "uid": "k", "creationTimestamp": at(NOW - 5000) },
+            "spec": {
+                "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": "Delete", "source": { "volumeHandle": UID },
+                "volumeSnapshotRef": { "namespace": "team", "name": "monday", "uid": SNAPSHOT },
+            },
+            "status": { "readyToUse": true },
+        });
+        merge(&mut content, more);
+        let content: VolumeSnapshotContent = serde_json::from_value(content).unwrap();
+        self.0.contents.push(Arc::new((&content).into()));
+        self
+    }
+
+    fn kept_claim(self, uid: &str, finalizer: &str) -> Self {
+        self.claim(json!({ "metadata": { "name": uid, "uid": uid, "finalizers": [finalizer] } }))
+    }
+}
+
+fn not_ready() -> Value {
+    json!({ "status": { "readyToUse": false } })
+}
+
+#[test]
+fn snapshots_that_are_well_are_no_findings() {
+    let held = json!({ "metadata": { "finalizers": [names::SNAPSHOT_FINALIZER] } });
+    Cluster::new().snapshot(held.clone()).content(held.clone()).clean();
+    Cluster::new().snapshot(held.clone()).clean();
+    let going = json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
+    Cluster::new().snapshot(going.clone()).content(going).clean();
+    let making = Cluster::new().snapshot(held).content(not_ready());
+    making
+        .kept_claim("source", &names::source_finalizer(SNAPSHOT))
+        .job("snapshot", |job| job.content = Some(names::content_name(SNAPSHOT)))
+        .clean();
+    // Not ours, too young, not bound yet.
+    Cluster::new().content(json!({ "spec": { "driver": "other.example" } })).clean();
+    Cluster::new().content(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).clean();
+    Cluster::new().content(json!({ "metadata": { "creationTimestamp": at(NOW - 3) } })).clean();
+    Cluster::new().content(json!({ "spec": { "volumeSnapshotRef": { "uid": "" } } })).clean();
+}
+
+#[test]
+fn contents_whose_snapshot_is_gone() {
+    let says = "its VolumeSnapshot team/monday does not exist";
+    Cluster::new().content(json!({})).finds(Kind::ContentWithoutSnapshot, says, false);
+    let another = json!({ "metadata": { "uid": "another" } });
+    Cluster::new().snapshot(another).content(json!({})).finds(Kind::ContentWithoutSnapshot, says, false);
+    let retained = json!({ "spec": { "deletionPolicy": "Retain" } });
+    Cluster::new().content(retained.clone()).finds(Kind::ContentRetained, says, false);
+    let mut unready = retained;
+    merge(&mut unready, not_ready());
+    Cluster::new().content(unready).finds(Kind::ContentWithoutSnapshot, says, false);
+}
+
+#[test]
+fn snapshots_that_cannot_be_made_or_deleted() {
+    let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
+    let mut stuck = failed("snapshot");
+    merge(&mut stuck, json!({ "status": { "readyToUse": false, "error": { "message": "the array is on fire" } } }));
+    Cluster::new().snapshot(json!({})).content(stuck.clone()).finds(Kind::SnapshotStuck, "on fire", false);
+    merge(&mut stuck, json!({ "metadata": { "creationTimestamp": at(NOW - 300) } }));
+    Cluster::new().snapshot(json!({})).content(stuck).clean();
+    let mut held = failed("delete-snapshot");
+    merge(
+        &mut held,
+        json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } }),
+    );
+    let of = |content: &Value| Cluster::new().content(content.clone());
+    of(&held).finds(Kind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
+    merge(&mut held, json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } }));
+    of(&held).clean();
+}
+
+#[test]
+fn runs_whose_content_is_gone() {
+    let of = |job: &mut Job| (job.content, job.over) = (Some("snapcontent-gone".into()), true);
+    let says = "its VolumeSnapshotContent snapcontent-gone does not exist";
+    Cluster::new().job("delete-snapshot", of).finds(Kind::JobWithoutOwner, says, false);
+    Cluster::new()
+        .job("snapshot", |job| {
+            of(job);
+            job.created = NOW - SLOW + 1;
+        })
+        .clean();
+}
+
+#[test]
+fn finalizers_that_nothing_needs() {
+    let source = names::source_finalizer(SNAPSHOT);
+    let gone = Cluster::new().kept_claim("source", &source);
+    gone.finds(Kind::FinalizerLeft, &format!("{source}: the snapshot that is made of it does not exist"), false);
+    let ready = Cluster::new().snapshot(json!({})).content(json!({})).kept_claim("source", &source);
+    ready.finds(Kind::FinalizerLeft, "is ready", false);
+    let copy = names::clone_finalizer(UID);
+    Cluster::new().kept_claim("original", &copy).finds(Kind::FinalizerLeft, "does not exist", false);
+    let volume = |volume: &mut Volume| volume.finalizers.clear();
+    let copied = Cluster::new().bound().volume(volume).kept_claim("original", &copy);
+    copied.finds(Kind::FinalizerLeft, "claim team/data, which was made from it, is bound", false);
+    let read = json!({ "metadata": { "finalizers": [copy] } });
+    let read = Cluster::new().snapshot(json!({})).content(read);
+    read.finds(Kind::FinalizerLeft, "does not exist", false);
+    let going = json!({ "metadata": { "deletionTimestamp": at(NOW), "finalizers": [names::SNAPSHOT_FINALIZER] } });
+    Cluster::new().snapshot(going).finds(Kind::FinalizerLeft, "it has no content any more", false);
+    let under_way = stamped(&recipe().version());
+    Cluster::new()
+        .claim(under_way)
+        .job("provision", |_| ())
+        .kept_claim("original", &names::clone_finalizer(UID))
+        .clean();
+    // The sweep does not look so deep, and the finalizers of others are theirs.
+    let mut shallow = gone;
+    shallow.0.deep = false;
+    shallow.clean();
+    Cluster::new().kept_claim("theirs", "other.example/in-use").clean();
+}
+
+#[test]
+fn policies_that_do_not_act_say_what_is_off() {
+    let found = |state: State| Finding::of_policy(&POLICIES[0], &state);
+    assert!(found(State::Installed).is_none() && found(State::Limited).is_none());
+    let missing = found(State::Missing).unwrap();
+    assert_eq!((missing.kind, missing.severity), (Kind::PolicyMissing, Severity::Info), "all works without it");
+    assert!(missing.detail.contains("not installed: who created a claim is not known"), "{}", missing.detail);
+    let outdated = found(State::Differs("spec.mutations".into())).unwrap();
+    assert_eq!((outdated.kind, outdated.severity), (Kind::PolicyOutdated, Severity::Warning));
+    assert!(outdated.detail.contains("at spec.mutations") && outdated.remedy.contains("deploy/kustomize"));
+    assert_eq!(found(State::Unbound).unwrap().kind, Kind::PolicyOutdated);
+}
