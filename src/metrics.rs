@@ -1,6 +1,7 @@
 //! Metrics, under the names that the field's dashboards use where those exist.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use contract::request::Operation;
@@ -12,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::capacity::{CAPABILITY, Published};
 use crate::config::classes::Verdict;
 use crate::orphans::Kind;
 
@@ -36,6 +38,12 @@ struct Outcome {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Segment {
+    class: String,
+    topology: String,
+}
+
 /// What is counted.
 #[derive(Clone)]
 pub struct Metrics {
@@ -50,6 +58,8 @@ pub struct Metrics {
     modified: Family<Class, Counter>,
     modify_failed: Family<Class, Counter>,
     snapshot_runs: Family<Outcome, Counter>,
+    capacities: Family<Segment, Gauge<u64, AtomicU64>>,
+    capacity_runs: Family<Outcome, Counter>,
     errors: Family<Category, Counter>,
     orphans: Family<OrphanKind, Gauge>,
     orphans_removed: Family<OrphanKind, Counter>,
@@ -69,6 +79,7 @@ impl Default for Metrics {
         let (expanded, expand_failed) = <(Family<_, _>, Family<_, _>)>::default();
         let (modified, modify_failed) = <(Family<_, _>, Family<_, _>)>::default();
         let snapshot_runs = Family::<Outcome, Counter>::default();
+        let (capacities, capacity_runs) = <(Family<Segment, _>, Family<Outcome, Counter>)>::default();
         let errors = Family::<Category, Counter>::default();
         let (orphans, orphans_removed) = <(Family<OrphanKind, Gauge>, Family<OrphanKind, Counter>)>::default();
         let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
@@ -118,6 +129,12 @@ impl Default for Metrics {
             "Snapshot and delete-snapshot runs that ended, by outcome",
             snapshot_runs.clone(),
         );
+        registry.register(
+            "flex_capacity_bytes",
+            "Room that the scheduler is told of, by class and by the labels of the nodes that it is for",
+            capacities.clone(),
+        );
+        registry.register("flex_capacity_runs", "Capacity runs that ended, by outcome", capacity_runs.clone());
         registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
         registry.register("flex_orphans", "What is left over, or does not get on, by kind", orphans.clone());
         registry.register("flex_orphans_removed", "What was left over and has been removed", orphans_removed.clone());
@@ -136,6 +153,8 @@ impl Default for Metrics {
             modified,
             modify_failed,
             snapshot_runs,
+            capacities,
+            capacity_runs,
             errors,
             orphans,
             orphans_removed,
@@ -183,6 +202,23 @@ impl Metrics {
         self.snapshot_runs.get_or_create(&Outcome { operation: operation.as_str(), outcome }).inc();
     }
 
+    /// A capacity run ended.
+    pub fn capacity_run(&self, done: bool) {
+        let outcome = if done { "done" } else { "failed" };
+        self.capacity_runs.get_or_create(&Outcome { operation: CAPABILITY, outcome }).inc();
+    }
+
+    /// How much room the scheduler is told of now: of classes that are asked.
+    pub fn capacities<'a>(&self, published: impl Iterator<Item = &'a Published>) {
+        self.capacities.clear();
+        for published in published.filter(|published| published.record.is_some()) {
+            let labels = published.topology.iter().map(|(label, value)| format!("{label}={value}"));
+            let topology = labels.collect::<Vec<_>>().join(",");
+            let segment = Segment { class: published.class.clone(), topology };
+            self.capacities.get_or_create(&segment).set(published.bytes);
+        }
+    }
+
     /// An expand run failed.
     pub fn expand_failed(&self, name: &str) {
         self.expand_failed.get_or_create(&class(name)).inc();
@@ -213,9 +249,10 @@ impl Metrics {
         }
     }
 
-    /// Another process leads, and counts.
-    pub fn forget_orphans(&self) {
+    /// Another process leads, and looks.
+    pub fn forget(&self) {
         self.orphans.clear();
+        self.capacities.clear();
     }
 
     /// Something was removed that was left over.
@@ -240,5 +277,37 @@ impl Metrics {
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity::Record;
+
+    #[test]
+    fn room_is_that_of_the_last_look() {
+        let metrics = Metrics::default();
+        let published = |class: &str, node: &str, bytes: u64, asked: bool| Published {
+            class: class.into(),
+            topology: [("kubernetes.io/hostname".to_owned(), node.to_owned())].into(),
+            bytes,
+            record: asked.then(Record::default),
+            ..Published::default()
+        };
+        let (a, b) = (published("c", "a", 10, true), published("c", "b", u64::MAX, true));
+        metrics.capacities([&a, &b, &published("unasked", "a", 1, false)].into_iter());
+        metrics.capacity_run(true);
+        let line = |node: &str, bytes: u64| {
+            format!("flex_capacity_bytes{{class=\"c\",topology=\"kubernetes.io/hostname={node}\"}} {bytes}\n")
+        };
+        let text = metrics.text();
+        assert!(text.contains(&line("a", 10)) && text.contains(&line("b", u64::MAX)), "{text}");
+        assert!(!text.contains("unasked"), "{text}");
+        assert!(text.contains("flex_capacity_runs_total{operation=\"capacity\",outcome=\"done\"} 1\n"), "{text}");
+        metrics.capacities([&a].into_iter());
+        assert!(metrics.text().contains(&line("a", 10)) && !metrics.text().contains(&line("b", u64::MAX)));
+        metrics.forget();
+        assert!(!metrics.text().contains("flex_capacity_bytes{"));
     }
 }

@@ -39,6 +39,7 @@ impl Pace {
 /// One look at all segments.
 pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
     if !context.shared.index().has_capacities() && context.shared.index().capacity_runs().is_empty() {
+        context.metrics.capacities(std::iter::empty());
         return Ok(Pass::Done);
     }
     if let Some(left) = context.capacity.begin(context.clock.passed()) {
@@ -68,6 +69,7 @@ fn planned(context: &Context, now: i64) -> Plan {
     let volumes = index.volumes().filter(|volume| volume.is_of(identity));
     let saw = saw(&wanted, &nodes, volumes, index.claims(), &index.configs_of_classes());
     let published = index.capacities();
+    context.metrics.capacities(published.values().map(Arc::as_ref));
     let runs = index.capacity_runs();
     // The state of a run asks the index itself.
     drop(index);
@@ -93,9 +95,11 @@ async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> 
     match step {
         Step::Publish { segment, answer, record } => {
             let before = published(&segment.object_name());
+            let done = record.as_ref().map(|record| record.failures == 0);
             let written = writes.publish(&segment, answer, record.as_deref(), before.as_deref()).await?;
             // What was written is known at once: no run may begin for what was just answered.
             context.shared.index().change_capacity(Change::Apply(written));
+            done.into_iter().for_each(|done| context.metrics.capacity_run(done));
         }
         Step::Start { segment, source, ask } => {
             let seen = published(&segment.object_name());
