@@ -422,14 +422,30 @@ async fn start_delete(
     attempt: u32,
     (node, elsewhere): (String, bool),
 ) -> Result<Next, WriteError> {
-    let current = match serving(context, claim, &s.classes) {
-        Serving::Ours(class) => class.recipe.as_ref().ok().cloned(),
-        Serving::NotOurs => None,
+    let (current, allowed) = match serving(context, claim, &s.classes) {
+        Serving::Ours(class) => (class.recipe.as_ref().ok().cloned(), class.allowed.json()),
+        Serving::NotOurs => (None, String::new()),
     };
     let Some(recipe) = s.stamped.clone().or(current) else { return Ok(Next::Wait) };
-    let attributes = s.attributes.clone().unwrap_or_default();
-    let ts = Attempt { number: attempt, ts: timestamp(context), node: node.clone(), attributes, ..Attempt::default() };
-    let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, ts);
+    // A backend may only tell which volume it made to somebody who asks for the same again.
+    let asked = match &s.original {
+        None => copies::Asked::default(),
+        Some(original) => match original.request(context, claim).await {
+            Err(WriteError::Conflict(_)) => copies::Asked::default(),
+            asked => asked?,
+        },
+    };
+    let again = Attempt {
+        number: attempt,
+        ts: timestamp(context),
+        node: node.clone(),
+        topology: Default::default(),
+        class_topologies: allowed,
+        clone_of: asked.clone_of,
+        snapshot: asked.snapshot,
+        attributes: s.attributes.clone().unwrap_or_default(),
+    };
+    let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
     let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty() && !elsewhere;
     let place = Place {
         namespace: recipe.config.namespace.clone(),

@@ -26,6 +26,7 @@ fn request(recipe: &Recipe) -> Request {
         clone_of: None,
         snapshot: None,
         attributes_class: String::new(),
+        attributes: BTreeMap::new(),
         old_attributes_class: String::new(),
         old_attributes: Default::default(),
         access_modes: vec!["ReadWriteOnce".into()],

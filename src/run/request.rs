@@ -27,6 +27,7 @@ pub fn of_class(
         clone_of: None,
         snapshot: None,
         attributes_class: String::new(),
+        attributes: Default::default(),
         old_attributes_class: String::new(),
         old_attributes: Default::default(),
         access_modes: Vec::new(),

@@ -53,8 +53,13 @@ pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &A
 
 /// The same with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
 pub(crate) fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
-    let parameters = attributes.over(recipe).unwrap_or_else(|_| recipe.parameters.clone());
-    Request { attributes_class: attributes.class.clone(), parameters, ..request }
+    let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
+    match attributes.over(recipe) {
+        Ok(parameters) => {
+            Request { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }
+        }
+        Err(_) => Request { attributes_class, parameters: class, ..request },
+    }
 }
 
 /// What somebody wrote on a volume, or nothing where no variable of a process can hold it: a deletion goes on without.

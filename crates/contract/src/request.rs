@@ -152,6 +152,8 @@ pub struct Request {
     pub snapshot: Option<Snapshot>,
     /// The VolumeAttributesClass whose parameters are among those of the run; empty for none.
     pub attributes_class: String,
+    /// The parameters of that class, which are among those of the run, too.
+    pub attributes: BTreeMap<String, String>,
     /// In a modify run the VolumeAttributesClass that the volume has; empty for none.
     pub old_attributes_class: String,
     /// Its parameters.
@@ -237,6 +239,7 @@ pub const CONTRACT: &[&str] = &[
     "snapshot-namespace",
     "snapshot-name",
     "attributes-class",
+    "attributes",
     "old-attributes-class",
     "old-attributes",
     "access-modes",
@@ -255,6 +258,7 @@ pub const CONTRACT: &[&str] = &[
     "instance",
     "volume-source",
     "claim-metadata",
+    "parameter-names",
 ];
 
 /// Variables that the pod gets otherwise than as a property.
@@ -281,6 +285,7 @@ impl Request {
             clone_of,
             snapshot,
             attributes_class,
+            attributes,
             old_attributes_class,
             old_attributes,
             access_modes,
@@ -332,6 +337,7 @@ impl Request {
             of_snapshot.namespace,
             of_snapshot.name,
             attributes_class.clone(),
+            pairs(attributes),
             old_attributes_class.clone(),
             pairs(old_attributes),
             access_modes.join(","),
@@ -350,6 +356,7 @@ impl Request {
             instance.clone(),
             volume_source.clone(),
             pairs(claim_metadata),
+            parameters.keys().cloned().collect::<Vec<_>>().join(","),
         ];
         let own = CONTRACT.iter().zip(values).map(|(name, value)| Property { name: (*name).into(), value });
         let parameters =
@@ -357,8 +364,7 @@ impl Request {
         own.chain(parameters).collect()
     }
 
-    /// Reads a run back from its environment. Parameters are not among it: an image asks for those
-    /// that it knows by their own variables.
+    /// Reads a run back from its environment.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, RequestError> {
         let optional = |name: &str| env(name).unwrap_or_default();
         let list = |name: &str| -> Vec<String> {
@@ -435,6 +441,7 @@ impl Request {
                 }),
             },
             attributes_class: optional("ATTRIBUTES_CLASS"),
+            attributes: pairs("ATTRIBUTES")?,
             old_attributes_class: optional("OLD_ATTRIBUTES_CLASS"),
             old_attributes: pairs("OLD_ATTRIBUTES")?,
             access_modes: list("ACCESS_MODES"),
@@ -454,7 +461,10 @@ impl Request {
             volume_source: optional("VOLUME_SOURCE"),
             claim_metadata: pairs("CLAIM_METADATA")?,
             pod_namespace: or(optional("POD_NAMESPACE"), crate::names::FIELD_MANAGER),
-            parameters: BTreeMap::new(),
+            parameters: list("PARAMETER_NAMES")
+                .into_iter()
+                .map(|name| (name.clone(), optional(&parameter::env_name(&name))))
+                .collect(),
         })
     }
 }
@@ -514,6 +524,7 @@ pub(crate) mod tests {
                 name: "monday".into(),
             }),
             attributes_class: "gold".into(),
+            attributes: [("iops".to_owned(), "900".to_owned())].into(),
             old_attributes_class: "silver".into(),
             old_attributes: [("iops".to_owned(), "100".to_owned())].into(),
             access_modes: vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()],
@@ -532,7 +543,8 @@ pub(crate) mod tests {
             instance: "default".into(),
             volume_source: String::new(),
             claim_metadata: [("team.example/key".to_owned(), "a,b=\"c\"".to_owned())].into(),
-            parameters: BTreeMap::new(),
+            parameters: [("example.com/Pool".to_owned(), "gold".to_owned()), ("iops".to_owned(), "900".to_owned())]
+                .into(),
             pod_namespace: crate::names::FIELD_MANAGER.into(),
         }
     }

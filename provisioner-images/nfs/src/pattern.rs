@@ -91,7 +91,7 @@ mod tests {
                 "PVC_NAME" => name.into(),
                 "PVC_NAMESPACE" => "team".into(),
                 "PV_NAME" => "pvc-1".into(),
-                "TOPOLOGY" | "CLASS_TOPOLOGIES" | "OLD_ATTRIBUTES" => String::new(),
+                "TOPOLOGY" | "CLASS_TOPOLOGIES" | "ATTRIBUTES" | "OLD_ATTRIBUTES" => String::new(),
                 other => other.to_lowercase(),
             })
         })
