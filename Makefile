@@ -2,7 +2,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cinder test-faults soak bench lint images cluster-up cluster-down clean
+.PHONY: help demo test test-cinder test-csi test-faults soak bench lint images cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -15,6 +15,9 @@ test: ## all tests, the ones with a real cluster included
 
 test-cinder: ## the tests of the Cinder image alone, with a real Cinder and Keystone
 	@scripts/test-cinder.sh
+
+test-csi: ## the tests of the CSI image alone
+	@scripts/test-csi.sh
 
 test-faults: ## of all tests, those of crashes, races and bad input alone
 	@scripts/test-faults.sh

@@ -1,0 +1,72 @@
+//! The generated code is what csi.proto says. To make it anew: `FLEX_GENERATE=1 cargo test -p csi-spec`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use protox::Compiler;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
+use sha2::{Digest, Sha256};
+
+/// The module and version that the code is from, and what its file hashes to.
+const MODULE: &str = "github.com/container-storage-interface/spec@v1.12.0";
+const SHA256: &str = "5b81236a3809f3ff0b877ff9b82215d0b74a8e291d7f3ec6ee1a44f537c0f86a";
+
+/// Go brings the module, checks it against its public log of hashes, and says where it is.
+fn proto() -> PathBuf {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = format!("{}:/usr/local/go/bin", env::var("PATH").unwrap_or_default());
+    let output = Command::new("go")
+        .args(["mod", "download", "-json", MODULE])
+        .current_dir(elsewhere.path())
+        .env("PATH", path)
+        .env("GOFLAGS", "-mod=mod")
+        .output()
+        .expect("Go is there, as for the cluster of the tests");
+    let said: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let directory = said.get("Dir").and_then(serde_json::Value::as_str);
+    Path::new(directory.unwrap_or_else(|| panic!("no {MODULE}: {said:?}"))).join("csi.proto")
+}
+
+/// The one file, by the name that it is imported by.
+struct One(String);
+
+impl FileResolver for One {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match name {
+            "csi.proto" => File::from_source(name, &self.0),
+            _ => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+#[test]
+fn the_code_is_what_the_specification_says() {
+    let source = fs::read_to_string(proto()).unwrap();
+    let hash: String = Sha256::digest(&source).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hash, SHA256, "another csi.proto than the code is from");
+
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(One(source));
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true).open_file("csi.proto").unwrap();
+
+    let made = tempfile::tempdir().unwrap();
+    tonic_prost_build::configure()
+        .out_dir(made.path())
+        .btree_map(".")
+        .build_transport(false)
+        .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
+        .compile_fds(compiler.file_descriptor_set())
+        .unwrap();
+    let now = fs::read_to_string(made.path().join("csi.v1.rs")).unwrap();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/csi.v1.rs");
+    if env::var_os("FLEX_GENERATE").is_some() {
+        fs::write(&kept, &now).unwrap();
+    }
+    let then = fs::read_to_string(&kept).unwrap_or_default();
+    assert!(now == then, "src/csi.v1.rs is not what {MODULE} makes; see the first line of this file");
+}

@@ -1,0 +1,136 @@
+//! The way to the driver: a unix socket, or TCP with TLS by which both sides know each other.
+
+use std::error::Error;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hyper_util::rt::TokioIo;
+use kit::Failure;
+use tokio::net::UnixStream;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+
+use crate::endpoint::Endpoint;
+use crate::parameters::Parameters;
+
+/// How long one attempt to connect may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Connects as soon as somebody answers there.
+///
+/// # Errors
+/// Nobody does until `until`, or may be spoken to; and what to do about it.
+pub async fn connect(parameters: &Parameters, until: Instant) -> Result<Channel, Failure> {
+    let tls = match &parameters.endpoint {
+        Endpoint::Socket(_) => None,
+        Endpoint::Tcp(..) => Some(tls(parameters)?),
+    };
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let problem = match (&parameters.endpoint, &tls) {
+            (Endpoint::Socket(path), _) => match socket(path).await {
+                Ok(channel) => return Ok(channel),
+                Err(problem) => problem?,
+            },
+            (Endpoint::Tcp(host, port), Some(tls)) => match tcp(host, *port, tls.clone()).await {
+                Ok(channel) => return Ok(channel),
+                Err(problem) => problem,
+            },
+            (Endpoint::Tcp(..), None) => return Err(Failure::config("csi-tls is missing")),
+        };
+        if Instant::now() + pause > until {
+            return Err(Failure::retry(nobody(parameters, &problem)));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 3 / 2).min(Duration::from_secs(1));
+    }
+}
+
+/// What is told of a driver that does not answer.
+pub fn nobody(parameters: &Parameters, problem: &str) -> String {
+    let hint = match &parameters.endpoint {
+        Endpoint::Socket(_) => {
+            "does the driver run on this node, and has the config's `pod-template` a mount of the directory of its socket?"
+        }
+        Endpoint::Tcp(..) => "does it listen there, and do certificates and csi-tls-server-name go together?",
+    };
+    let waited = parameters.connect.as_secs();
+    format!("no CSI driver answers at {} within {waited} s: {problem}; {hint}", parameters.endpoint)
+}
+
+/// The outer error is told at once; the inner one may pass.
+async fn socket(path: &Path) -> Result<Channel, Result<String, Failure>> {
+    // To learn why not: the channel itself would only say that it did not work.
+    if let Err(error) = UnixStream::connect(path).await {
+        return Err(match error.kind() {
+            ErrorKind::PermissionDenied => Err(Failure::config(format!(
+                "the socket {} may not be used by user {}: most drivers' sockets are root's, so write run-as-user: \"0\" in the \
+                 config",
+                path.display(),
+                user()
+            ))),
+            ErrorKind::NotFound => Ok("there is no such socket".to_owned()),
+            _ => Ok(error.to_string()),
+        });
+    }
+    let path = path.to_owned();
+    let connector = tower::service_fn(move |_| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    // The address is only what the other side is called by.
+    let endpoint = tonic::transport::Endpoint::from_static("http://localhost").connect_timeout(ATTEMPT);
+    endpoint.connect_with_connector(connector).await.map_err(|error| Ok(chain(&error)))
+}
+
+async fn tcp(host: &str, port: u16, tls: ClientTlsConfig) -> Result<Channel, String> {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("https://{host}:{port}"));
+    let endpoint = endpoint.and_then(|endpoint| endpoint.connect_timeout(ATTEMPT).tls_config(tls));
+    match endpoint {
+        Ok(endpoint) => endpoint.connect().await.map_err(|error| chain(&error)),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+fn tls(parameters: &Parameters) -> Result<ClientTlsConfig, Failure> {
+    let directory = Path::new(parameters.tls.as_deref().unwrap_or_default());
+    let read = |name: &str| {
+        let path = directory.join(name);
+        std::fs::read(&path).map_err(|error| {
+            Failure::config(format!(
+                "{} cannot be read: {error}; csi-tls names the directory of a Secret with ca.crt, tls.crt and tls.key, which \
+                 `secret-volume` mounts",
+                path.display()
+            ))
+        })
+    };
+    let config = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read("ca.crt")?))
+        .identity(Identity::from_pem(read("tls.crt")?, read("tls.key")?));
+    Ok(match &parameters.tls_name {
+        Some(name) => config.domain_name(name.clone()),
+        None => config,
+    })
+}
+
+/// Who this process is, as the kernel says.
+fn user() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or("?").to_owned()
+}
+
+/// An error with all that caused it.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let says = inner.to_string();
+        if !text.contains(&says) {
+            text.push_str(": ");
+            text.push_str(&says);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,60 @@
+//! Taking a volume away, or what an unfinished run left of it.
+
+use csi_spec::csi::controller_service_capability::rpc::Type;
+use kit::Failure;
+use tonic::Code;
+
+use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
+use crate::secrets::Kind;
+
+impl Run {
+    /// Deletes the volume of the PersistentVolume; where there is none, the one that a run may have made and not told of.
+    ///
+    /// # Errors
+    /// What stays, and why.
+    pub async fn delete(&self) -> Outcome<()> {
+        let Some(source) = self.source()? else { return self.delete_unknown().await };
+        self.driver.must(Type::CreateDeleteVolume, "delete volumes")?;
+        if self.driver.can(Type::PublishUnpublishVolume) {
+            let nodes = self.cluster.attached_to(&self.request.pv_name).await?;
+            if !nodes.is_empty() {
+                return Err(Failure::retry(format!(
+                    "the volume is still attached to {}: it is deleted when it is not",
+                    nodes.join(", ")
+                ))
+                .into());
+            }
+        }
+        let secrets = self.later_credentials(Kind::Provisioner, DELETION_SECRET).await?;
+        Ok(self.remove(&source.volume_handle, secrets).await?)
+    }
+
+    /// Only CreateVolume says which volume has a name. So it is called once more: it gives the one that is there, or makes
+    /// one, and that is deleted.
+    async fn delete_unknown(&self) -> Outcome<()> {
+        if !self.driver.can(Type::CreateDeleteVolume) {
+            return Ok(());
+        }
+        let (message, _) = self.message().await?;
+        let volume = match self.create(&message).await {
+            Ok(volume) => volume,
+            Err(Stop::Trouble(trouble)) => match trouble.status.code() {
+                // The same request was refused by every attempt: there is nothing.
+                Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => return Ok(()),
+                Code::AlreadyExists => {
+                    return Err(Failure::retry(format!(
+                        "the CSI driver has a volume called {} and does not tell which it is, since it was asked for in another way ({}): \
+                         delete it there",
+                        message.name,
+                        trouble.status.message()
+                    ))
+                    .into());
+                }
+                _ => return Err(trouble.into()),
+            },
+            Err(other) => return Err(other),
+        };
+        let secrets: Credentials = message.secrets;
+        Ok(self.remove(&volume.volume_id, secrets).await?)
+    }
+}

@@ -1,0 +1,206 @@
+//! The driver: who it is, what it can do, and its calls with their time limit.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use csi_spec::csi::controller_client::ControllerClient;
+use csi_spec::csi::controller_service_capability::{self, rpc};
+use csi_spec::csi::identity_client::IdentityClient;
+use csi_spec::csi::plugin_capability::{self, service};
+use csi_spec::csi::{
+    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest,
+};
+use kit::Failure;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use crate::connection::{chain, connect, nobody};
+use crate::parameters::Parameters;
+use crate::trouble::{Kind, Trouble, name};
+
+/// A status that no driver sent, but the connection that was lost: what was asked for may be under way.
+fn lost(status: Status) -> Status {
+    match status.source() {
+        Some(cause) if status.code() != Code::DeadlineExceeded => Status::unavailable(chain(cause)),
+        _ => status,
+    }
+}
+
+/// The largest answer that is read, in bytes. Lists come in pages.
+const LARGEST: usize = 64 << 20;
+
+/// A driver that answers and is ready.
+pub struct Driver {
+    channel: Channel,
+    call: Duration,
+    /// Its name, which PersistentVolumes bear.
+    pub name: String,
+    services: BTreeSet<i32>,
+    expands: bool,
+    calls: BTreeSet<i32>,
+    doing: RefCell<&'static str>,
+}
+
+impl Driver {
+    /// Waits until the driver answers and is ready, and asks who it is.
+    ///
+    /// # Errors
+    /// It does not become ready in time, is another one than the config says, or does not say what it can do.
+    pub async fn reach(parameters: &Parameters) -> Result<Self, Failure> {
+        let until = Instant::now() + parameters.connect;
+        let channel = connect(parameters, until).await?;
+        let mut driver = Driver {
+            channel,
+            call: parameters.call,
+            name: String::new(),
+            services: BTreeSet::new(),
+            expands: false,
+            calls: BTreeSet::new(),
+            doing: RefCell::new("it was waited for"),
+        };
+        driver.ready(parameters, until).await?;
+        driver.learn().await.map_err(|trouble| trouble.failure(false))?;
+        match &parameters.driver {
+            Some(wanted) if *wanted != driver.name => Err(Failure::config(format!(
+                "the driver at {} is {}, and the config says csi-driver: {wanted}",
+                parameters.endpoint, driver.name
+            ))),
+            _ if driver.name.is_empty() => {
+                Err(Failure::retry(format!("the driver at {} does not say its name", parameters.endpoint)))
+            }
+            _ => Ok(driver),
+        }
+    }
+
+    /// Asks until it is ready. A driver that says nothing of it is.
+    async fn ready(&self, parameters: &Parameters, until: Instant) -> Result<(), Failure> {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            let asked = self.call("Probe", "", async {
+                IdentityClient::new(self.channel.clone()).probe(self.request(ProbeRequest {})).await
+            });
+            let problem = match asked.await {
+                Ok(answer) if answer.ready.unwrap_or(true) => return Ok(()),
+                Ok(_) => "it says that it is not ready yet".to_owned(),
+                Err(trouble) => {
+                    let code = trouble.status.code();
+                    if trouble.kind() != Kind::UnderWay && code != Code::FailedPrecondition {
+                        return Err(trouble.failure(false));
+                    }
+                    format!("it answers Probe with {}: {}", name(code), trouble.status.message())
+                }
+            };
+            if Instant::now() + pause > until {
+                return Err(Failure::retry(nobody(parameters, &problem)));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 3 / 2).min(Duration::from_secs(1));
+        }
+    }
+
+    async fn learn(&mut self) -> Result<(), Trouble> {
+        let identity = || IdentityClient::new(self.channel.clone());
+        let info = self.call("GetPluginInfo", "", async {
+            identity().get_plugin_info(self.request(GetPluginInfoRequest {})).await
+        });
+        let name = info.await?.name;
+        let plugin = self.call("GetPluginCapabilities", "", async {
+            identity().get_plugin_capabilities(self.request(GetPluginCapabilitiesRequest {})).await
+        });
+        let (mut services, mut expands) = (BTreeSet::new(), false);
+        for capability in plugin.await?.capabilities {
+            match capability.r#type {
+                Some(plugin_capability::Type::Service(service)) => {
+                    services.insert(service.r#type);
+                }
+                Some(plugin_capability::Type::VolumeExpansion(_)) => expands = true,
+                None => {}
+            }
+        }
+        let mut calls = BTreeSet::new();
+        if services.contains(&(service::Type::ControllerService as i32)) {
+            let asked = self.call("ControllerGetCapabilities", "", async {
+                self.controller().controller_get_capabilities(self.request(ControllerGetCapabilitiesRequest {})).await
+            });
+            for capability in asked.await?.capabilities {
+                if let Some(controller_service_capability::Type::Rpc(rpc)) = capability.r#type {
+                    calls.insert(rpc.r#type);
+                }
+            }
+        }
+        (self.name, self.services, self.expands, self.calls) = (name, services, expands, calls);
+        Ok(())
+    }
+
+    /// What speaks to its controller.
+    pub fn controller(&self) -> ControllerClient<Channel> {
+        ControllerClient::new(self.channel.clone()).max_decoding_message_size(LARGEST)
+    }
+
+    /// A message that says how long its answer is waited for.
+    pub fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.call);
+        request
+    }
+
+    /// Makes a call, about something that is logged. No parameter and no Secret ever is.
+    ///
+    /// # Errors
+    /// What the driver says, or that it said nothing in time.
+    pub async fn call<T>(
+        &self,
+        call: &'static str,
+        about: &str,
+        asked: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Trouble> {
+        self.doing.replace(call);
+        let began = Instant::now();
+        let answer = match tokio::time::timeout(self.call, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Status::deadline_exceeded(format!("no answer within {} s", self.call.as_secs()))),
+        };
+        let answer = answer.map_err(lost);
+        let said = answer.as_ref().map_or_else(|status| name(status.code()), |_| "OK");
+        eprintln!("{call} {about}: {said} after {} ms", began.elapsed().as_millis());
+        answer.map(Response::into_inner).map_err(|status| Trouble { call, status })
+    }
+
+    /// The last call that was made.
+    pub fn doing(&self) -> &'static str {
+        *self.doing.borrow()
+    }
+
+    /// It can do that.
+    pub fn can(&self, what: rpc::Type) -> bool {
+        self.calls.contains(&(what as i32))
+    }
+
+    /// It must be able to.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn must(&self, what: rpc::Type, words: &str) -> Result<(), Failure> {
+        match self.can(what) {
+            true => Ok(()),
+            false => Err(Failure::config(format!(
+                "the CSI driver {} cannot {words}: it does not report {}",
+                self.name,
+                what.as_str_name()
+            ))),
+        }
+    }
+
+    /// Not every node reaches each of its volumes.
+    pub fn has_topology(&self) -> bool {
+        self.services.contains(&(service::Type::VolumeAccessibilityConstraints as i32))
+    }
+
+    /// Its volumes can grow, be it by their nodes alone.
+    pub fn expands(&self) -> bool {
+        self.expands
+    }
+}

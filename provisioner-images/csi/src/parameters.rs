@@ -1,0 +1,256 @@
+//! The parameters: which are this image's own, which name Secrets or the file system, and which the driver gets. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kit::Failure;
+
+use crate::endpoint::{self, Endpoint};
+use crate::secrets::{self, PREFIX};
+
+/// Begins all parameters of this image itself.
+const OWN: &str = "csi-";
+const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+
+/// The checked parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Where the driver is.
+    pub endpoint: Endpoint,
+    /// How long the driver is waited for.
+    pub connect: Duration,
+    /// How long one call may take.
+    pub call: Duration,
+    /// Directory of `ca.crt`, `tls.crt` and `tls.key`, for TCP.
+    pub tls: Option<String>,
+    /// The name in the driver's certificate, if not the host's.
+    pub tls_name: Option<String>,
+    /// The driver must have this name.
+    pub driver: Option<String>,
+    /// Tell the driver the names of claim and volume.
+    pub extra_metadata: bool,
+    /// With a selected node: name it alone.
+    pub strict_topology: bool,
+    /// Without a selected node: name all topologies of the cluster.
+    pub immediate_topology: bool,
+    /// A volume that says nothing of its topology is reachable from everywhere.
+    pub topology_optional: bool,
+    /// Volumes for ReadOnlyMany alone are attached read-only.
+    pub publish_read_only: bool,
+    /// What the driver's names of volumes begin with, in the place of the PersistentVolume's.
+    pub name_prefix: Option<String>,
+    /// No volume may be larger than that, in bytes.
+    pub limit: Option<u64>,
+    /// The file system, if the class names one.
+    pub fs_type: Option<String>,
+    /// All of the class and config, by which Secrets are found.
+    pub all: BTreeMap<String, String>,
+    /// What the driver gets.
+    pub driver_parameters: BTreeMap<String, String>,
+}
+
+impl Parameters {
+    /// Sorts and checks the parameters of class and config.
+    ///
+    /// # Errors
+    /// All that is wrong with them.
+    pub fn of(all: &BTreeMap<String, String>) -> Result<Self, Failure> {
+        let mut problems = Vec::new();
+        let own = |name: &str| all.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+        let mut flag = |name: &str, default: bool| match own(name) {
+            None => default,
+            Some("true") => true,
+            Some("false") => false,
+            Some(other) => {
+                problems.push(format!("{name} is `{other}`: write \"true\" or \"false\""));
+                default
+            }
+        };
+        let (extra_metadata, strict_topology) =
+            (flag("csi-extra-create-metadata", false), flag("csi-strict-topology", false));
+        let (immediate_topology, topology_optional) =
+            (flag("csi-immediate-topology", true), flag("csi-topology-optional", false));
+        let publish_read_only = flag("csi-controller-publish-readonly", false);
+        let mut time = |name: &str, default: u64| match own(name).map(|text| (text, seconds(text))) {
+            None => Duration::from_secs(default),
+            Some((_, Some(time))) => time,
+            Some((text, None)) => {
+                problems.push(format!("{name} is `{text}`: write a time such as 15s or 2m, up to 1h"));
+                Duration::from_secs(default)
+            }
+        };
+        let (connect, call) = (time("csi-connect-timeout", 60), time("csi-timeout", 15));
+        let endpoint = match endpoint::parse(own("csi-endpoint").unwrap_or_default()) {
+            Ok(endpoint) => endpoint,
+            Err(problem) => {
+                problems.push(problem);
+                Endpoint::Socket(Default::default())
+            }
+        };
+        let tls = own("csi-tls").map(str::to_owned);
+        if matches!(endpoint, Endpoint::Tcp(..)) && tls.is_none() {
+            problems.push(
+                "csi-tls is missing: over TCP a driver is spoken to with TLS alone; name the directory of a Secret with ca.crt, \
+                 tls.crt and tls.key, such as /etc/flex-secrets/csi-tls"
+                    .into(),
+            );
+        }
+        let name_prefix = own("csi-volume-name-prefix").map(str::to_owned);
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if let Some(prefix) = name_prefix.as_deref().filter(|prefix| prefix.len() > 60 || !prefix.chars().all(legal)) {
+            problems
+                .push(format!("csi-volume-name-prefix is `{prefix}`: lower case letters, digits and `-`, up to 60"));
+        }
+        let limit = own("csi-limit").and_then(|text| match contract::quantity::bytes(text) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                problems.push(format!("csi-limit: {error}"));
+                None
+            }
+        });
+        let fs_types: Vec<_> = all.iter().filter(|(name, _)| is_fs_type(name)).collect();
+        if fs_types.len() > 1 {
+            let names: Vec<_> = fs_types.iter().map(|(name, _)| name.as_str()).collect();
+            problems.push(format!("{} all name the file system: keep one", names.join(", ")));
+        }
+        let fs_type = fs_types.first().map(|(_, value)| value.trim().to_owned()).filter(|value| !value.is_empty());
+        for name in all.keys() {
+            if name.starts_with(OWN) && !KNOWN.contains(&name.as_str()) {
+                problems.push(format!("{name} is no parameter of this image; those are {}", KNOWN.join(", ")));
+            }
+            if name.starts_with(PREFIX) && name != FS_TYPE && !secrets::names_one(name) {
+                problems.push(format!("{name} is not known, and all that begins with {PREFIX} is for provisioners"));
+            }
+        }
+        if !problems.is_empty() {
+            return Err(Failure::config(problems.join("; ")));
+        }
+        let for_driver = |name: &str| !name.starts_with(OWN) && !name.starts_with(PREFIX) && !secrets::names_one(name);
+        let driver_parameters = all.iter().filter(|(name, _)| for_driver(name));
+        Ok(Parameters {
+            endpoint,
+            connect,
+            call,
+            tls,
+            tls_name: own("csi-tls-server-name").map(str::to_owned),
+            driver: own("csi-driver").map(str::to_owned),
+            extra_metadata,
+            strict_topology,
+            immediate_topology,
+            topology_optional,
+            publish_read_only,
+            name_prefix,
+            limit,
+            fs_type,
+            all: all.clone(),
+            driver_parameters: driver_parameters.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        })
+    }
+}
+
+const KNOWN: &[&str] = &[
+    "csi-endpoint",
+    "csi-connect-timeout",
+    "csi-timeout",
+    "csi-tls",
+    "csi-tls-server-name",
+    "csi-driver",
+    "csi-extra-create-metadata",
+    "csi-strict-topology",
+    "csi-immediate-topology",
+    "csi-topology-optional",
+    "csi-controller-publish-readonly",
+    "csi-volume-name-prefix",
+    "csi-limit",
+];
+
+/// The name of today, or the older one, in any case.
+fn is_fs_type(name: &str) -> bool {
+    name == FS_TYPE || name.eq_ignore_ascii_case("fstype")
+}
+
+/// `15s`, `2m` or a number of seconds, up to an hour.
+fn seconds(text: &str) -> Option<Duration> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(minutes) => (minutes, 60),
+        None => (text.strip_suffix('s').unwrap_or(text), 1),
+    };
+    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (1..=3600).contains(&seconds).then(|| Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&str, &str)]) -> Result<Parameters, Failure> {
+        let socket = [("csi-endpoint", "unix:///csi/csi.sock")];
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Parameters::of(&socket.iter().chain(pairs).map(own).collect())
+    }
+
+    #[test]
+    fn what_is_for_the_driver_reaches_it_and_nothing_else() {
+        let found = of(&[
+            ("type", "pd-ssd"),
+            ("csiDriverMode", "x"),
+            ("example.com/pool", "gold"),
+            ("csi-timeout", "90s"),
+            ("csi-extra-create-metadata", "true"),
+            ("csiProvisionerSecretName", "a"),
+            ("csiProvisionerSecretNamespace", "b"),
+            ("csi.storage.k8s.io/node-stage-secret-name", "a"),
+            ("csi.storage.k8s.io/node-stage-secret-namespace", "b"),
+            ("csi.storage.k8s.io/fstype", "xfs"),
+        ])
+        .unwrap();
+        let names: Vec<_> = found.driver_parameters.keys().map(String::as_str).collect();
+        assert_eq!(names, ["csiDriverMode", "example.com/pool", "type"]);
+        assert_eq!((found.call, found.extra_metadata), (Duration::from_secs(90), true));
+        assert_eq!(found.fs_type.as_deref(), Some("xfs"));
+    }
+
+    /// The older names of the file system are the driver's, too, as they always were.
+    #[test]
+    fn one_file_system_by_one_name() {
+        for name in ["fsType", "fstype", "FSTYPE"] {
+            let found = of(&[(name, "ext4")]).unwrap();
+            assert_eq!(found.fs_type.as_deref(), Some("ext4"));
+            assert_eq!(found.driver_parameters[name], "ext4");
+        }
+        assert_eq!(of(&[]).unwrap().fs_type, None);
+        let twice = of(&[("fsType", "ext4"), ("csi.storage.k8s.io/fstype", "ext4")]).unwrap_err();
+        assert!(twice.message.contains("keep one"), "{twice}");
+    }
+
+    #[test]
+    fn everything_wrong_is_told_at_once() {
+        let failure = of(&[
+            ("csi-timeout", "soon"),
+            ("csi-connect-timeout", "2h"),
+            ("csi-strict-topology", "yes"),
+            ("csi-volume-name-prefix", "A b"),
+            ("csi-limit", "much"),
+            ("csi-endpont", "x"),
+            ("csi.storage.k8s.io/pvc/name", "x"),
+            ("csi.storage.k8s.io/node-state-secret-name", "x"),
+        ])
+        .unwrap_err();
+        assert_eq!(failure.code, 78);
+        for says in [
+            "csi-timeout is `soon`",
+            "csi-connect-timeout is `2h`",
+            "csi-strict-topology is `yes`",
+            "csi-volume-name-prefix is `A b`",
+            "csi-limit",
+            "csi-endpont is no parameter",
+            "csi.storage.k8s.io/pvc/name is not known",
+            "csi.storage.k8s.io/node-state-secret-name is not known",
+        ] {
+            assert!(failure.message.contains(says), "{says}: {failure}");
+        }
+        let tcp = Parameters::of(&[("csi-endpoint".to_owned(), "tcp://a:1".to_owned())].into()).unwrap_err();
+        assert!(tcp.message.contains("csi-tls is missing"), "{tcp}");
+        assert!(Parameters::of(&BTreeMap::new()).unwrap_err().message.contains("csi-endpoint"));
+    }
+}

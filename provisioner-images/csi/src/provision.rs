@@ -1,0 +1,242 @@
+//! Making a volume, and the PersistentVolume by which nodes use it.
+
+use std::collections::BTreeMap;
+
+use contract::request::Request;
+use contract::volume::{Made, persistent_volume};
+use csi_spec::csi::controller_service_capability::rpc::Type;
+use csi_spec::csi::volume_content_source::{self, SnapshotSource, VolumeSource};
+use csi_spec::csi::{CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource};
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec};
+use kit::Failure;
+
+use crate::answer::{Wrong, check};
+use crate::capability::capabilities;
+use crate::parameters::Parameters;
+use crate::run::{Credentials, DELETION_SECRET, MODIFY_SECRET, Outcome, Run};
+use crate::secrets::Kind;
+use crate::topology::{Node, affinity, requirement};
+use crate::trouble::Trouble;
+
+/// What volumes of PersistentVolumes say of who made them.
+const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+
+/// How often a wrong volume is tried to be deleted again.
+const TRIES: usize = 5;
+
+impl Run {
+    /// Makes the volume, or finds the one that an earlier run made: the driver knows it by its name.
+    ///
+    /// # Errors
+    /// Why there is no volume.
+    pub async fn provision(&self) -> Outcome<()> {
+        self.driver.must(Type::CreateDeleteVolume, "make volumes")?;
+        // Before anything is made: what is wrong with the class is told then.
+        let source = self.persistent_source()?;
+        let (message, selected) = self.message().await?;
+        let volume = self.create(&message).await?;
+        if let Err(wrong) = check(&volume, &message, selected.as_ref(), self.parameters.topology_optional) {
+            return Err(self.take_back(&volume, message.secrets, wrong).await.into());
+        }
+        let pv = self.persistent_volume(source, volume);
+        self.cluster.create_volume(&pv).await?;
+        Ok(())
+    }
+
+    /// What the driver is asked for, and the selected node.
+    ///
+    /// # Errors
+    /// The driver cannot do it, or what it needs to know is not to be had.
+    pub async fn message(&self) -> Outcome<(CreateVolumeRequest, Option<Node>)> {
+        let (request, parameters) = (&self.request, &self.parameters);
+        let fs_type = self.fs_type();
+        let volume_content_source = self.content_source().await?;
+        if !request.attributes.is_empty() {
+            self.driver.must(Type::ModifyVolume, "give a volume the parameters of a VolumeAttributesClass")?;
+        }
+        let nodes = match (self.driver.has_topology(), needed(request, parameters)) {
+            (false, _) | (true, Needed::None) => Vec::new(),
+            (true, Needed::One) => self.cluster.nodes(Some(&request.node_name), &self.driver.name).await?,
+            (true, Needed::All) => self.cluster.nodes(None, &self.driver.name).await?,
+        };
+        let accessibility_requirements = match self.driver.has_topology() {
+            true => requirement(request, parameters, &nodes)?,
+            false => None,
+        };
+        let tells_writers_apart = self.driver.can(Type::SingleNodeMultiWriter);
+        let secrets = self.credentials(self.reference(Kind::Provisioner)?.as_ref()).await?;
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        if parameters.limit.is_some_and(|limit| limit < request.size_bytes) {
+            return Err(Failure::never(format!(
+                "the claim asks for {} bytes, and the class allows {} (csi-limit)",
+                request.size_bytes,
+                parameters.limit.unwrap_or_default()
+            ))
+            .into());
+        }
+        let message = CreateVolumeRequest {
+            name: name(request, parameters),
+            capacity_range: Some(CapacityRange {
+                required_bytes: bytes(request.size_bytes),
+                limit_bytes: bytes(parameters.limit.unwrap_or_default()),
+            }),
+            volume_capabilities: capabilities(request, &fs_type, tells_writers_apart)?,
+            parameters: for_driver(request, parameters),
+            secrets,
+            volume_content_source,
+            accessibility_requirements,
+            mutable_parameters: request.attributes.clone(),
+        };
+        let selected = nodes.into_iter().find(|node| node.name == request.node_name);
+        Ok((message, selected))
+    }
+
+    /// Calls CreateVolume.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub async fn create(&self, message: &CreateVolumeRequest) -> Outcome<Volume> {
+        let asked = self.driver.call("CreateVolume", &message.name, async {
+            self.driver.controller().create_volume(self.driver.request(message.clone())).await
+        });
+        let volume = asked.await?.volume.filter(|volume| !volume.volume_id.is_empty());
+        Ok(volume.ok_or_else(|| Failure::retry("the CSI driver answers CreateVolume without a volume"))?)
+    }
+
+    async fn content_source(&self) -> Outcome<Option<VolumeContentSource>> {
+        let kind = match (&self.request.clone_of, &self.request.snapshot) {
+            (Some(original), _) => {
+                self.driver.must(Type::CloneVolume, "clone volumes")?;
+                let source = self.csi(&original.source)?;
+                let source = source.ok_or_else(|| Failure::usage("CLONE_OF_SOURCE is empty"))?;
+                volume_content_source::Type::Volume(VolumeSource { volume_id: source.volume_handle })
+            }
+            (None, Some(_)) => {
+                self.driver.must(Type::CreateDeleteSnapshot, "restore snapshots")?;
+                volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: self.handle_of_snapshot().await? })
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(VolumeContentSource { r#type: Some(kind) }))
+    }
+
+    /// The file system: what the class says, else the config.
+    pub fn fs_type(&self) -> String {
+        match (self.request.volume_mode.as_str(), &self.parameters.fs_type) {
+            ("Block", _) => String::new(),
+            (_, Some(fs_type)) => fs_type.clone(),
+            (_, None) => self.request.fs_type.clone(),
+        }
+    }
+
+    /// Deletes a volume that is not the one that was asked for.
+    async fn take_back(&self, volume: &Volume, secrets: Credentials, wrong: Wrong) -> Failure {
+        let mut last: Option<Trouble> = None;
+        for _ in 0..TRIES {
+            match self.remove(&volume.volume_id, secrets.clone()).await {
+                Ok(()) => {
+                    last = None;
+                    break;
+                }
+                Err(trouble) => last = Some(trouble),
+            }
+        }
+        let id = &volume.volume_id;
+        let end = match last {
+            None => "It was deleted again".to_owned(),
+            Some(trouble) => format!("It could not be deleted again: {}", trouble.failure(false)),
+        };
+        match wrong {
+            Wrong::Volume(what) => Failure::retry(format!("the CSI driver made a wrong volume {id}: {what}. {end}")),
+            Wrong::Place(what) => Failure::no_room(format!("the CSI driver made a wrong volume {id}: {what}. {end}")),
+        }
+    }
+
+    /// The source of the PersistentVolume, without what the driver says of the volume.
+    fn persistent_source(&self) -> Result<CSIPersistentVolumeSource, Failure> {
+        Ok(CSIPersistentVolumeSource {
+            driver: self.driver.name.clone(),
+            fs_type: Some(self.fs_type()).filter(|fs_type| !fs_type.is_empty()),
+            read_only: (self.parameters.publish_read_only && self.request.access_modes == ["ReadOnlyMany"])
+                .then_some(true),
+            controller_publish_secret_ref: self.reference(Kind::ControllerPublish)?,
+            node_stage_secret_ref: self.reference(Kind::NodeStage)?,
+            node_publish_secret_ref: self.reference(Kind::NodePublish)?,
+            controller_expand_secret_ref: self.reference(Kind::ControllerExpand)?,
+            node_expand_secret_ref: self.reference(Kind::NodeExpand)?,
+            ..CSIPersistentVolumeSource::default()
+        })
+    }
+
+    fn persistent_volume(&self, source: CSIPersistentVolumeSource, volume: Volume) -> PersistentVolume {
+        let identity = format!("flex-provisioner-{}", self.request.instance);
+        let mut attributes: BTreeMap<String, String> = [(IDENTITY.to_owned(), identity)].into();
+        attributes.extend(volume.volume_context);
+        let node_affinity = match self.driver.has_topology() {
+            true => affinity(&volume.accessible_topology),
+            false => None,
+        };
+        let csi = CSIPersistentVolumeSource {
+            volume_handle: volume.volume_id,
+            volume_attributes: Some(attributes),
+            ..source
+        };
+        // Both could be named: they were when the source was made.
+        let of_deletion = self.reference(Kind::Provisioner).unwrap_or_default();
+        let of_modification = self.reference(Kind::ControllerModify).unwrap_or_default();
+        let mut annotations = BTreeMap::new();
+        for (keys, place) in [(DELETION_SECRET, of_deletion), (MODIFY_SECRET, of_modification)] {
+            if let Some(place) = place {
+                annotations.insert(keys[0].to_owned(), place.name.unwrap_or_default());
+                annotations.insert(keys[1].to_owned(), place.namespace.unwrap_or_default());
+            }
+        }
+        let size = u64::try_from(volume.capacity_bytes).unwrap_or_default();
+        let made = Made {
+            source: PersistentVolumeSpec { csi: Some(csi), node_affinity, ..PersistentVolumeSpec::default() },
+            size_bytes: Some(size).filter(|size| *size > 0),
+            annotations,
+            ..Made::default()
+        };
+        persistent_volume(&self.request, made)
+    }
+}
+
+/// Which nodes must be known to say where a volume may be.
+enum Needed {
+    None,
+    One,
+    All,
+}
+
+fn needed(request: &Request, parameters: &Parameters) -> Needed {
+    let allowed = !request.class_topologies.is_empty();
+    match request.node_name.as_str() {
+        "" if allowed || !parameters.immediate_topology => Needed::None,
+        "" => Needed::All,
+        _ if parameters.strict_topology || allowed => Needed::One,
+        _ => Needed::All,
+    }
+}
+
+/// The name by which the driver knows the volume, in whichever run.
+fn name(request: &Request, parameters: &Parameters) -> String {
+    match &parameters.name_prefix {
+        Some(prefix) => format!("{prefix}-{}", request.claim_uuid),
+        None => request.pv_name.clone(),
+    }
+}
+
+/// The parameters that the driver gets of the class. Those of a VolumeAttributesClass it gets apart.
+pub fn for_driver(request: &Request, parameters: &Parameters) -> BTreeMap<String, String> {
+    let mut all = parameters.driver_parameters.clone();
+    all.retain(|name, _| !request.attributes.contains_key(name));
+    if parameters.extra_metadata {
+        all.extend([
+            ("csi.storage.k8s.io/pvc/name".to_owned(), request.claim.name.clone()),
+            ("csi.storage.k8s.io/pvc/namespace".to_owned(), request.claim.namespace.clone()),
+            ("csi.storage.k8s.io/pv/name".to_owned(), request.pv_name.clone()),
+        ]);
+    }
+    all
+}

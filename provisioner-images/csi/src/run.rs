@@ -1,0 +1,201 @@
+//! What all operations share: the driver, Kubernetes, the request, and patience.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use contract::request::Request;
+use csi_spec::csi::DeleteVolumeRequest;
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec, SecretReference};
+use kit::Failure;
+use tonic::Code;
+
+use crate::cluster::Cluster;
+use crate::driver::Driver;
+use crate::parameters::Parameters;
+use crate::secrets::{self, Kind, Variables};
+use crate::trouble::{self, Trouble};
+
+/// How long what may be under way is asked for again, between tries. What takes longer the orchestrator waits for: a pod
+/// that waits holds a place on its node.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// On PersistentVolumes: the Secret with which the volume is deleted.
+pub const DELETION_SECRET: [&str; 2] = [
+    "volume.kubernetes.io/provisioner-deletion-secret-name",
+    "volume.kubernetes.io/provisioner-deletion-secret-namespace",
+];
+/// On PersistentVolumes: the Secret with which the volume is modified.
+pub const MODIFY_SECRET: [&str; 2] =
+    ["volume.kubernetes.io/controller-modify-secret-name", "volume.kubernetes.io/controller-modify-secret-namespace"];
+
+/// What a call is made with.
+pub type Credentials = BTreeMap<String, String>;
+
+/// One run of the image.
+pub struct Run {
+    /// The driver.
+    pub driver: Driver,
+    /// Kubernetes.
+    pub cluster: Cluster,
+    /// The parameters of class and config.
+    pub parameters: Parameters,
+    /// What is to be done.
+    pub request: Request,
+}
+
+/// Why a run does not get on.
+#[derive(Debug)]
+pub enum Stop {
+    /// Something of the driver's, which may pass.
+    Trouble(Trouble),
+    /// Anything else.
+    Failure(Failure),
+}
+
+impl From<Trouble> for Stop {
+    fn from(trouble: Trouble) -> Self {
+        Stop::Trouble(trouble)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Failure(failure)
+    }
+}
+
+/// How an operation goes on.
+pub type Outcome<T> = Result<T, Stop>;
+
+/// Runs an operation, from its beginning again while what it asks for may be under way: the driver knows it by its name.
+///
+/// # Errors
+/// What it ends with.
+pub async fn persistently<F>(operation: impl Fn() -> F, elsewhere: bool) -> Result<(), Failure>
+where
+    F: Future<Output = Outcome<()>>,
+{
+    let patient = operation
+        .retry(
+            ExponentialBuilder::default()
+                .with_min_delay(Duration::from_millis(250))
+                .with_max_delay(Duration::from_secs(4))
+                .with_total_delay(Some(PATIENCE))
+                .without_max_times()
+                .with_jitter(),
+        )
+        .when(|stop| matches!(stop, Stop::Trouble(trouble) if trouble.kind() == trouble::Kind::UnderWay));
+    patient.await.map_err(|stop| match stop {
+        Stop::Trouble(trouble) => trouble.failure(elsewhere),
+        Stop::Failure(failure) => failure,
+    })
+}
+
+impl Run {
+    /// The source of the volume that the run is about; none where it has no PersistentVolume.
+    ///
+    /// # Errors
+    /// It is not of this driver.
+    pub fn source(&self) -> Result<Option<CSIPersistentVolumeSource>, Failure> {
+        self.csi(&self.request.volume_source)
+    }
+
+    /// The part for CSI of a source in JSON.
+    ///
+    /// # Errors
+    /// It is not of this driver.
+    pub fn csi(&self, json: &str) -> Result<Option<CSIPersistentVolumeSource>, Failure> {
+        if json.is_empty() {
+            return Ok(None);
+        }
+        let spec: PersistentVolumeSpec = serde_json::from_str(json)
+            .map_err(|error| Failure::never(format!("the source of the volume cannot be read: {error}")))?;
+        match spec.csi {
+            Some(csi) if csi.driver == self.driver.name => Ok(Some(csi)),
+            Some(csi) => Err(Failure::config(format!(
+                "the volume is of the CSI driver {}, and the one at {} is {}",
+                csi.driver, self.parameters.endpoint, self.driver.name
+            ))),
+            None => Err(Failure::never("the volume is none of a CSI driver")),
+        }
+    }
+
+    /// The same, where there must be one.
+    ///
+    /// # Errors
+    /// There is none, or it is not of this driver.
+    pub fn the_source(&self) -> Result<CSIPersistentVolumeSource, Failure> {
+        self.source()?.ok_or_else(|| Failure::usage("VOLUME_SOURCE is empty: it says which volume it is"))
+    }
+
+    /// What the class calls a Secret of a kind, if it has one.
+    ///
+    /// # Errors
+    /// Those of [`secrets::reference`].
+    pub fn reference(&self, kind: Kind) -> Result<Option<SecretReference>, Failure> {
+        let variables = Variables {
+            pv_name: self.request.pv_name.clone(),
+            pvc_name: self.request.claim.name.clone(),
+            pvc_namespace: self.request.claim.namespace.clone(),
+            annotations: self.request.claim_metadata.clone(),
+        };
+        secrets::reference(kind, &self.parameters.all, &variables)
+    }
+
+    /// What is in a Secret that must be there.
+    ///
+    /// # Errors
+    /// It is not, or may not be read.
+    pub async fn credentials(&self, place: Option<&SecretReference>) -> Result<Credentials, Failure> {
+        let Some(place) = place else { return Ok(Credentials::new()) };
+        self.cluster.secret(place).await?.ok_or_else(|| {
+            let text = |part: &Option<String>| part.clone().unwrap_or_default();
+            Failure::retry(format!(
+                "there is no Secret {}/{}, which the class names for the driver; create it",
+                text(&place.namespace),
+                text(&place.name)
+            ))
+        })
+    }
+
+    /// What later calls about a volume are made with: by the annotations of its PersistentVolume, else as the class says.
+    /// A Secret that is gone by now is done without.
+    ///
+    /// # Errors
+    /// It is there, and may not be read.
+    pub async fn later_credentials(&self, kind: Kind, keys: [&str; 2]) -> Result<Credentials, Failure> {
+        // Most classes name none, and then nothing is asked.
+        if !self.parameters.all.keys().any(|name| secrets::names_one(name)) {
+            return Ok(Credentials::new());
+        }
+        let annotations = self.cluster.annotations(&self.request.pv_name).await?;
+        let [name, namespace] = keys.map(|key| annotations.get(key).cloned().filter(|text| !text.is_empty()));
+        let place = match (name, namespace) {
+            (Some(name), Some(namespace)) => Some(SecretReference { name: Some(name), namespace: Some(namespace) }),
+            // The claim's annotations are not known any more, so that not every template can be resolved.
+            _ => self.reference(kind).unwrap_or_default(),
+        };
+        let Some(place) = place else { return Ok(Credentials::new()) };
+        Ok(self.cluster.secret(&place).await?.unwrap_or_else(|| {
+            eprintln!("the Secret for this call is gone; it is made without");
+            Credentials::new()
+        }))
+    }
+
+    /// Takes a volume away. One that is gone is well.
+    ///
+    /// # Errors
+    /// It stays, and why.
+    pub async fn remove(&self, id: &str, secrets: Credentials) -> Result<(), Trouble> {
+        let message = DeleteVolumeRequest { volume_id: id.to_owned(), secrets };
+        let asked = self.driver.call("DeleteVolume", id, async {
+            self.driver.controller().delete_volume(self.driver.request(message)).await
+        });
+        match asked.await {
+            Err(trouble) if trouble.status.code() == Code::NotFound => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}

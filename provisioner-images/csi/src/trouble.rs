@@ -1,0 +1,143 @@
+//! What a gRPC code means for the run. Pure.
+//!
+//! | code | what it says | exit code |
+//! |---|---|---|
+//! | `ABORTED`, `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE` | it may still be under way: the same call again for a while, then | 75 |
+//! | `RESOURCE_EXHAUSTED` | there is no room here: where the driver knows topology and a node is selected | 69, else 75 |
+//! | `INVALID_ARGUMENT`, `OUT_OF_RANGE`, `ALREADY_EXISTS` | never for this request: tried again slowly | 65 |
+//! | `UNIMPLEMENTED` | the driver cannot do it | 78 |
+//! | `PERMISSION_DENIED`, `UNAUTHENTICATED` | the credentials do not do | 77 |
+//! | all others | it failed, and nothing is under way: tried again by the config's `backoff` | 75 |
+
+use kit::Failure;
+use tonic::{Code, Status};
+
+/// What kind of trouble it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The call may have been heard, and what it asked for may still be under way.
+    UnderWay,
+    /// There is no room where the volume should be.
+    Room,
+    /// The request itself cannot be.
+    Refused,
+    /// The driver cannot do that at all.
+    Unable,
+    /// Whoever we are may not.
+    Denied,
+    /// It failed, and is over.
+    Failed,
+}
+
+/// A call that did not go well.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    /// The call, as CSI names it.
+    pub call: &'static str,
+    /// What the driver, or the way to it, says.
+    pub status: Status,
+}
+
+/// What a code means.
+pub fn kind(code: Code) -> Kind {
+    match code {
+        Code::Aborted | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable => Kind::UnderWay,
+        Code::ResourceExhausted => Kind::Room,
+        Code::InvalidArgument | Code::OutOfRange | Code::AlreadyExists => Kind::Refused,
+        Code::Unimplemented => Kind::Unable,
+        Code::PermissionDenied | Code::Unauthenticated => Kind::Denied,
+        Code::Ok | Code::Unknown | Code::NotFound | Code::FailedPrecondition | Code::Internal | Code::DataLoss => {
+            Kind::Failed
+        }
+    }
+}
+
+/// A code as CSI and gRPC spell it.
+pub fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+impl Trouble {
+    /// What kind it is.
+    pub fn kind(&self) -> Kind {
+        kind(self.status.code())
+    }
+
+    /// The exit code and last words of a run that cannot do anything about it. `elsewhere`: another node may have room.
+    pub fn failure(&self, elsewhere: bool) -> Failure {
+        let text = format!(
+            "the CSI driver answers {} with {}: {}",
+            self.call,
+            name(self.status.code()),
+            self.status.message()
+        );
+        match self.kind() {
+            Kind::UnderWay => Failure::retry(format!("{text}. It may still be under way, and is asked for again")),
+            Kind::Room if elsewhere => Failure::no_room(text),
+            Kind::Room | Kind::Failed => Failure::retry(text),
+            Kind::Refused => Failure::never(text),
+            Kind::Unable => Failure::config(format!("{text}. The driver cannot do that")),
+            Kind::Denied => Failure::permission(format!(
+                "{text}. Look at the Secret that the parameters of the class name for this call"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_exit_code() {
+        for (code, exit, elsewhere) in [
+            (Code::Cancelled, 75, 75),
+            (Code::Unknown, 75, 75),
+            (Code::InvalidArgument, 65, 65),
+            (Code::DeadlineExceeded, 75, 75),
+            (Code::NotFound, 75, 75),
+            (Code::AlreadyExists, 65, 65),
+            (Code::PermissionDenied, 77, 77),
+            (Code::ResourceExhausted, 75, 69),
+            (Code::FailedPrecondition, 75, 75),
+            (Code::Aborted, 75, 75),
+            (Code::OutOfRange, 65, 65),
+            (Code::Unimplemented, 78, 78),
+            (Code::Internal, 75, 75),
+            (Code::Unavailable, 75, 75),
+            (Code::DataLoss, 75, 75),
+            (Code::Unauthenticated, 77, 77),
+        ] {
+            let trouble = Trouble { call: "CreateVolume", status: Status::new(code, "why") };
+            assert_eq!(trouble.failure(false).code, exit, "{code:?}");
+            assert_eq!(trouble.failure(true).code, elsewhere, "{code:?}");
+            let text = trouble.failure(false).message;
+            assert!(text.contains(name(code)) && text.contains("CreateVolume") && text.contains("why"), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_may_be_under_way_is_asked_for_again_at_once() {
+        let all = (0..=16).map(Code::from).filter(|code| kind(*code) == Kind::UnderWay);
+        let under_way = [Code::Cancelled, Code::DeadlineExceeded, Code::Aborted, Code::Unavailable];
+        assert_eq!(all.collect::<Vec<_>>(), under_way);
+    }
+}

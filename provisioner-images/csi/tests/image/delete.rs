@@ -1,0 +1,115 @@
+//! Taking volumes away.
+
+use csi_spec::csi::controller_service_capability::rpc::Type;
+use scripted_csi::{Act, Options};
+use serde_json::json;
+use tonic::Code;
+
+use crate::run::{ONE, Stage};
+
+#[test]
+fn a_volume_that_no_persistent_volume_tells_of_is_found_by_its_name() {
+    let stage = Stage::new(Options::default());
+    let run = stage.run(ONE).parameter("type", "x");
+    // Nothing was made: what is made to find out goes again.
+    run.run("delete").well();
+    assert_eq!(stage.driver.volumes().len(), 0);
+    stage.driver.acts("CreateVolume", [Act::Lose(Code::Internal)]);
+    run.provision().failed(75, "INTERNAL");
+    assert_eq!(stage.driver.volumes().len(), 1, "it was made, and that was not told");
+    run.run("delete").well();
+    assert_eq!(stage.driver.volumes().len(), 0);
+
+    // The driver refuses it now as it did then: there is nothing.
+    for code in [Code::InvalidArgument, Code::OutOfRange, Code::ResourceExhausted] {
+        stage.driver.acts("CreateVolume", [Act::Fail(code)]);
+        run.run("delete").well();
+    }
+    // What cannot be known is not taken for nothing.
+    for (code, exit) in [(Code::Internal, 75), (Code::NotFound, 75), (Code::PermissionDenied, 77)] {
+        stage.driver.acts("CreateVolume", [Act::Fail(code)]);
+        run.run("delete").failed(exit, "as it was told");
+    }
+    run.clone().with("SIZE_BYTES", "5").provision().well();
+    stage.api.remove_volume(ONE);
+    run.run("delete").failed(75, &format!("has a volume called pvc-{ONE} and does not tell which it is"));
+    assert_eq!(stage.driver.volumes().len(), 1, "nothing is deleted by guessing");
+}
+
+#[test]
+fn a_driver_that_makes_no_volumes_has_none_to_delete() {
+    let stage = Stage::new(Options::default().without(Type::CreateDeleteVolume));
+    stage.run(ONE).run("delete").well();
+}
+
+#[test]
+fn what_is_gone_is_well_and_what_is_in_use_stays() {
+    let calls = [Options::default().calls, vec![Type::PublishUnpublishVolume]].concat();
+    let stage = Stage::new(Options { calls, ..Options::default() });
+    stage.run(ONE).provision().well();
+    let run = stage.run(ONE).of_volume();
+    let attached = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "a" },
+        "spec": { "attacher": "csi.test", "nodeName": "n1", "source": { "persistentVolumeName": format!("pvc-{ONE}") } },
+    });
+    const AT: &str = "/apis/storage.k8s.io/v1/volumeattachments/a";
+    stage.api.put(AT, attached.clone());
+    run.run("delete").failed(75, "still attached to n1");
+    assert_eq!(stage.driver.volumes().len(), 1);
+    let mut other = attached;
+    other["spec"]["source"]["persistentVolumeName"] = json!("pvc-other");
+    stage.api.put(AT, other);
+    stage.driver.acts("DeleteVolume", [Act::Fail(Code::FailedPrecondition)]);
+    run.run("delete").failed(75, "FAILED_PRECONDITION");
+    stage.driver.acts("DeleteVolume", [Act::Lose(Code::Unavailable)]);
+    run.run("delete").well();
+    run.run("delete").well();
+    stage.driver.acts("DeleteVolume", [Act::Fail(Code::NotFound)]);
+    run.run("delete").well();
+    assert_eq!(stage.driver.volumes().len(), 0);
+}
+
+#[test]
+fn a_volume_of_another_driver_is_not_touched() {
+    let stage = Stage::new(Options::default());
+    let source = json!({ "csi": { "driver": "csi.other", "volumeHandle": "vol-1" } }).to_string();
+    for operation in ["delete", "expand", "modify"] {
+        stage.run(ONE).with("VOLUME_SOURCE", &source).run(operation).failed(78, "of the CSI driver csi.other");
+    }
+    stage
+        .run(ONE)
+        .with("VOLUME_SOURCE", r#"{"nfs":{"server":"s","path":"/p"}}"#)
+        .run("delete")
+        .failed(65, "none of a CSI driver");
+}
+
+#[test]
+fn a_secret_that_is_gone_does_not_keep_a_volume() {
+    let stage = Stage::new(Options::default());
+    let run = stage
+        .run(ONE)
+        .parameter("csi.storage.k8s.io/secret-name", "key")
+        .parameter("csi.storage.k8s.io/secret-namespace", "${pvc.namespace}");
+    stage.api.put_secret("team", "key", json!({ "a": "Yg==" }));
+    run.provision().well();
+    let refer = json!({ "name": "key", "namespace": "team" });
+    for kind in ["controllerPublish", "nodeStage", "nodePublish", "controllerExpand", "nodeExpand"] {
+        assert_eq!(stage.pv(ONE)["spec"]["csi"][format!("{kind}SecretRef")], refer, "{kind}");
+    }
+    let annotations = &stage.pv(ONE)["metadata"]["annotations"];
+    assert_eq!(annotations["volume.kubernetes.io/controller-modify-secret-name"], "key");
+    stage.driver.secrets();
+    stage.api.put("/api/v1/namespaces/team/secrets/key", json!(null));
+    run.clone().of_volume().run("delete").failed(77, "needs get on the secret");
+    let gone = stage
+        .run(ONE)
+        .parameter("csi.storage.k8s.io/secret-name", "key")
+        .parameter("csi.storage.k8s.io/secret-namespace", "other");
+    stage.api.put(
+        &format!("/api/v1/persistentvolumes/pvc-{ONE}"),
+        json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("pvc-{ONE}") }, "spec": stage.pv(ONE)["spec"] }),
+    );
+    gone.of_volume().run("delete").well();
+    assert_eq!(stage.driver.secrets(), [("DeleteVolume", Default::default())]);
+    assert_eq!(stage.driver.volumes().len(), 0);
+}

@@ -1,0 +1,113 @@
+//! Runs that are killed after each of their calls: whatever they left, the next run copes with it.
+
+use std::time::Duration;
+
+use scripted_csi::Options;
+use serde_json::json;
+
+use crate::run::{ONE, Run, Stage, TWO};
+
+/// Begins a run and kills it when the driver has done the call of this number; false if it ended before.
+fn killed_at(stage: &Stage, run: &Run<'_>, operation: &str, number: usize) -> bool {
+    stage.driver.hold(Some(number));
+    let mut process = run.begin(operation);
+    let killed = loop {
+        if stage.driver.is_held(Duration::from_millis(20)) {
+            process.kill().unwrap();
+            break true;
+        }
+        if process.try_wait().unwrap().is_some() {
+            break false;
+        }
+    };
+    process.wait().unwrap();
+    stage.driver.hold(None);
+    killed
+}
+
+/// Kills an operation after each of its calls in turn, `before` being done before each time, and looks at what the next whole
+/// run makes of it. How many calls there are, the operation itself says by ending.
+fn after_each_call<'a>(stage: &Stage, operation: &str, before: impl Fn() -> Run<'a>, after: impl Fn(usize)) -> usize {
+    for number in 1.. {
+        let run = &before();
+        let killed = killed_at(stage, run, operation, number);
+        run.run(operation).well();
+        after(number);
+        if !killed {
+            return number - 1;
+        }
+    }
+    unreachable!("the numbers do not end")
+}
+
+#[test]
+fn provision_and_delete_can_die_after_any_call() {
+    let stage = Stage::new(Options::default());
+    let run = stage.run(ONE);
+    let gone = |number: usize| {
+        assert_eq!(stage.driver.volumes().len(), 0, "call {number}");
+        stage.api.remove_volume(ONE);
+    };
+    let made = |number: usize| {
+        assert_eq!(stage.driver.volumes().len(), 1, "call {number}");
+        run.clone().of_volume().run("delete").well();
+        gone(number);
+    };
+    let provisions = after_each_call(&stage, "provision", || run.clone(), made);
+    // A claim that is deleted after the death: no run follows that would tell of the volume.
+    for number in 1..=provisions {
+        assert!(killed_at(&stage, &run, "provision", number), "call {number}");
+        assert!(stage.api.volume(ONE).is_none());
+        run.run("delete").well();
+        gone(number);
+    }
+    let begun = || {
+        assert!(killed_at(&stage, &run, "provision", provisions));
+        assert_eq!(stage.driver.volumes().len(), 1, "its last call makes the volume");
+        run.clone()
+    };
+    let half_way = after_each_call(&stage, "delete", begun, gone);
+    let whole = || {
+        run.provision().well();
+        run.clone().of_volume()
+    };
+    let deletes = after_each_call(&stage, "delete", whole, gone);
+    println!("killed after {provisions} calls of a provision run, {deletes} and {half_way} of delete runs");
+    assert!(provisions >= 5 && deletes >= 5 && half_way > deletes, "{provisions} {deletes} {half_way}");
+}
+
+#[test]
+fn copies_snapshots_and_changes_can_die_after_any_call() {
+    let stage = Stage::new(Options::default());
+    let original = stage.run(ONE);
+    original.provision().well();
+    let source = json!({ "csi": stage.pv(ONE)["spec"]["csi"] }).to_string();
+    let copy = stage.run(TWO).with("CLONE_OF", ONE).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1");
+    let copied = |number: usize| {
+        assert_eq!(stage.driver.volumes().len(), 2, "call {number}");
+        copy.clone().of_volume().run("delete").well();
+        stage.api.remove_volume(TWO);
+    };
+    let copies = after_each_call(&stage, "provision", || copy.clone(), copied);
+    let of_volume = original.of_volume();
+    let snapshot = of_volume.clone().with("SNAPSHOT_ID", TWO).with("SNAPSHOT_OF", ONE);
+    let gone = |number: usize| assert_eq!(stage.driver.snapshots().len(), 0, "call {number}");
+    let made = |number: usize| {
+        assert_eq!(stage.driver.snapshots().len(), 1, "call {number}");
+        snapshot.run("delete-snapshot").well();
+        gone(number);
+    };
+    let snapshots = after_each_call(&stage, "snapshot", || snapshot.clone(), made);
+    let make = || {
+        snapshot.run("snapshot").well();
+        snapshot.clone()
+    };
+    let deletions = after_each_call(&stage, "delete-snapshot", make, gone);
+    let grow = of_volume.clone().with("SIZE_BYTES", "2147483648");
+    let grown = |_| assert_eq!(stage.made(ONE).volume.capacity_bytes, 2 << 30);
+    let expansions = after_each_call(&stage, "expand", || grow.clone(), grown);
+    println!("killed after {copies}, {snapshots}, {deletions} and {expansions} calls");
+    assert!(copies >= 5 && snapshots >= 5 && deletions >= 6 && expansions >= 5);
+    of_volume.run("delete").well();
+    assert_eq!(stage.driver.volumes().len(), 0);
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The tests of the CSI image alone: against a driver that answers as it is told, and through the orchestrator.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+need_root "a test with a real Kubernetes"
+
+ends_with all_passed
+all_passed() { echo 'all tests of the CSI image passed'; }
+
+stage 'setup' scripts/setup.sh --test
+stage 'programs and images' build
+stage 'build the tests' cargo test --workspace --no-run --test csi --test it
+budget=120 stage 'the image' cargo test -p csi-spec -p csi-provisioner --bins --tests
+budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
+budget=120 stage 'with the orchestrator' cargo test --workspace --test it --no-fail-fast csi:: -- --nocapture

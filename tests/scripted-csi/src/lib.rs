@@ -1,0 +1,330 @@
+//! A CSI driver for tests that answers as it is told: each gRPC code, slow answers, lost ones, wrong volumes. What it makes it
+//! only remembers. Like any driver it knows volumes and snapshots by their names, and says when a name is used for two
+//! different things.
+
+mod service;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use csi_spec::csi::controller_server::ControllerServer;
+use csi_spec::csi::controller_service_capability::rpc;
+use csi_spec::csi::identity_server::IdentityServer;
+pub use csi_spec::csi::plugin_capability::service::Type as Offer;
+use csi_spec::csi::{CreateSnapshotRequest, CreateVolumeRequest, Snapshot, Topology, Volume};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Notify;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+pub use tonic::Code;
+use tonic::Status;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+
+use service::Service;
+
+/// What a driver says of itself.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its name.
+    pub name: String,
+    /// What it offers beside its identity.
+    pub services: Vec<Offer>,
+    /// Its volumes can grow, on their nodes at least.
+    pub expands: bool,
+    /// What its controller can do.
+    pub calls: Vec<rpc::Type>,
+}
+
+impl Default for Options {
+    /// One that can do everything that an image asks of it, without topology.
+    fn default() -> Self {
+        Options {
+            name: "csi.test".into(),
+            services: vec![Offer::ControllerService],
+            expands: true,
+            calls: vec![
+                rpc::Type::CreateDeleteVolume,
+                rpc::Type::CreateDeleteSnapshot,
+                rpc::Type::CloneVolume,
+                rpc::Type::ExpandVolume,
+                rpc::Type::ModifyVolume,
+                rpc::Type::GetCapacity,
+                rpc::Type::ListVolumes,
+            ],
+        }
+    }
+}
+
+impl Options {
+    /// The same with topology.
+    pub fn with_topology(mut self) -> Self {
+        self.services.push(Offer::VolumeAccessibilityConstraints);
+        self
+    }
+
+    /// The same without a call.
+    pub fn without(mut self, call: rpc::Type) -> Self {
+        self.calls.retain(|it| *it != call);
+        self
+    }
+}
+
+/// What becomes of one call.
+#[derive(Clone)]
+pub enum Act {
+    /// Nothing is done.
+    Fail(Code),
+    /// It is done, and the answer is another.
+    Lose(Code),
+    /// It is done, and the answer comes later.
+    Slow(Duration),
+    /// The answer is another volume than was made.
+    Twist(fn(&mut Volume)),
+    /// For Probe: it is not ready.
+    NotReady,
+}
+
+/// A call that was made: as CSI names it, with the name or id that it is about.
+pub type Call = (&'static str, String);
+
+/// A volume, and what it was asked for.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// As it was told.
+    pub volume: Volume,
+    /// What it was made by.
+    pub request: CreateVolumeRequest,
+}
+
+/// What the driver remembers.
+#[derive(Default)]
+struct State {
+    volumes: BTreeMap<String, Made>,
+    snapshots: BTreeMap<String, (Snapshot, CreateSnapshotRequest)>,
+    number: usize,
+    calls: Vec<Call>,
+    acts: BTreeMap<&'static str, VecDeque<Act>>,
+    secrets: Vec<(&'static str, BTreeMap<String, String>)>,
+    place: Vec<Topology>,
+    room: i64,
+    largest: Option<i64>,
+    page: usize,
+    hold: Option<usize>,
+    answered: usize,
+    held: bool,
+    making: usize,
+    most: usize,
+}
+
+struct Shared {
+    options: Options,
+    state: Mutex<State>,
+    release: Notify,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A driver that runs until it is dropped.
+pub struct Driver {
+    shared: Arc<Shared>,
+    runtime: Option<tokio::runtime::Runtime>,
+    at: Option<PathBuf>,
+    port: u16,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        if let Some(at) = &self.at {
+            let _ = fs::remove_file(at);
+        }
+    }
+}
+
+/// Certificates of a driver on TCP, in PEM.
+pub struct Tls {
+    /// The authority that clients must be of.
+    pub authority: String,
+    /// The driver's certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl Driver {
+    fn new(options: Options) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let state = State { room: 100 << 30, page: usize::MAX, ..State::default() };
+        let shared = Arc::new(Shared { options, state: Mutex::new(state), release: Notify::new() });
+        Driver { shared, runtime: Some(runtime.expect("a thread can be had")), at: None, port: 0 }
+    }
+
+    fn runtime(&self) -> &tokio::runtime::Runtime {
+        self.runtime.as_ref().expect("it is there until the drop")
+    }
+
+    /// Starts one on a unix socket that every user may use.
+    pub fn start(options: Options, socket: &Path) -> Self {
+        let mut driver = Self::new(options);
+        let service = Service(driver.shared.clone());
+        let listener = {
+            let _entered = driver.runtime().enter();
+            UnixListener::bind(socket).expect("the socket can be made")
+        };
+        fs::set_permissions(socket, fs::Permissions::from_mode(0o777)).expect("it is ours");
+        let server = Server::builder()
+            .add_service(IdentityServer::new(service.clone()))
+            .add_service(ControllerServer::new(service))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        driver.runtime().spawn(server);
+        driver.at = Some(socket.to_owned());
+        driver
+    }
+
+    /// Starts one on TCP that speaks to clients of an authority only.
+    pub fn start_tcp(options: Options, tls: &Tls) -> Self {
+        let mut driver = Self::new(options);
+        let service = Service(driver.shared.clone());
+        let listener = driver.runtime().block_on(TcpListener::bind("127.0.0.1:0")).expect("a port is free");
+        driver.port = listener.local_addr().expect("it is bound").port();
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(&tls.certificate, &tls.key))
+            .client_ca_root(Certificate::from_pem(&tls.authority));
+        let server = Server::builder()
+            .tls_config(tls)
+            .expect("the certificates are well")
+            .add_service(IdentityServer::new(service.clone()))
+            .add_service(ControllerServer::new(service))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        driver.runtime().spawn(server);
+        driver
+    }
+
+    /// The port of one on TCP.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What becomes of the next calls of a kind, one after the other.
+    pub fn acts(&self, call: &'static str, acts: impl IntoIterator<Item = Act>) {
+        self.shared.state().acts.entry(call).or_default().extend(acts);
+    }
+
+    /// What was told of calls to come is forgotten.
+    pub fn forget_acts(&self) {
+        self.shared.state().acts.clear();
+    }
+
+    /// Where all volumes can be reached that it makes from now on.
+    pub fn is_at(&self, segments: &[&[(&str, &str)]]) {
+        let segment = |pairs: &&[(&str, &str)]| Topology {
+            segments: pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        };
+        self.shared.state().place = segments.iter().map(segment).collect();
+    }
+
+    /// How much room it says it has, and how large a volume may be.
+    pub fn has_room(&self, bytes: i64, largest: Option<i64>) {
+        let mut state = self.shared.state();
+        (state.room, state.largest) = (bytes, largest);
+    }
+
+    /// It tells its volumes in pages of so many.
+    pub fn in_pages_of(&self, page: usize) {
+        self.shared.state().page = page;
+    }
+
+    /// All volumes by their names.
+    pub fn volumes(&self) -> BTreeMap<String, Made> {
+        self.shared.state().volumes.clone()
+    }
+
+    /// All snapshots by their names.
+    pub fn snapshots(&self) -> BTreeMap<String, Snapshot> {
+        self.shared.state().snapshots.iter().map(|(name, (it, _))| (name.clone(), it.clone())).collect()
+    }
+
+    /// What was called so far, and forgotten with this.
+    pub fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.shared.state().calls)
+    }
+
+    /// The Secrets that came with calls, and are forgotten with this.
+    pub fn secrets(&self) -> Vec<(&'static str, BTreeMap<String, String>)> {
+        std::mem::take(&mut self.shared.state().secrets)
+    }
+
+    /// How many volumes were being made at one time, at most.
+    pub fn most_at_once(&self) -> usize {
+        self.shared.state().most
+    }
+
+    /// From now on the answer of this number is held back when the call is done, or none. What is held is let go.
+    pub fn hold(&self, number: Option<usize>) {
+        let mut state = self.shared.state();
+        (state.hold, state.answered, state.held) = (number, 0, false);
+        self.shared.release.notify_waiters();
+    }
+
+    /// Waits until an answer is held back.
+    pub fn is_held(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        while Instant::now() < until {
+            if self.shared.state().held {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        false
+    }
+}
+
+impl Shared {
+    /// A call, with what becomes of it.
+    async fn call<T>(
+        &self,
+        call: &'static str,
+        about: &str,
+        work: impl FnOnce(&mut State) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let act = {
+            let mut state = self.state();
+            state.calls.push((call, about.to_owned()));
+            state.acts.get_mut(call).and_then(VecDeque::pop_front)
+        };
+        let told = |code: Code| Err(Status::new(code, format!("as it was told to {call}")));
+        let result = match act {
+            Some(Act::Fail(code)) => told(code),
+            Some(Act::Lose(code)) => {
+                let _ = work(&mut self.state());
+                told(code)
+            }
+            Some(Act::Slow(time)) => {
+                let result = work(&mut self.state());
+                tokio::time::sleep(time).await;
+                result
+            }
+            Some(Act::Twist(_) | Act::NotReady) | None => work(&mut self.state()),
+        };
+        let released = self.release.notified();
+        let held = {
+            let mut state = self.state();
+            state.answered += 1;
+            state.held |= state.hold == Some(state.answered);
+            state.hold == Some(state.answered)
+        };
+        if held {
+            released.await;
+        }
+        result
+    }
+}
