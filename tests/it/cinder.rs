@@ -1,102 +1,31 @@
 //! The image `cinder` with a real Cinder, through the whole orchestrator: as a process in place of a pod, and on the whole
 //! cluster.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use contract::names;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Event, Pod, Secret};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
 use openstack::{Call, Cinder, Keystone, Options, Proxy};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
 use crate::deployed::{clean, kubectl, root, users};
 use crate::orchestrator::{ADMIN, OWN, Ring, annotation, merge, phase, uid};
+use crate::processes::{Kubelet, program, run};
 use crate::snapshots::from;
 use crate::wait::{GUARD, seen, until, within};
+
+/// The image's program.
+const PROGRAM: &str = "cinder-provisioner";
 
 /// The Cinder that all tests here share.
 fn cinder() -> &'static Cinder {
     static CINDER: OnceLock<Cinder> = OnceLock::new();
     CINDER.get_or_init(|| Cinder::start(Options::default()))
-}
-
-/// The image's program.
-fn program() -> PathBuf {
-    let release = root().join("target/x86_64-unknown-linux-gnu/release");
-    let release = std::env::var("CARGO_TARGET_DIR")
-        .map_or(release, |target| PathBuf::from(target).join("x86_64-unknown-linux-gnu/release"));
-    let program = release.join("cinder-provisioner");
-    assert!(program.exists(), "{} is missing: run `make images`", program.display());
-    program
-}
-
-/// Runs the image's program for each Job, with the environment of its pod, and says how it ended.
-struct Kubelet(JoinHandle<()>);
-
-impl Drop for Kubelet {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Kubelet {
-    fn start(ring: &Ring) -> Self {
-        let (client, kubeconfig) = (ring.client.clone(), ring.cluster().kubeconfig());
-        Self(tokio::spawn(async move {
-            let mut begun = BTreeSet::new();
-            loop {
-                for namespace in [ADMIN, OWN] {
-                    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-                    let jobs = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-                    for job in jobs {
-                        if begun.insert(job.uid()) {
-                            tokio::spawn(run(client.clone(), kubeconfig.clone(), job));
-                        }
-                    }
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }))
-    }
-}
-
-async fn run(client: Client, kubeconfig: PathBuf, job: Job) {
-    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
-    let namespace = job.namespace().unwrap();
-    let words = tempfile::NamedTempFile::new().unwrap();
-    let mut command = tokio::process::Command::new(program());
-    command.env_clear().env("KUBECONFIG", kubeconfig).env("FLEX_TERMINATION_LOG", words.path());
-    command.env("POD_NAMESPACE", &namespace).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    for variable in container.env.iter().flatten() {
-        command.envs(variable.value.as_ref().map(|value| (&variable.name, value)));
-    }
-    let code = command.kill_on_drop(true).status().await.unwrap().code().unwrap_or(137);
-    let words = fs::read_to_string(words.path()).unwrap();
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let state = json!({ "terminated": { "exitCode": code, "reason": "Ended", "message": words, "finishedAt": now } });
-    let phase = if code == 0 { "Succeeded" } else { "Failed" };
-    let container = json!({
-        "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state,
-    });
-    let status = json!({ "status": { "phase": phase, "containerStatuses": [container] } });
-    let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    let of_job = ListParams::default().labels(&format!("job-name={}", job.name_any()));
-    // The Job's pod may come later than the Job, or be gone with it.
-    for _ in 0..100 {
-        if let Some(pod) = pods.list(&of_job).await.unwrap().items.first() {
-            let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// How many volumes Cinder was working on at one time, at most: those that were begun and have no connection yet.
@@ -118,7 +47,7 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
     let project = server.project("fifty");
     let proxy = Proxy::start(server.port());
     let ring = Ring::start().await;
-    let _kubelet = Kubelet::start(&ring);
+    let _kubelet = Kubelet::start(&ring, PROGRAM);
     let endpoint = format!("http://127.0.0.1:{}/v3", proxy.port());
     let in_flight = IN_FLIGHT.to_string();
     let data = [
@@ -177,7 +106,7 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
     let project = server.project("offers");
     project.set_quota(-1, 40);
     let ring = Ring::start().await;
-    let _kubelet = Kubelet::start(&ring);
+    let _kubelet = Kubelet::start(&ring, PROGRAM);
     ring.serve_snapshots("Delete").await;
     let endpoint = format!("http://127.0.0.1:{}/v3", server.port());
     let data = [
@@ -272,7 +201,7 @@ async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_a
     let server = tokio::task::spawn_blocking(cinder).await.unwrap();
     let project = server.project("in-tree");
     let ring = Ring::start().await;
-    let kubelet = Kubelet::start(&ring);
+    let kubelet = Kubelet::start(&ring, PROGRAM);
     let proxy = Proxy::start(server.port());
     let endpoint = format!("http://127.0.0.1:{}/v3", proxy.port());
     let data = [
@@ -315,7 +244,7 @@ async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_a
     let secrets: Api<Secret> = ring.api(ADMIN);
     let of_csi = json!({ "metadata": { "name": format!("flex-cinder-{old}") }, "type": "Opaque", "stringData": { "userID": "x" } });
     secrets.create(&Default::default(), &serde_json::from_value(of_csi).unwrap()).await.unwrap();
-    run(ring.client.clone(), kubeconfig, job).await;
+    run(program(PROGRAM), ring.client.clone(), kubeconfig, job).await;
     let volume = project.volume_of(&old);
     let pv = ring.volumes().get(&names::pv_name(&old)).await.unwrap();
     let source = json!({
@@ -327,7 +256,7 @@ async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_a
     let secret = secrets.get(&format!("flex-cinder-{old}")).await.unwrap();
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/rbd"));
     assert_eq!(secret.data.unwrap().into_keys().collect::<Vec<_>>(), ["key"]);
-    let _kubelet = Kubelet::start(&ring);
+    let _kubelet = Kubelet::start(&ring, PROGRAM);
     ring.delete_claim("old").await;
     ring.claim_gone("old").await;
     ring.volume_gone(&names::pv_name(&old)).await;
@@ -339,7 +268,7 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
     let server = tokio::task::spawn_blocking(cinder).await.unwrap();
     let project = server.project("clones");
     let ring = Ring::start().await;
-    let _kubelet = Kubelet::start(&ring);
+    let _kubelet = Kubelet::start(&ring, PROGRAM);
     let endpoint = format!("http://127.0.0.1:{}/v3", server.port());
     let data = [
         ("volume-sources", "iscsi"),

@@ -9,6 +9,7 @@
 mod deployed;
 mod kubelet;
 mod orchestrator;
+mod processes;
 mod wait;
 
 mod attributes;
@@ -17,6 +18,7 @@ mod capacity;
 mod cinder;
 mod clones;
 mod configs;
+mod csi;
 mod deletion;
 mod expansion;
 mod failures;

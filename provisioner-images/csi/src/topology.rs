@@ -194,7 +194,7 @@ pub fn affinity(answer: &[Topology]) -> Option<VolumeNodeAffinity> {
             match_fields: None,
         })
         .collect();
-    (!terms.is_empty()).then(|| VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: terms }) })
+    (!terms.is_empty()).then_some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: terms }) })
 }
 
 #[cfg(test)]

@@ -1,0 +1,304 @@
+//! The image `csi` through the whole orchestrator, as a process in place of a pod: with a driver that answers as it is told,
+//! and with the one whose volumes are real.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use contract::names;
+use contract::names::reason;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use scripted_csi::{Act, Code, Driver, Options};
+use serde_json::{Value, json};
+
+use crate::deployed::root;
+use crate::orchestrator::{Ring, phase, uid};
+use crate::processes::Kubelet;
+use crate::wait::{GUARD, seen, until, within};
+
+/// The image's program.
+const PROGRAM: &str = "csi-provisioner";
+
+/// A control plane, the image, and a driver that answers as it is told.
+struct Scene {
+    ring: Ring,
+    driver: Driver,
+    endpoint: String,
+    _kubelet: Kubelet,
+    _directory: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn start(options: Options) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("csi.sock");
+        let endpoint = format!("unix://{}", socket.display());
+        // A runtime of its own cannot be made on one.
+        let driver = tokio::task::spawn_blocking(move || Driver::start(options, &socket)).await.unwrap();
+        let ring = Ring::start().await;
+        let kubelet = Kubelet::start(&ring, PROGRAM);
+        Scene { ring, driver, endpoint, _kubelet: kubelet, _directory: directory }
+    }
+
+    async fn config(&self, more: &[(&str, &str)]) {
+        let usual = [
+            ("volume-sources", "csi"),
+            ("csi-endpoint", &self.endpoint),
+            ("backoff", "1s..2s"),
+            ("reclaim-policy", "Delete"),
+        ];
+        let data: Vec<_> = usual.into_iter().chain(more.iter().copied()).collect();
+        self.ring.config("csi", "csi", &data).await;
+    }
+
+    async fn no_volumes(&self) {
+        until("the driver has no volumes", || async {
+            let volumes = self.driver.volumes();
+            if volumes.is_empty() { Ok(()) } else { seen(volumes) }
+        })
+        .await;
+    }
+
+    /// A driver ends its own runtime, which it must not do on another.
+    async fn end(self) {
+        let Scene { ring, driver, .. } = self;
+        ring.nothing_left().await;
+        tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn claims_come_and_go_and_no_more_are_in_flight_than_the_config_says() {
+    const CLAIMS: usize = 12;
+    const IN_FLIGHT: usize = 3;
+    let scene = Scene::start(Options::default()).await;
+    scene.driver.acts("CreateVolume", vec![Act::Slow(Duration::from_millis(300)); CLAIMS]);
+    scene.config(&[("max-in-flight", &IN_FLIGHT.to_string()), ("type", "x"), ("examplePool", "Gold")]).await;
+    let ring = &scene.ring;
+    for n in 0..CLAIMS {
+        ring.claim(&format!("c{n}"), "csi").await;
+    }
+    within(GUARD * 2, "all claims are bound", || async {
+        let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
+        if bound == CLAIMS { Ok(()) } else { seen(bound) }
+    })
+    .await;
+    let volumes = scene.driver.volumes();
+    assert_eq!(volumes.len(), CLAIMS, "one volume for each claim");
+    let most = scene.driver.most_at_once();
+    println!("at most {most} were in flight");
+    assert!(most <= IN_FLIGHT && most > 1, "{most}");
+    // The names of parameters are those that the admin wrote.
+    let (name, made) = volumes.first_key_value().unwrap();
+    let parameters = [("examplePool", "Gold"), ("type", "x")];
+    assert!(made.request.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(parameters));
+    let pv = ring.volumes().get(name).await.unwrap().spec.unwrap().csi.unwrap();
+    assert_eq!((pv.driver.as_str(), &pv.volume_handle), ("csi.test", &made.volume.volume_id));
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    within(GUARD * 2, "all volumes are gone", || async {
+        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if left == 0 { Ok(()) } else { seen(left) }
+    })
+    .await;
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
+/// The second StorageClass of the external provisioner's first README; the provisioner's name is this project's.
+#[tokio::test]
+async fn the_seed_s_class_makes_volumes_with_its_secrets() {
+    let scene = Scene::start(Options::default()).await;
+    let ring = &scene.ring;
+    scene.config(&[("claim-metadata", "com.example.team/key")]).await;
+    let class = json!({ "parameters": {
+        "provisioner-config": "admin/csi",
+        "type": "pd-ssd",
+        "csiProvisionerSecretName": "fast-storage-provision-key",
+        "csiProvisionerSecretNamespace": "pd-ssd-credentials",
+        "csiControllerPublishSecretName": "${pv.name}-publish",
+        "csiControllerPublishSecretNamespace": "pd-ssd-credentials",
+        "csiNodeStageSecretName": "${pv.name}-stage",
+        "csiNodeStageSecretNamespace": "pd-ssd-credentials",
+        "csiNodePublishSecretName": "${pvc.annotations['com.example.team/key']}",
+        "csiNodePublishSecretNamespace": "${pvc.namespace}",
+    } });
+    ring.class("fast-storage", names::DEFAULT_PROVISIONER, class).await;
+    let more = json!({ "metadata": { "annotations": { "com.example.team/key": "my-key" } } });
+    ring.claim_with("data", "fast-storage", more).await;
+    ring.event(
+        "team",
+        "data",
+        reason::PROVISIONING_FAILED,
+        "there is no Secret pd-ssd-credentials/fast-storage-provision-key",
+    )
+    .await;
+    assert_eq!(scene.driver.volumes().len(), 0);
+    ring.namespace("pd-ssd-credentials", &[]).await;
+    let secrets: Api<Secret> = ring.api("pd-ssd-credentials");
+    let secret = json!({ "metadata": { "name": "fast-storage-provision-key" }, "stringData": { "key": "secret" } });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let claim = ring.bound("data").await;
+    let name = names::pv_name(&uid(&claim));
+    let csi = ring.volumes().get(&name).await.unwrap().spec.unwrap().csi.unwrap();
+    let refer = |name: String, namespace: &str| json!({ "name": name, "namespace": namespace });
+    let csi = serde_json::to_value(csi).unwrap();
+    assert_eq!(csi["controllerPublishSecretRef"], refer(format!("{name}-publish"), "pd-ssd-credentials"));
+    assert_eq!(csi["nodeStageSecretRef"], refer(format!("{name}-stage"), "pd-ssd-credentials"));
+    assert_eq!(csi["nodePublishSecretRef"], refer("my-key".into(), "team"));
+    let volume = &scene.driver.volumes()[&name];
+    assert_eq!(volume.request.parameters, [("type".to_owned(), "pd-ssd".to_owned())].into());
+    scene.driver.secrets();
+    ring.delete_claim("data").await;
+    ring.volume_gone(&name).await;
+    assert_eq!(scene.driver.secrets(), [("DeleteVolume", [("key".to_owned(), "secret".to_owned())].into())]);
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
+/// The driver makes the volumes and never says so; then the claims go. What is to be deleted only CreateVolume tells, and for a
+/// copy only in the words in which the copy was asked for.
+#[tokio::test]
+async fn a_claim_that_goes_while_its_volume_is_made_leaves_none() {
+    let scene = Scene::start(Options::default()).await;
+    let ring = &scene.ring;
+    scene.config(&[("capabilities", "clone")]).await;
+    ring.claim("original", "csi").await;
+    ring.bound("original").await;
+    scene.driver.acts("CreateVolume", vec![Act::Lose(Code::Internal); 100]);
+    ring.claim("plain", "csi").await;
+    let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "original" } } });
+    ring.claim_with("copy", "csi", source).await;
+    until("all volumes are made", || async {
+        let volumes = scene.driver.volumes();
+        if volumes.len() == 3 { Ok(()) } else { seen(volumes) }
+    })
+    .await;
+    for name in ["plain", "copy"] {
+        ring.event("team", name, reason::PROVISIONING_FAILED, "INTERNAL").await;
+        ring.delete_claim(name).await;
+    }
+    scene.driver.forget_acts();
+    ring.claim_gone("plain").await;
+    ring.claim_gone("copy").await;
+    assert_eq!(scene.driver.volumes().len(), 1, "that of the original");
+    ring.delete_claim("original").await;
+    scene.no_volumes().await;
+    until("no PersistentVolume is left", || async {
+        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if left == 0 { Ok(()) } else { seen(left) }
+    })
+    .await;
+    scene.end().await;
+}
+
+/// The driver with real volumes, as a process that ends with the test.
+struct RealDriver {
+    process: Child,
+    program: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for RealDriver {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl RealDriver {
+    /// By itself, for a control plane.
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let endpoint = directory.path().join("csi.sock");
+        Self::with(directory, &endpoint, &["--node-id", "node-1"])
+    }
+
+    fn with(directory: tempfile::TempDir, socket: &Path, more: &[&str]) -> Self {
+        let built = Command::new(root().join("tests/csi-driver/build.sh")).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let built = String::from_utf8(built.stdout).unwrap();
+        let program = PathBuf::from(built.lines().last().unwrap()).join("csi-driver");
+        let process = Command::new(&program)
+            .arg("serve")
+            .args(["--data", directory.path().join("data").to_str().unwrap()])
+            .args(["--endpoint", &format!("unix://{}", socket.display())])
+            .args(more)
+            .args(["--capacity", &(20_u64 << 30).to_string()])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        RealDriver { process, program, directory }
+    }
+
+    fn endpoint(&self) -> String {
+        format!("unix://{}/csi.sock", self.directory.path().display())
+    }
+
+    /// What it has: volumes, snapshots, leftovers.
+    fn list(&self) -> Value {
+        let data = self.directory.path().join("data");
+        let listed = Command::new(&self.program).args(["list", "--data", data.to_str().unwrap()]).output().unwrap();
+        assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+        serde_json::from_slice(&listed.stdout).unwrap()
+    }
+
+    fn volumes(&self) -> Vec<Value> {
+        self.list()["volumes"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+#[tokio::test]
+async fn volumes_of_the_real_driver_grow_and_are_copied_and_go() {
+    let driver = tokio::task::spawn_blocking(RealDriver::start).await.unwrap();
+    let ring = Ring::start().await;
+    let _kubelet = Kubelet::start(&ring, PROGRAM);
+    ring.class("csi", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    let endpoint = driver.endpoint();
+    let data = [
+        ("volume-sources", "csi"),
+        ("csi-endpoint", endpoint.as_str()),
+        ("csi-driver", "csi.test.flex-provisioner.io"),
+        ("capabilities", "capacity, clone, expand"),
+        ("capacity-interval", "1s..2s"),
+        ("backoff", "1s..2s"),
+        ("tier", "gold"),
+    ];
+    ring.config("csi", "csi", &data).await;
+    let delayed = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
+    ring.class("delayed", names::DEFAULT_PROVISIONER, delayed).await;
+    ring.config("delayed", "delayed", &data).await;
+    let room = |bytes: u64| format!("{bytes}/{bytes}");
+    ring.tells(&[("delayed@", &room(20 << 30))]).await;
+
+    ring.claim("data", "csi").await;
+    let data = uid(&ring.bound("data").await);
+    let volumes = driver.volumes();
+    assert_eq!(volumes.len(), 1);
+    assert_eq!(
+        (&volumes[0]["name"], &volumes[0]["parameters"]),
+        (&json!(names::pv_name(&data)), &json!({ "tier": "gold" }))
+    );
+    ring.ask("data", "3Gi").await.unwrap();
+    until("the volume has grown", || async {
+        let volumes = driver.volumes();
+        if volumes[0]["bytes"] == 3_u64 << 30 { Ok(()) } else { seen(volumes) }
+    })
+    .await;
+    let copy = json!({ "spec": {
+        "dataSource": { "kind": "PersistentVolumeClaim", "name": "data" }, "resources": { "requests": { "storage": "4Gi" } },
+    } });
+    ring.claim_with("copy", "csi", copy).await;
+    let copy = uid(&ring.bound("copy").await);
+    let of_copy = driver.volumes().into_iter().find(|it| it["name"] == names::pv_name(&copy)).unwrap();
+    assert_eq!(of_copy["source"], format!("volume/{}", volumes[0]["id"].as_str().unwrap()));
+    ring.tells(&[("delayed@", &room(13 << 30))]).await;
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    for id in [&data, &copy] {
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    assert_eq!(driver.list()["volumes"], json!([]));
+    assert_eq!(driver.list()["leftovers"], json!([]));
+}

@@ -1,0 +1,92 @@
+//! Images as processes of this machine, in place of pods, for tests on a control plane without nodes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::deployed::root;
+use crate::orchestrator::{ADMIN, OWN, Ring};
+
+/// The program of an image.
+pub fn program(name: &str) -> PathBuf {
+    let release = root().join("target/x86_64-unknown-linux-gnu/release");
+    let release = std::env::var("CARGO_TARGET_DIR")
+        .map_or(release, |target| PathBuf::from(target).join("x86_64-unknown-linux-gnu/release"));
+    let program = release.join(name);
+    assert!(program.exists(), "{} is missing: run `make images`", program.display());
+    program
+}
+
+/// Runs an image's program for each Job, with the environment of its pod, and says how it ended.
+pub struct Kubelet(JoinHandle<()>);
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Kubelet {
+    /// For all Jobs of a control plane, until it is dropped.
+    pub fn start(ring: &Ring, name: &str) -> Self {
+        let program = program(name);
+        let (client, kubeconfig) = (ring.client.clone(), ring.cluster().kubeconfig());
+        Self(tokio::spawn(async move {
+            let mut begun = BTreeSet::new();
+            loop {
+                for namespace in [ADMIN, OWN] {
+                    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+                    let jobs = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+                    for job in jobs {
+                        if begun.insert(job.uid()) {
+                            tokio::spawn(run(program.clone(), client.clone(), kubeconfig.clone(), job));
+                        }
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }))
+    }
+}
+
+/// Runs the program for a Job.
+pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job) {
+    let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
+    let namespace = job.namespace().unwrap();
+    let words = tempfile::NamedTempFile::new().unwrap();
+    let mut command = tokio::process::Command::new(program);
+    command.env_clear().env("KUBECONFIG", kubeconfig).env("FLEX_TERMINATION_LOG", words.path());
+    command.env("POD_NAMESPACE", &namespace).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    for variable in container.env.iter().flatten() {
+        // The kubelet makes one dollar sign of two.
+        command.envs(variable.value.as_ref().map(|value| (&variable.name, value.replace("$$", "$"))));
+    }
+    let code = command.kill_on_drop(true).status().await.unwrap().code().unwrap_or(137);
+    let words = fs::read_to_string(words.path()).unwrap();
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let state = json!({ "terminated": { "exitCode": code, "reason": "Ended", "message": words, "finishedAt": now } });
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let container = json!({
+        "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+    });
+    let status = json!({ "status": { "phase": phase, "containerStatuses": [container] } });
+    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let of_job = ListParams::default().labels(&format!("job-name={}", job.name_any()));
+    // The Job's pod may come later than the Job, or be gone with it.
+    for _ in 0..100 {
+        if let Some(pod) = pods.list(&of_job).await.unwrap().items.first() {
+            let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
