@@ -4,7 +4,7 @@ use contract::request::Request;
 use contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::orchestrator::Ring;
@@ -70,26 +70,6 @@ impl Ring {
                 patched => drop(patched.unwrap()),
             }
         }
-    }
-
-    /// The pod of a Job comes to run on a new node: from then on it is over when the kubelet says so, where Kubernetes
-    /// itself would end one without a node. Its name.
-    pub async fn pod_on_node(&self, job: &Job, node: &str) -> String {
-        self.node(node).await;
-        let pod = self.pod_of(job).await;
-        let name = pod.metadata.name.unwrap();
-        let to_node = json!({
-            "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name },
-            "target": { "apiVersion": "v1", "kind": "Node", "name": node },
-        });
-        let pods = self.api::<Pod>(job.metadata.namespace.as_deref().unwrap());
-        pods.create_subresource::<Value, Value>("binding", &name, &PostParams::default(), &to_node).await.unwrap();
-        name
-    }
-
-    /// The kubelet says that the processes of a pod that is being deleted have ended.
-    pub async fn pod_is_over(&self, namespace: &str, name: &str) {
-        self.api::<Pod>(namespace).delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
     /// The kubelet says that the pod of a Job waits.

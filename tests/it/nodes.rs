@@ -5,10 +5,10 @@ use contract::names::{self, reason};
 use contract::request::Request;
 use contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{LocalVolumeSource, Node, PersistentVolume, PersistentVolumeSpec};
+use k8s_openapi::api::core::v1::{LocalVolumeSource, Node, PersistentVolume, PersistentVolumeSpec, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kubelet::request;
 use crate::orchestrator::{ADMIN, Ring, annotation, uid};
@@ -23,6 +23,26 @@ impl Ring {
         let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: name } } });
         let nodes: Api<Node> = Api::all(self.client.clone());
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    }
+
+    /// The pod of a Job comes to run on a new node: from then on it is over when the kubelet says so, where Kubernetes
+    /// itself would end one without a node. Its name.
+    pub async fn pod_on_node(&self, job: &Job, node: &str) -> String {
+        self.node(node).await;
+        let pod = self.pod_of(job).await;
+        let name = pod.metadata.name.unwrap();
+        let to_node = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name },
+            "target": { "apiVersion": "v1", "kind": "Node", "name": node },
+        });
+        let pods = self.api::<Pod>(job.metadata.namespace.as_deref().unwrap());
+        pods.create_subresource::<Value, Value>("binding", &name, &PostParams::default(), &to_node).await.unwrap();
+        name
+    }
+
+    /// The kubelet says that the processes of a pod that is being deleted have ended.
+    pub async fn pod_is_over(&self, namespace: &str, name: &str) {
+        self.api::<Pod>(namespace).delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
     async fn node_goes(&self, name: &str) {
