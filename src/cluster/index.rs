@@ -142,6 +142,8 @@ pub struct Index {
     objects: BTreeMap<String, ClassObject>,
     objects_gone: BTreeMap<String, Duration>,
     revisions: BTreeMap<String, Revision>,
+    /// Those that are about to be deleted.
+    taken_revisions: BTreeMap<String, Revision>,
     /// When a version was first seen, or an attempt began with it.
     revisions_used: HashMap<String, Duration>,
     recipes: HashMap<String, Arc<Recipe>>,
@@ -185,6 +187,7 @@ impl Index {
             objects: BTreeMap::new(),
             objects_gone: BTreeMap::new(),
             revisions: BTreeMap::new(),
+            taken_revisions: BTreeMap::new(),
             revisions_used: HashMap::new(),
             recipes: HashMap::new(),
             classes: Arc::default(),

@@ -6,7 +6,7 @@ use contract::names::reason;
 
 use super::{Context, Pass};
 use crate::cluster::events::About;
-use crate::cluster::index::{Change, UNUSED};
+use crate::cluster::index::{Key, UNUSED};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Verdict;
 use crate::config::joined;
@@ -41,24 +41,45 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     let mut again = later.unwrap_or(SWEEP);
     let unused = context.shared.index().unused_revisions(context.clock.now());
     for hash in unused {
-        // From now on no attempt begins with it, also before the watch says that it is gone.
-        let Some(revision) = context.shared.index().take_revision(&hash) else {
+        let Some(taken) = Taken::take(context, &hash) else {
             again = again.min(UNUSED);
             continue;
         };
-        let dropped = match context.writes.is_stamped_with(&hash).await {
-            Ok(false) => context.writes.drop_revision(&hash).await.map(|()| true),
-            stamped => stamped.map(|_| false),
-        };
-        match dropped {
-            Ok(true) | Err(WriteError::NotFound { .. }) => {}
-            kept => {
-                context.shared.index().change_revision(Change::Apply((hash, revision)));
-                kept?;
-            }
+        if context.writes.is_stamped_with(&hash).await? {
+            continue;
+        }
+        match context.writes.drop_revision(&hash).await {
+            Ok(()) | Err(WriteError::NotFound { .. }) => taken.forget(),
+            Err(error) => return Err(error),
         }
     }
     Ok(Pass::After(again))
+}
+
+/// A revision with which no attempt begins, also before the watch says that it is gone. Dropped with a pass that fails or
+/// takes too long, it gives the revision back: no event would tell of one that was there all the time.
+struct Taken<'a> {
+    context: &'a Context,
+    hash: &'a str,
+}
+
+impl<'a> Taken<'a> {
+    fn take(context: &'a Context, hash: &'a str) -> Option<Self> {
+        context.shared.index().take_revision(hash).then_some(Taken { context, hash })
+    }
+
+    fn forget(self) {
+        self.context.shared.index().forget_revision(self.hash);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let keys = self.context.shared.index().give_back_revision(self.hash);
+        // Who waited for it. The configs have this very pass, and its pace.
+        let claims = keys.into_iter().filter(|key| *key != Key::Configs);
+        claims.for_each(|key| self.context.shared.queue.add(key));
+    }
 }
 
 /// The verdict as it stands on a ConfigMap.

@@ -57,15 +57,30 @@ impl Index {
             .collect()
     }
 
-    /// A revision is about to be deleted, and nothing begins with it any more. None if something may have begun with
-    /// it that is not seen yet.
-    pub fn take_revision(&mut self, hash: &str) -> Option<Revision> {
+    /// A revision is about to be deleted, and nothing begins with it any more. False if something may have begun with
+    /// it that is not seen yet. Where it stays after all, [`give_back_revision`](Self::give_back_revision) follows.
+    pub fn take_revision(&mut self, hash: &str) -> bool {
         if self.revisions_used.get(hash).is_some_and(|used| self.clock.since(*used) < UNUSED) {
-            return None;
+            return false;
         }
-        let taken = self.revisions.remove(hash);
+        let Some(revision) = self.revisions.remove(hash) else { return false };
         self.recipes.remove(hash);
-        taken
+        self.taken_revisions.insert(hash.to_owned(), revision);
+        true
+    }
+
+    /// A revision that was taken was not deleted, or nobody knows: it is used again, unless the watch says that it is
+    /// gone.
+    pub fn give_back_revision(&mut self, hash: &str) -> Vec<Key> {
+        match self.taken_revisions.remove(hash) {
+            Some(revision) => self.change_revision(Change::Apply((hash.to_owned(), revision))),
+            None => Vec::new(),
+        }
+    }
+
+    /// A revision that was taken is gone.
+    pub fn forget_revision(&mut self, hash: &str) {
+        self.taken_revisions.remove(hash);
     }
 
     /// The newest revision of a config that exists is kept even while nothing uses it.
@@ -165,6 +180,7 @@ impl Index {
             }
             Change::Delete(name) => {
                 let hash = name.name.rsplit('-').next().unwrap_or_default();
+                self.taken_revisions.remove(hash);
                 self.revisions.remove(hash);
                 self.revisions_used.remove(hash);
                 self.recipes.remove(hash);
@@ -172,6 +188,7 @@ impl Index {
             // They are in one namespace alone.
             Change::Retain(all) | Change::RetainIn(_, all) => {
                 let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
+                self.taken_revisions.retain(|hash, _| kept.contains(hash.as_str()));
                 self.revisions_used.retain(|hash, _| kept.contains(hash.as_str()));
                 self.recipes.retain(|hash, _| kept.contains(hash.as_str()));
                 if !retain(&mut self.revisions, |hash| kept.contains(hash.as_str())) {
