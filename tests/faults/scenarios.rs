@@ -159,7 +159,7 @@ impl Scenario {
                 site.snapshot("s", "a").await;
                 site.snapshot_ready("s").await?;
                 site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Restoring.as_str())]).await;
-                site.kept_recipes(2).await?;
+                site.config_kept().await?;
             }
             Scenario::SnapshotDeleted => {
                 source(site).await?;
@@ -213,7 +213,7 @@ impl Scenario {
             }
             Scenario::ConfigEdited => {
                 site.config(&[("image", "example/second")]).await;
-                site.kept_recipes(2).await?;
+                site.config_kept().await?;
                 site.node_lets_go();
                 made_with(site, &site.bound("a").await?, "example/image").await?;
                 site.claim("b").await;
@@ -285,7 +285,7 @@ impl Scenario {
                 site.config(&asked).await;
                 site.told_of_room(Some(CAPACITY)).await?;
                 site.config(&[asked[0], asked[1], asked[2], ("zone", "another")]).await;
-                site.kept_recipes(2).await?;
+                site.config_kept().await?;
                 site.asked_with_the_last_config().await?;
                 site.config(&[]).await;
                 site.told_of_room(None).await?;
@@ -321,7 +321,7 @@ async fn original(site: &Site<'_>) -> Result<(), Finding> {
     site.bound("a").await?;
     site.settled(&["a"]).await?;
     site.config(&[("capabilities", "clone"), (HOLDS_AT, Stage::Copying.as_str())]).await;
-    site.kept_recipes(2).await
+    site.config_kept().await
 }
 
 /// A claim that is bound, and snapshots of it that are held while they are made.
@@ -332,7 +332,7 @@ async fn source(site: &Site<'_>) -> Result<(), Finding> {
     site.bound("a").await?;
     site.settled(&["a"]).await?;
     site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Copying.as_str())]).await;
-    site.kept_recipes(2).await
+    site.config_kept().await
 }
 
 /// A claim whose image is held at a stage.

@@ -464,12 +464,18 @@ impl Site<'_> {
         self.world.node.let_go(&self.admin());
     }
 
-    /// Waits until so many versions of the config are kept.
-    pub async fn kept_recipes(&self, number: usize) -> Result<(), Finding> {
+    /// Waits until the config is kept as it stands now. Of one that was seen before its class two versions are kept.
+    pub async fn config_kept(&self) -> Result<(), Finding> {
         let revisions = self.api::<ControllerRevision>();
-        self.until("recipes are kept", || async {
-            let kept = revisions.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-            if kept == number { Ok(()) } else { Err(format!("{kept}, not {number}")) }
+        self.until("the config is kept", || async {
+            let written = self.in_admin::<ConfigMap>().get(&self.name).await.map_err(|error| error.to_string())?;
+            let written = written.data.unwrap_or_default();
+            let kept = revisions.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+            let has_all = |revision: &ControllerRevision| {
+                let data = revision.data.as_ref().map(|data| &data.0["data"]);
+                data.is_some_and(|data| written.iter().all(|(key, value)| data[key] == json!(value)))
+            };
+            if kept.iter().any(has_all) { Ok(()) } else { Err(format!("{written:?} is not among {kept:?}")) }
         })
         .await
     }
