@@ -469,7 +469,9 @@ impl Site<'_> {
         let revisions = self.api::<ControllerRevision>();
         self.until("the config is kept", || async {
             let written = self.in_admin::<ConfigMap>().get(&self.name).await.map_err(|error| error.to_string())?;
-            let written = written.data.unwrap_or_default();
+            let mut written = written.data.unwrap_or_default();
+            // Says whose config it is, and is no part of a version.
+            written.remove("plugin-name");
             let kept = revisions.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
             let has_all = |revision: &ControllerRevision| {
                 let data = revision.data.as_ref().map(|data| &data.0["data"]);
