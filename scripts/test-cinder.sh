@@ -12,4 +12,4 @@ stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' cargo test --workspace --no-run --test cinder --test it
 budget=180 stage 'the image' cargo test --workspace --no-fail-fast --test cinder
-budget=120 stage 'with the orchestrator' cargo test --workspace --test it --no-fail-fast cinder:: -- --nocapture
+budget=180 stage 'with the orchestrator' cargo test --workspace --test it --no-fail-fast cinder:: -- --nocapture
