@@ -65,7 +65,9 @@ struct Taken<'a> {
 
 impl<'a> Taken<'a> {
     fn take(context: &'a Context, hash: &'a str) -> Option<Self> {
-        context.shared.index().take_revision(hash).then_some(Taken { context, hash })
+        // The lock of the index is over before there is a value whose end takes it.
+        let taken = context.shared.index().take_revision(hash);
+        taken.then(|| Taken { context, hash })
     }
 
     fn forget(self) {
