@@ -27,26 +27,18 @@ use std::process::ExitCode;
 
 use contract::request::{Operation, Request};
 use kit::Failure;
+use kit::patience::persistently;
 use tokio::signal::unix::{SignalKind, signal};
 
 use api::Cinder;
 use cluster::Cluster;
 use http::Http;
 use parameters::Parameters;
-use run::{Run, persistently};
+use run::{PATIENCE, Run};
+use trouble::Trouble;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let dry_run = match arguments.as_slice() {
-        [] => false,
-        [only] if only == "--dry-run" => true,
-        _ => {
-            return kit::conclude(Err(Failure::usage(
-                "usage: cinder-provisioner [--dry-run]; all else is in the environment",
-            )));
-        }
-    };
-    kit::run(|request| work(request, dry_run))
+    kit::run_or_show("cinder-provisioner", work)
 }
 
 async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
@@ -68,7 +60,7 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     let mut told_to_stop =
         signal(SignalKind::terminate()).map_err(|error| Failure::retry(format!("cannot start: {error}")))?;
     tokio::select! {
-        outcome = persistently(|| operate(&run)) => outcome,
+        outcome = persistently(PATIENCE, || operate(&run), Trouble::failure) => outcome,
         _ = told_to_stop.recv() => {
             let doing = run.doing.borrow().clone();
             let what = if doing.is_empty() { "Cinder did not answer".to_owned() } else { doing };

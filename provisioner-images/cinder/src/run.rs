@@ -1,10 +1,8 @@
 //! What all operations share: the two APIs, the request, and patience.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
 use contract::request::Request;
 use kit::Failure;
 use serde_json::{Value, json};
@@ -18,7 +16,7 @@ use crate::trouble::{Kind, Trouble};
 
 /// How long trouble that may pass is waited for, between tries. Longer outages are the orchestrator's to wait for: a pod
 /// that waits holds a place on its node.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// GiB, the unit of Cinder, in bytes.
 pub const GIB: u64 = 1 << 30;
@@ -38,52 +36,10 @@ pub struct Run {
 }
 
 /// Why a run does not get on.
-pub enum Stop {
-    /// Something of Cinder's, which may pass.
-    Trouble(Trouble),
-    /// Anything else.
-    Failure(Failure),
-}
-
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        Stop::Trouble(trouble)
-    }
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Stop::Failure(failure)
-    }
-}
+pub type Stop = kit::patience::Stop<Trouble>;
 
 /// How an operation goes on.
 pub type Outcome<T> = Result<T, Stop>;
-
-/// Runs an operation, from its beginning again where trouble may pass: each begins with a look at what there is, so that
-/// a call whose answer was lost is not made twice.
-///
-/// # Errors
-/// What it ends with.
-pub async fn persistently<F>(operation: impl Fn() -> F) -> Result<(), Failure>
-where
-    F: Future<Output = Outcome<()>>,
-{
-    let patient = operation
-        .retry(
-            ExponentialBuilder::default()
-                .with_min_delay(Duration::from_millis(250))
-                .with_max_delay(Duration::from_secs(4))
-                .with_total_delay(Some(PATIENCE))
-                .without_max_times()
-                .with_jitter(),
-        )
-        .when(|stop| matches!(stop, Stop::Trouble(trouble) if trouble.kind == Kind::Passing));
-    patient.await.map_err(|stop| match stop {
-        Stop::Trouble(trouble) => trouble.failure(),
-        Stop::Failure(failure) => failure,
-    })
-}
 
 /// The pace of looking again: quick at first, since most storage systems are.
 pub struct Pace(Duration);

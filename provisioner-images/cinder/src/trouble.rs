@@ -40,6 +40,12 @@ pub struct Trouble {
     pub message: String,
 }
 
+impl kit::patience::Trouble for Trouble {
+    fn passes(&self) -> bool {
+        self.kind == Kind::Passing
+    }
+}
+
 impl Trouble {
     /// Something that did not work.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {

@@ -25,25 +25,17 @@ use std::process::ExitCode;
 
 use contract::request::{Operation, Request};
 use kit::Failure;
+use kit::patience::persistently;
 use tokio::signal::unix::{SignalKind, signal};
 
 use cluster::Cluster;
 use driver::Driver;
 use parameters::Parameters;
-use run::{Run, persistently};
+use run::{PATIENCE, Run};
+use trouble::Trouble;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let dry_run = match arguments.as_slice() {
-        [] => false,
-        [only] if only == "--dry-run" => true,
-        _ => {
-            return kit::conclude(Err(Failure::usage(
-                "usage: csi-provisioner [--dry-run]; all else is in the environment",
-            )));
-        }
-    };
-    kit::run(|request| work(request, dry_run))
+    kit::run_or_show("csi-provisioner", work)
 }
 
 async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
@@ -64,7 +56,7 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     };
     let elsewhere = run.driver.has_topology() && !run.request.node_name.is_empty();
     tokio::select! {
-        outcome = persistently(|| operate(&run), elsewhere) => outcome,
+        outcome = persistently(PATIENCE, || operate(&run), |trouble: Trouble| trouble.failure(elsewhere)) => outcome,
         _ = told_to_stop.recv() => Err(Failure::retry(format!(
             "the CSI driver {} had not ended {} at the end of the config's `timeout`; the next attempt asks for the same again. If \
              that is usual for it, make `timeout` longer",

@@ -1,10 +1,8 @@
 //! What all operations share: the driver, Kubernetes, the request, and patience.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
 use contract::request::Request;
 use csi_spec::csi::DeleteVolumeRequest;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec, SecretReference};
@@ -15,11 +13,11 @@ use crate::cluster::Cluster;
 use crate::driver::Driver;
 use crate::parameters::Parameters;
 use crate::secrets::{self, Kind, Variables};
-use crate::trouble::{self, Trouble};
+use crate::trouble::Trouble;
 
 /// How long what may be under way is asked for again, between tries. What takes longer the orchestrator waits for: a pod
 /// that waits holds a place on its node.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// On PersistentVolumes: the Secret with which the volume is deleted.
 pub const DELETION_SECRET: [&str; 2] = [
@@ -46,52 +44,10 @@ pub struct Run {
 }
 
 /// Why a run does not get on.
-#[derive(Debug)]
-pub enum Stop {
-    /// Something of the driver's, which may pass.
-    Trouble(Trouble),
-    /// Anything else.
-    Failure(Failure),
-}
-
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        Stop::Trouble(trouble)
-    }
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Stop::Failure(failure)
-    }
-}
+pub type Stop = kit::patience::Stop<Trouble>;
 
 /// How an operation goes on.
 pub type Outcome<T> = Result<T, Stop>;
-
-/// Runs an operation, from its beginning again while what it asks for may be under way: the driver knows it by its name.
-///
-/// # Errors
-/// What it ends with.
-pub async fn persistently<F>(operation: impl Fn() -> F, elsewhere: bool) -> Result<(), Failure>
-where
-    F: Future<Output = Outcome<()>>,
-{
-    let patient = operation
-        .retry(
-            ExponentialBuilder::default()
-                .with_min_delay(Duration::from_millis(250))
-                .with_max_delay(Duration::from_secs(4))
-                .with_total_delay(Some(PATIENCE))
-                .without_max_times()
-                .with_jitter(),
-        )
-        .when(|stop| matches!(stop, Stop::Trouble(trouble) if trouble.kind() == trouble::Kind::UnderWay));
-    patient.await.map_err(|stop| match stop {
-        Stop::Trouble(trouble) => trouble.failure(elsewhere),
-        Stop::Failure(failure) => failure,
-    })
-}
 
 impl Run {
     /// The source of the volume that the run is about; none where it has no PersistentVolume.

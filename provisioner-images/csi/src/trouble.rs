@@ -75,6 +75,12 @@ pub fn name(code: Code) -> &'static str {
     }
 }
 
+impl kit::patience::Trouble for Trouble {
+    fn passes(&self) -> bool {
+        self.kind() == Kind::UnderWay
+    }
+}
+
 impl Trouble {
     /// What kind it is.
     pub fn kind(&self) -> Kind {

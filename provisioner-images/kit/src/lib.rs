@@ -2,7 +2,7 @@
 //!
 //! [`run`] reads the request from the environment, runs the image's work and turns its failure into
 //! an exit code and last words; [`cluster`] creates the PersistentVolume; [`affinity`] knows which
-//! node a volume stands on; [`listing`] prints what the backend has, [`capacity`] tells how much room it has; [`copy`]
+//! node a volume stands on; [`patience`] asks a backend again whose trouble may pass; [`listing`] prints what the backend has, [`capacity`] tells how much room it has; [`copy`]
 //! copies a directory that is in use; [`flex_pv`] is what the helper makes of its arguments. Nothing here makes storage.
 
 pub mod affinity;
@@ -13,7 +13,8 @@ mod failure;
 pub mod flex_pv;
 pub mod last_words;
 pub mod listing;
+pub mod patience;
 mod run;
 
 pub use failure::Failure;
-pub use run::{block_on, conclude, request, run};
+pub use run::{block_on, conclude, request, run, run_or_show};

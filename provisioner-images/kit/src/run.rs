@@ -19,6 +19,24 @@ where
     conclude(request().and_then(|request| block_on(work(request))))
 }
 
+/// The same for an image that knows one argument, `--dry-run`, which its work is told of: to make the volume, and print
+/// what it would create in the cluster.
+pub fn run_or_show<F>(program: &str, work: impl FnOnce(Request, bool) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let dry_run = match arguments.as_slice() {
+        [] => false,
+        [only] if only == "--dry-run" => true,
+        _ => {
+            let usage = format!("usage: {program} [--dry-run]; all else is in the environment");
+            return conclude(Err(Failure::usage(usage)));
+        }
+    };
+    run(|request| work(request, dry_run))
+}
+
 /// The request that stands in this process's environment.
 pub fn request() -> Result<Request, Failure> {
     Request::from_env(|name| std::env::var(name).ok()).map_err(|error| Failure::usage(error.to_string()))

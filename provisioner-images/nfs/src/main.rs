@@ -25,17 +25,7 @@ use parameters::Parameters;
 use server::Server;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let dry_run = match arguments.as_slice() {
-        [] => false,
-        [only] if only == "--dry-run" => true,
-        _ => {
-            return kit::conclude(Err(Failure::usage(
-                "usage: nfs-provisioner [--dry-run]; all else is in the environment",
-            )));
-        }
-    };
-    kit::run(|request| work(request, dry_run))
+    kit::run_or_show("nfs-provisioner", work)
 }
 
 async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
