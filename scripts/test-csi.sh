@@ -10,7 +10,7 @@ all_passed() { echo 'all tests of the CSI image passed'; }
 
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
-stage 'build the tests' cargo test --workspace --no-run --test csi --test it
-budget=120 stage 'the image' cargo test -p csi-spec -p csi-provisioner --bins --tests
+stage 'build the tests' cargo test --workspace --no-run --bin csi-provisioner --test csi --test generated --test it
+budget=120 stage 'the image' cargo test --workspace --bin csi-provisioner --test csi --test generated
 budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
 budget=120 stage 'with the orchestrator' cargo test --workspace --test it --no-fail-fast csi:: -- --nocapture
