@@ -10,7 +10,7 @@ use cluster::{ClientLimits, Cluster};
 use contract::names;
 use flex_bench::objects;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, ServiceAccount};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -154,19 +154,12 @@ impl Plane {
     /// # Errors
     /// They are not in a long time.
     pub async fn all_bound(&self, size: usize) -> Result<()> {
-        let began = Instant::now();
-        let patience = PATIENCE + PATIENCE / 10 * u32::try_from(size / 10)?;
-        loop {
+        let phase = |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
+        let unbound = async || {
             let claims = self.claims().list(&ListParams::default()).await?.items;
-            let phase = |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
-            let bound = claims.iter().filter(|claim| phase(claim).as_deref() == Some("Bound")).count();
-            if bound == size {
-                return Ok(());
-            }
-            ensure!(began.elapsed() < patience, "{bound} of {size} claims are bound after {patience:?}");
-            // A list of many is work for the API server, too.
-            tokio::time::sleep(Duration::from_millis(100 + size as u64 / 5)).await;
-        }
+            Ok(size - claims.iter().filter(|claim| phase(claim).as_deref() == Some("Bound")).count())
+        };
+        none_of(size, "claims are not bound", unbound).await
     }
 
     /// Deletes all claims, and waits until they and their volumes are gone.
@@ -175,18 +168,12 @@ impl Plane {
     /// They are not in a long time.
     pub async fn clear(&self, size: usize) -> Result<()> {
         self.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        let began = Instant::now();
-        let patience = PATIENCE + PATIENCE / 10 * u32::try_from(size / 10)?;
-        let volumes: Api<k8s_openapi::api::core::v1::PersistentVolume> = Api::all(self.client.clone());
-        loop {
-            let left = volumes.list_metadata(&ListParams::default()).await?.items.len()
-                + self.claims().list_metadata(&ListParams::default()).await?.items.len();
-            if left == 0 {
-                return Ok(());
-            }
-            ensure!(began.elapsed() < patience, "{left} claims and volumes are left after {patience:?}");
-            tokio::time::sleep(Duration::from_millis(100 + size as u64 / 5)).await;
-        }
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let left = async || {
+            let volumes = volumes.list_metadata(&ListParams::default()).await?.items.len();
+            Ok(volumes + self.claims().list_metadata(&ListParams::default()).await?.items.len())
+        };
+        none_of(size, "claims and volumes are left", left).await
     }
 
     /// How many requests each client has made so far, by the audit log.
@@ -212,4 +199,19 @@ impl Plane {
 /// The first that failed.
 pub async fn each<F: Future<Output = Result<()>>>(size: usize, work: impl FnMut(usize) -> F) -> Result<()> {
     stream::iter(0..size).map(work).buffer_unordered(AT_ONCE).try_for_each(|()| async { Ok(()) }).await
+}
+
+/// Waits until a count is zero, in a run of so many claims.
+async fn none_of(size: usize, what: &str, count: impl AsyncFn() -> Result<usize>) -> Result<()> {
+    let began = Instant::now();
+    let patience = PATIENCE + PATIENCE / 10 * u32::try_from(size / 10)?;
+    loop {
+        let left = count().await?;
+        if left == 0 {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < patience, "{left} {what} after {patience:?}");
+        // A list of many is work for the API server, too.
+        tokio::time::sleep(Duration::from_millis(100 + size as u64 / 5)).await;
+    }
 }
