@@ -205,15 +205,11 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, request *csi.Controll
 	if request.GetVolumeId() == "" || request.GetCapacityRange() == nil {
 		return nil, status.Error(codes.InvalidArgument, "an expansion needs a volume id and a capacity range")
 	}
-	end, err := d.store.Begin(request.GetVolumeId())
+	v, end, err := d.volumeToChange(request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	v, found := d.store.Volume(request.GetVolumeId())
-	if !found {
-		return nil, status.Errorf(codes.NotFound, "there is no volume %s", request.GetVolumeId())
-	}
 	bytes, err := sizeIn(request.GetCapacityRange(), v.Bytes)
 	if err != nil {
 		return nil, err
@@ -249,15 +245,11 @@ func (d *Driver) ControllerModifyVolume(_ context.Context, request *csi.Controll
 	if request.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume id is given")
 	}
-	end, err := d.store.Begin(request.GetVolumeId())
+	v, end, err := d.volumeToChange(request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	v, found := d.store.Volume(request.GetVolumeId())
-	if !found {
-		return nil, status.Errorf(codes.NotFound, "there is no volume %s", request.GetVolumeId())
-	}
 	if err := checkMutable(request.GetMutableParameters()); err != nil {
 		return nil, err
 	}
@@ -271,6 +263,19 @@ func (d *Driver) ControllerModifyVolume(_ context.Context, request *csi.Controll
 		return nil, status.Errorf(codes.Internal, "write the volume's record: %v", err)
 	}
 	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
+// volumeToChange finds a volume, and keeps other calls from it until the end.
+func (d *Driver) volumeToChange(id string) (v Volume, end func(), err error) {
+	if end, err = d.store.Begin(id); err != nil {
+		return v, nil, err
+	}
+	v, found := d.store.Volume(id)
+	if !found {
+		end()
+		return v, nil, status.Errorf(codes.NotFound, "there is no volume %s", id)
+	}
+	return v, end, nil
 }
 
 // pageOf cuts a sorted list after a token, which is the last id of the page before.

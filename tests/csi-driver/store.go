@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -155,7 +156,7 @@ func records(dir, sub string, take func(id string, data []byte) error) error {
 	if err != nil {
 		return err
 	}
-	sort.Strings(files)
+	slices.Sort(files)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
@@ -229,24 +230,22 @@ func (s *Store) Snapshot(id string) (Snapshot, bool) {
 func (s *Store) Volumes() []Volume {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]Volume, 0, len(s.volumes))
-	for _, v := range s.volumes {
-		all = append(all, v)
-	}
-	sort.Slice(all, func(a, b int) bool { return all[a].ID < all[b].ID })
-	return all
+	return byID(s.volumes)
 }
 
 // Snapshots gives all snapshots, by id.
 func (s *Store) Snapshots() []Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]Snapshot, 0, len(s.snapshots))
-	for _, snapshot := range s.snapshots {
-		all = append(all, snapshot)
+	return byID(s.snapshots)
+}
+
+func byID[T any](all map[string]T) []T {
+	sorted := make([]T, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		sorted = append(sorted, all[id])
 	}
-	sort.Slice(all, func(a, b int) bool { return all[a].ID < all[b].ID })
-	return all
+	return sorted
 }
 
 // Free is what a segment has left of its capacity, in bytes.
