@@ -1,6 +1,6 @@
 //! The check of a config: everything that is wrong with it, at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::{parameter, quantity, request};
@@ -418,8 +418,31 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
         if spec.node_name.is_some() {
             return Err("sets nodeName; use the key `node-selector`".into());
         }
+        each_once("volumes", "name", spec.volumes.iter().flatten().map(|volume| &volume.name))?;
+        for container in main {
+            each_once("env", "name", container.env.iter().flatten().map(|variable| &variable.name))?;
+            each_once(
+                "volumeMounts",
+                "mountPath",
+                container.volume_mounts.iter().flatten().map(|mount| &mount.mount_path),
+            )?;
+        }
     }
     Ok(template)
+}
+
+/// In a list whose entries are known by one of their fields, each has it, and no two have the same.
+fn each_once<'a>(list: &str, field: &str, keys: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for key in keys {
+        if key.is_empty() {
+            return Err(format!("has an entry of `{list}` without `{field}`; write one, or remove the entry"));
+        }
+        if !seen.insert(key) {
+            return Err(format!("has two entries of `{list}` with `{field}: {key}`; keep one"));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

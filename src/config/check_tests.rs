@@ -300,6 +300,26 @@ fn a_name_of_a_container_stands_once() {
 }
 
 #[test]
+fn an_entry_of_a_pod_template_has_a_name_of_its_own() {
+    let container = |rest: &str| format!("spec: {{containers: [{{name: provisioner, {rest}}}]}}");
+    for (template, says) in [
+        (container("env: [{name: \"\", value: a}]"), "an entry of `env` without `name`"),
+        (container("env: [{name: A, value: a}, {name: A, value: b}]"), "two entries of `env` with `name: A`"),
+        (
+            container("volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /a}]"),
+            "two entries of `volumeMounts` with `mountPath: /a`",
+        ),
+        (
+            "spec: {containers: [], volumes: [{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]}".into(),
+            "two entries of `volumes` with `name: a`",
+        ),
+    ] {
+        refused("pod-template", &template, says);
+    }
+    good(&[("pod-template", &container("env: [{name: A, value: a}, {name: B, value: a}]"))]);
+}
+
+#[test]
 fn a_pod_template_leaves_the_contract_alone() {
     for (template, says) in [
         ("containers: []", "`containers`"),
