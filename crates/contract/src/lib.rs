@@ -3,8 +3,8 @@
 //! Everything that both sides must spell the same way stands here, and nothing else: the names of
 //! labels, annotations and environment variables ([`names`]), the meaning of exit codes
 //! ([`exit`]), the properties of one run ([`request`]), how a parameter's name becomes the name of
-//! an environment variable ([`parameter`]), sizes ([`quantity`]), what images print ([`listing`],
-//! [`capacity`]) and the PersistentVolume that an image creates ([`volume`]). The crate is pure: no clock, no network, no file.
+//! an environment variable ([`parameter`]), sizes ([`quantity`]), how long texts are kept ([`text`]), what images print ([`listing`],
+//! [`capacity`]), the PersistentVolume that an image creates ([`volume`]). The crate is pure: no clock, no network, no file.
 
 pub mod capacity;
 pub mod exit;
@@ -13,4 +13,5 @@ pub mod names;
 pub mod parameter;
 pub mod quantity;
 pub mod request;
+pub mod text;
 pub mod volume;

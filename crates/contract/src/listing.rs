@@ -15,6 +15,8 @@
 
 use std::fmt;
 
+use crate::text::cut;
+
 /// Begins every line of a list.
 pub const MARK: &str = "flex-list";
 /// The version of the format, in the first line.
@@ -132,8 +134,7 @@ pub fn is_id(text: &str) -> bool {
 /// A place on one line, no longer than is allowed.
 fn place(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    let end = (0..=plain.len().min(LONGEST_PLACE)).rev().find(|end| plain.is_char_boundary(*end)).unwrap_or(0);
-    plain[..end].trim().to_owned()
+    cut(&plain, LONGEST_PLACE).trim().to_owned()
 }
 
 /// A whole list, as it is printed.

@@ -129,6 +129,8 @@ pub const PROPERTY_DIR: &str = "/etc/flex";
 pub const SECRET_DIR: &str = "/etc/flex-secrets";
 /// Where an image leaves its last words.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
+/// The kubelet keeps that many bytes of what stands there.
+pub const TERMINATION_MESSAGE: usize = 4096;
 /// The user that an image runs as unless the config says otherwise.
 pub const DEFAULT_USER: i64 = 65532;
 

@@ -51,7 +51,7 @@ pub fn metadata(request: &Request, parameters: &Parameters) -> BTreeMap<String, 
     let mut all = parameters.metadata.clone();
     all.extend(own.map(|(key, value)| (key.to_owned(), value)));
     all.retain(|_, value| !value.is_empty());
-    all.values_mut().for_each(|value| *value = kit::last_words::cut(value, LONGEST).to_owned());
+    all.values_mut().for_each(|value| *value = contract::text::cut(value, LONGEST).to_owned());
     all
 }
 
