@@ -262,7 +262,7 @@ pub const CONTRACT: &[&str] = &[
 ];
 
 /// Variables that the pod gets otherwise than as a property.
-pub const POD_VARIABLES: &[&str] = &["SERVICE_TOKEN", "POD_NAME", "POD_NAMESPACE", "POD_NODE"];
+pub const POD_VARIABLES: &[&str] = &["SERVICE_TOKEN", "POD_NAME", "POD_NAMESPACE", "POD_NODE", crate::batch::VARIABLE];
 
 /// Whether a variable belongs to the contract, so that no parameter may have its name.
 pub fn is_reserved(env: &str) -> bool {
@@ -370,6 +370,9 @@ impl Request {
         let list = |name: &str| -> Vec<String> {
             optional(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
         };
+        if optional("OPERATION") == crate::batch::OPERATION {
+            return Err(RequestError::Batch);
+        }
         let operation: Operation = optional("OPERATION").parse().unwrap_or(Operation::Provision);
         // The volume of a snapshot that is deleted may be gone.
         let needs_volume = operation.is_of_volume() && operation != Operation::DeleteSnapshot;
@@ -477,6 +480,11 @@ pub enum RequestError {
         "these variables are missing: {0}; they are set in the pods that the flex provisioner starts (to try by hand, set them yourself)"
     )]
     Missing(String),
+    /// It is for several claims.
+    #[error(
+        "this run is for a batch of claims, and this program makes one volume: the image has to start it by `flex-pv each -- PROGRAM`"
+    )]
+    Batch,
     /// A variable has a value that cannot be.
     #[error("{variable}=`{value}` is not {expected}")]
     Invalid {

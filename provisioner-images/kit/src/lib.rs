@@ -3,12 +3,13 @@
 //! [`run`] reads the request from the environment, runs the image's work and turns its failure into
 //! an exit code and last words; [`cluster`] creates the PersistentVolume; [`affinity`] knows which
 //! node a volume stands on; [`patience`] asks a backend again whose trouble may pass; [`listing`] prints what the backend has, [`capacity`] tells how much room it has; [`copy`]
-//! copies a directory that is in use; [`flex_pv`] is what the helper makes of its arguments. Nothing here makes storage.
+//! copies a directory that is in use; [`each`](each::each) runs a program for each claim of a batch; [`flex_pv`] is what the helper makes of its arguments. Nothing here makes storage.
 
 pub mod affinity;
 pub mod capacity;
 pub mod cluster;
 pub mod copy;
+pub mod each;
 mod failure;
 pub mod flex_pv;
 pub mod last_words;

@@ -6,6 +6,8 @@ mod api;
 mod create;
 #[path = "flex_pv/dry_run.rs"]
 mod dry_run;
+#[path = "flex_pv/each.rs"]
+mod each;
 #[path = "flex_pv/last_words.rs"]
 mod last_words;
 #[path = "flex_pv/tool.rs"]

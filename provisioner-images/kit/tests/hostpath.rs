@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 mod api;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use api::{Api, Reply, path_text};
+use contract::batch::read_outcomes;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 const ORIGINAL: &str = "c0ffee00-0000-4000-8000-00000000000f";
@@ -126,6 +128,43 @@ fn a_delete_removes_the_volume_and_nothing_else() {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert_eq!(node.names(), ["outside"]);
         assert!(outside.join("precious").exists());
+    }
+}
+
+#[test]
+fn a_batch_makes_and_removes_a_directory_for_each_claim() {
+    let node = Node::new();
+    let id = |n: usize| format!("c0ffee00-0000-4000-8000-{n:012}");
+    let list = node.folder.path().join("batch");
+    let each = |operation: &str, members: &[usize], kubeconfig: &str| {
+        let line = |n: &usize| {
+            let own =
+                [("OPERATION", operation.to_owned()), ("CLAIM_UUID", id(*n)), ("PV_NAME", format!("pvc-{}", id(*n)))];
+            serde_json::json!(own.into_iter().chain([("PVC_UID", id(*n))]).collect::<BTreeMap<_, _>>()).to_string()
+        };
+        fs::write(&list, members.iter().map(line).collect::<Vec<_>>().join("\n")).unwrap();
+        let script = node.command("batch", kubeconfig, &[("BATCH", list.to_str().unwrap())]);
+        let mut command = Command::new(node.folder.path().join("bin/flex-pv"));
+        command.args(["each", "--jobs", "2", "--"]).arg(script.get_program()).args(script.get_args()).env_clear();
+        let ours = |name: &std::ffi::OsStr| name != "CLAIM_UUID" && name != "PV_NAME";
+        command.envs(script.get_envs().filter_map(|(name, value)| Some((name, value?))).filter(|(name, _)| ours(name)));
+        node.end(command.stdin(Stdio::null()).stderr(Stdio::null()))
+    };
+    // A file in the place of the second one's directory.
+    fs::write(node.base().join(id(2)), "x").unwrap();
+    let api = Api::start(vec![Reply::Echo, Reply::Echo]);
+    let ended = each("provision", &[1, 2, 3], &api.kubeconfig());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let failed = read_outcomes(&ended.last_words).unwrap();
+    assert_eq!((failed.len(), failed[0].member, failed[0].code), (1, 2, 75), "{ended:?}");
+    assert!(failed[0].words.contains("File exists"), "{ended:?}");
+    assert_eq!(api.asked().len(), 2, "a volume for each of the others");
+    fs::remove_file(node.base().join(id(2))).unwrap();
+    assert_eq!(node.names(), [id(1), id(3)]);
+    for _ in 0..2 {
+        let ended = each("delete", &[1, 2, 3], "");
+        assert_eq!((ended.code, ended.last_words.as_str()), (0, ""));
+        assert_eq!(node.names(), [""; 0]);
     }
 }
 
@@ -369,7 +408,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("delete", "CLAIM_UUID", "$(id)", 65, "not the UUID"),
         ("expand", "OLD_SIZE_BYTES", "1", 65, "what is lost cannot grow"),
         ("expand", "BASE_PATH", "/nonexistent", 78, "pod-template"),
-        ("clone", "MODE", "0777", 65, "provision, delete, expand, list, tell its capacity and make snapshots"),
+        ("batch", "MODE", "0777", 65, "provision, delete, expand, list, tell its capacity and make snapshots"),
     ] {
         let ended = node.run(operation, "", &[(name, value)]);
         assert_eq!(ended.code, code, "{operation} {name}={value}: {ended:?}");

@@ -1,5 +1,6 @@
 //! The command line, as typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -43,6 +44,21 @@ pub enum Command {
         from: PathBuf,
         /// Where the copy is made; nothing may stand there.
         to: PathBuf,
+    },
+    /// Run an image's program for each claim of a batch; for a single claim, become the program.
+    ///
+    /// Each has the environment of its own claim, and an outcome of its own: its exit code, and what it left by `flex-pv
+    /// fail` or as the end of its output.
+    Each {
+        /// How many run at one time.
+        #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+        jobs: u16,
+        /// How long one of them may take before it is stopped; without end unless given.
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+        timeout: Option<u32>,
+        /// The program and its arguments.
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
     },
     /// Leave a message for the owner of the claim, and exit with the code that says what comes next.
     Fail {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Parser;
 use contract::exit;
 use contract::volume::persistent_volume;
+use kit::each::{Each, each};
 use kit::flex_pv::args::{Cli, Command, Create, Kind};
 use kit::flex_pv::made;
 use kit::{Failure, cluster};
@@ -32,6 +33,10 @@ fn main() -> ExitCode {
         Command::List => kit::listing::read(std::io::stdin().lock()).and_then(|entries| kit::listing::print(&entries)),
         Command::Capacity { bytes, maximum_volume_size } => kit::capacity::tell(bytes, maximum_volume_size),
         Command::Copy { from, to } => kit::copy::copy(&from, &to),
+        Command::Each { jobs, timeout, command } => {
+            let limit = timeout.map(|seconds| Duration::from_secs(seconds.into()));
+            return each(Each { command, jobs: jobs.into(), limit });
+        }
         Command::Fail { kind, message } => Err(Failure { code: code(kind), message: message.join(" ") }),
     })
 }

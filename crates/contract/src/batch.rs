@@ -1,0 +1,284 @@
+//! A batch: one run of an image for several claims of a class, each with a request of its own.
+//!
+//! The run's environment has `OPERATION=batch`, what all requests have in common, and `BATCH`, which is the path of a file.
+//! That has a line for each member: a JSON object with the environment of its request, as far as it is not in common. It
+//! wins over the run's own. Such a line never misses [`OWN`], so that a program that knows of no batches finds nothing in
+//! its environment that it could take for its claim.
+//!
+//! ```text
+//! {"CLAIM_UUID":"c0ffee00-0000-4000-8000-000000000001","OPERATION":"provision","PVC_NAME":"data-0", …}
+//! {"CLAIM_UUID":"c0ffee00-0000-4000-8000-000000000002","OPERATION":"provision","PVC_NAME":"data-1", …}
+//! ```
+//!
+//! Which members failed stands in the termination message: after the first line a line for each, with the number of its
+//! line in the file, an exit code ([`crate::exit`]) and its last words.
+//!
+//! ```text
+//! flex-batch 1
+//! 2 75 the array is switched off
+//! ```
+//!
+//! Of a run that exits 0 the others have ended well. Of one that does not, nothing is known of them.
+
+use std::collections::BTreeMap;
+
+use crate::names::TERMINATION_MESSAGE;
+use crate::request::{Property, Request};
+use crate::text::cut;
+
+/// The value of `OPERATION` in the environment of the run.
+pub const OPERATION: &str = "batch";
+/// The variable with the path of the list of members.
+pub const VARIABLE: &str = "BATCH";
+/// The name of its file, among those of the properties.
+pub const FILE: &str = "batch";
+/// Begins the first line of the outcomes.
+pub const MARK: &str = "flex-batch";
+/// The version of the format of outcomes, in the first line.
+pub const VERSION: &str = "1";
+/// The most members: if all of them fail, each still has room for its number and its exit code.
+pub const MOST: usize = 250;
+/// The properties that each member has for itself, also where all have the same.
+pub const OWN: &[&str] = &["operation", "claim-uuid", "pv-name"];
+
+/// The environment of one member, as far as it is not that of the run.
+pub type Member = BTreeMap<String, String>;
+
+/// What several requests have in common, and what each has for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The properties of the run, `operation` among them.
+    pub common: Vec<Property>,
+    /// A line for each request, without its end.
+    pub lines: Vec<String>,
+}
+
+/// Takes apart what several requests have in common.
+pub fn split(requests: &[Request]) -> Split {
+    let all: Vec<Vec<Property>> = requests.iter().map(Request::properties).collect();
+    let Some((first, others)) = all.split_first() else { return Split { common: Vec::new(), lines: Vec::new() } };
+    // Requests of one class have the same properties, but for the parameters of other VolumeAttributesClasses.
+    let others: Vec<BTreeMap<&str, &str>> = others
+        .iter()
+        .map(|properties| properties.iter().map(|property| (property.name.as_str(), property.value.as_str())).collect())
+        .collect();
+    let shared = |property: &&Property| {
+        let same = |other: &BTreeMap<&str, &str>| other.get(property.name.as_str()) == Some(&property.value.as_str());
+        !OWN.contains(&property.name.as_str()) && others.iter().all(same)
+    };
+    let mut common: Vec<Property> = first.iter().filter(shared).cloned().collect();
+    let line = |properties: &Vec<Property>| {
+        let own = properties.iter().filter(|property| !common.iter().any(|shared| shared.name == property.name));
+        serde_json::json!(own.map(|property| (property.env(), &property.value)).collect::<BTreeMap<_, _>>()).to_string()
+    };
+    let lines = all.iter().map(line).collect();
+    common.insert(0, Property { name: OWN[0].to_owned(), value: OPERATION.to_owned() });
+    Split { common, lines }
+}
+
+/// Why a list of members cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// It has no line.
+    #[error("the list of the batch's members is empty")]
+    Empty,
+    /// It has more lines than a batch can have.
+    #[error("the list of the batch's members has more than {MOST} lines")]
+    TooMany,
+    /// A line is not what it should be.
+    #[error(
+        "line {0} of the list of the batch's members is not a JSON object of texts with OPERATION, CLAIM_UUID and PV_NAME"
+    )]
+    Line(usize),
+}
+
+/// The members in a list, in its order.
+///
+/// # Errors
+/// If any line cannot be read: who goes by a part of a list takes one member for another.
+pub fn read(list: &str) -> Result<Vec<Member>, BatchError> {
+    let member = |(n, line): (usize, &str)| {
+        let member = serde_json::from_str::<Member>(line).ok();
+        let whole = |member: &Member| OWN.iter().all(|name| member.contains_key(&crate::parameter::env_name(name)));
+        member.filter(whole).ok_or(BatchError::Line(n + 1))
+    };
+    match list.lines().count() {
+        0 => Err(BatchError::Empty),
+        count if count > MOST => Err(BatchError::TooMany),
+        _ => list.lines().enumerate().map(member).collect(),
+    }
+}
+
+/// How a member of a batch failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The number of its line in the list, from 1.
+    pub member: usize,
+    /// The exit code, from 1 to 255.
+    pub code: i32,
+    /// The last words; may be empty.
+    pub words: String,
+}
+
+/// The outcomes as they are left as the termination message; empty if none has failed. Words are put on one line, and the
+/// longest of them are cut so far that all have room.
+pub fn write_outcomes(failed: &[Failed]) -> String {
+    if failed.is_empty() {
+        return String::new();
+    }
+    let head = format!("{MARK} {VERSION}\n");
+    let lines: Vec<(String, String)> =
+        failed.iter().map(|Failed { member, code, words }| (format!("{member} {code} "), one_line(words))).collect();
+    let fixed = head.len() + lines.iter().map(|(begin, _)| begin.len() + 1).sum::<usize>();
+    let longest =
+        level(lines.iter().map(|(_, words)| words.len()).collect(), TERMINATION_MESSAGE.saturating_sub(fixed));
+    lines.iter().fold(head, |text, (begin, words)| text + begin + cut(words, longest) + "\n")
+}
+
+/// The outcomes in a termination message; none where it is of another kind. What cannot be read is left out.
+pub fn read_outcomes(message: &str) -> Option<Vec<Failed>> {
+    let mut lines = message.lines();
+    lines.next().filter(|first| first.trim_end().split_once(' ') == Some((MARK, VERSION)))?;
+    let outcome = |line: &str| {
+        let mut parts = line.splitn(3, ' ');
+        let member = parts.next()?.parse().ok().filter(|member| (1..=MOST).contains(member))?;
+        let code = parts.next()?.parse().ok().filter(|code| (1..=255).contains(code))?;
+        Some(Failed { member, code, words: parts.next().unwrap_or_default().trim().to_owned() })
+    };
+    Some(lines.filter_map(outcome).collect())
+}
+
+/// The length to which texts of these lengths have to be cut to have this much room together.
+fn level(mut lengths: Vec<usize>, mut room: usize) -> usize {
+    lengths.sort_unstable();
+    let mut left = lengths.len();
+    for length in lengths {
+        let share = room / left;
+        if length > share {
+            return share;
+        }
+        room -= length;
+        left -= 1;
+    }
+    usize::MAX
+}
+
+fn one_line(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn requests(count: usize) -> Vec<Request> {
+        let request = |n: usize| {
+            let mut request = crate::request::tests::request();
+            request.claim_uuid = format!("c0ffee00-0000-4000-8000-{n:012}");
+            request.pv_name = crate::names::pv_name(&request.claim_uuid);
+            request.claim.name = format!("data-{n}");
+            request.claim.uid = request.claim_uuid.clone();
+            request
+        };
+        (0..count).map(request).collect()
+    }
+
+    /// What a member's environment is: the run's, and its own over it.
+    fn environment(split: &Split, member: usize) -> BTreeMap<String, String> {
+        let mut env: BTreeMap<_, _> = split.common.iter().map(|p| (p.env(), p.value.clone())).collect();
+        env.extend(read(&split.lines.join("\n")).unwrap()[member].clone());
+        env
+    }
+
+    #[test]
+    fn each_member_has_the_environment_of_its_own_run() {
+        let mut requests = requests(3);
+        requests[1].parameters.insert("iops".into(), "7\n\"$(PATH)\"".into());
+        requests[2].parameters.remove("iops");
+        let split = split(&requests);
+        for (n, request) in requests.iter().enumerate() {
+            let env = environment(&split, n);
+            let own: BTreeMap<_, _> = request.properties().into_iter().map(|p| (p.env(), p.value)).collect();
+            assert_eq!(env, own, "member {n}");
+            assert_eq!(Request::from_env(|name| env.get(name).cloned()).as_ref(), Ok(request), "member {n}");
+        }
+    }
+
+    #[test]
+    fn what_knows_of_no_batches_finds_no_claim() {
+        for count in [1, 2] {
+            let split = split(&requests(count));
+            let value = |name: &str| split.common.iter().find(|p| p.name == name).map(|p| p.value.as_str());
+            assert_eq!(value("operation"), Some("batch"));
+            assert_eq!((value("claim-uuid"), value("pv-name")), (None, None), "of {count}");
+            assert_eq!(value("storage-class"), Some("silver"), "what all have stands once");
+            let env: BTreeMap<_, _> = split.common.iter().map(|p| (p.env(), p.value.clone())).collect();
+            let error = Request::from_env(|name| env.get(name).cloned()).unwrap_err().to_string();
+            assert!(error.contains("flex-pv each"), "{error}");
+        }
+        assert_eq!(split(&[]), Split { common: vec![], lines: vec![] });
+    }
+
+    #[test]
+    fn a_list_is_read_whole_or_not_at_all() {
+        let line = split(&requests(1)).lines[0].clone();
+        assert_eq!(read(""), Err(BatchError::Empty));
+        assert_eq!(read(&vec![line.as_str(); MOST + 1].join("\n")), Err(BatchError::TooMany));
+        for bad in ["", "{}", "[]", "{\"OPERATION\":\"provision\",\"CLAIM_UUID\":\"a\"}", &line[..line.len() - 1]] {
+            assert_eq!(read(&format!("{line}\n{bad}\n{line}\n")), Err(BatchError::Line(2)), "{bad}");
+        }
+        assert_eq!(read(&format!("{line}\n")).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn outcomes_are_lines_after_their_mark() {
+        let failed = |member, code, words: &str| Failed { member, code, words: words.into() };
+        let both = [failed(2, 75, "the array\nis  off"), failed(250, 1, "")];
+        let text = write_outcomes(&both);
+        assert_eq!(text, "flex-batch 1\n2 75 the array is off\n250 1 \n");
+        assert_eq!(read_outcomes(&text), Some(vec![failed(2, 75, "the array is off"), failed(250, 1, "")]));
+        assert_eq!(write_outcomes(&[]), "");
+        for other in ["", "2 75 off", "flex-batch", "flex-batch 2\n2 75 off", "so\nflex-batch 1\n2 75 off"] {
+            assert_eq!(read_outcomes(other), None, "{other:?}");
+        }
+        let text = "flex-batch 1\n0 75 a\n251 75 b\n3 0 c\n3 256 d\n-1 75\nx\n\n4 65";
+        assert_eq!(read_outcomes(text), Some(vec![failed(4, 65, "")]));
+    }
+
+    #[test]
+    fn short_words_leave_their_room_to_long_ones() {
+        assert_eq!(level(vec![], 10), usize::MAX);
+        assert_eq!(level(vec![1, 2, 3], 6), usize::MAX);
+        assert_eq!(level(vec![1, 9, 9], 11), 5);
+        assert_eq!(level(vec![9, 9], 1), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// However many fail, and whatever they say, each one's number and code arrive.
+        #[test]
+        fn no_failure_is_lost(failures in proptest::collection::vec((1..=255i32, ".{0,60}"), 1..=MOST)) {
+            let failed: Vec<Failed> = failures
+                .into_iter()
+                .enumerate()
+                .map(|(n, (code, words))| Failed { member: n + 1, code, words })
+                .collect();
+            let text = write_outcomes(&failed);
+            prop_assert!(text.len() <= TERMINATION_MESSAGE);
+            let read = read_outcomes(&text).unwrap();
+            let numbers = |failed: &[Failed]| failed.iter().map(|one| (one.member, one.code)).collect::<Vec<_>>();
+            prop_assert_eq!(numbers(&read), numbers(&failed));
+            for (read, said) in read.iter().zip(&failed) {
+                prop_assert!(one_line(&said.words).starts_with(&read.words));
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_without_harm(text in any::<String>()) {
+            let _ = (read(&text), read_outcomes(&format!("{MARK} {VERSION}\n{text}")));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The process of one member of a batch.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use contract::batch::{self, Member};
+use contract::exit;
+use contract::names::TERMINATION_MESSAGE;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::{Each, cannot_start, not_started};
+use crate::last_words::PATH_VARIABLE;
+
+/// How long a process may take to stop when asked, and less than what the kubelet gives to all of them.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the output of a process that has ended is waited for: what it started may hold it open.
+const DRAIN: Duration = Duration::from_millis(500);
+/// So many bytes of the end of the output are words.
+const WORDS: usize = 600;
+
+/// Runs the command for a member.
+///
+/// # Errors
+/// With its exit code and last words.
+pub(super) async fn run(
+    each: &Each,
+    number: usize,
+    member: &Member,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), (i32, String)> {
+    let program = &each.command[0];
+    let no_process = |error: io::Error| (not_started(&error), cannot_start(program, &error));
+    // A file of its own without a place of its own: the image may have none that can be written to.
+    let words = File::from(memfd_create("words", MemfdFlags::CLOEXEC).map_err(|error| no_process(error.into()))?);
+    let (mut output, mut child) = start(each, member, &words).map_err(no_process)?;
+    let mut log = Log { number, line: Vec::new(), end: Vec::new() };
+    let ended = attend(each, &mut child, &mut output, &mut log, stopped).await;
+    while let Ok(Ok(true)) = timeout(DRAIN, log.follow(&mut output)).await {}
+    log.print();
+    let (status, stopped_for) = ended.map_err(|error| (exit::TEMPFAIL, format!("its end was missed: {error}")))?;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    let said = text(&read(&words)).or_else(|| text(&log.end)).unwrap_or_default();
+    match stopped_for {
+        _ if code == exit::OK => Ok(()),
+        Some(limit) => {
+            let told = format!("it took longer than {} s and was stopped; its last words: ", limit.as_secs());
+            Err((exit::TEMPFAIL, told + if said.is_empty() { "none" } else { &said }))
+        }
+        None => Err((code, said)),
+    }
+}
+
+fn start(each: &Each, member: &Member, words: &File) -> io::Result<(pipe::Receiver, Child)> {
+    let (reader, writer) = io::pipe()?;
+    let mut command = Command::new(&each.command[0]);
+    command
+        .args(&each.command[1..])
+        .env_remove(batch::VARIABLE)
+        .envs(member)
+        .env(PATH_VARIABLE, format!("/proc/{}/fd/{}", std::process::id(), words.as_raw_fd()))
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0);
+    // Here the ends for writing are closed, too, so that the output ends with those who write it.
+    let child = command.spawn()?;
+    Ok((pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?, child))
+}
+
+/// Waits for the end, follows the output, and stops the process with all that it started when its time is up, or when all
+/// are to stop. Says after which time it was stopped because it had taken too long.
+async fn attend(
+    each: &Each,
+    child: &mut Child,
+    output: &mut pipe::Receiver,
+    log: &mut Log,
+    mut stopped: watch::Receiver<bool>,
+) -> io::Result<(ExitStatus, Option<Duration>)> {
+    let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    // One that has just ended cannot be stopped, which is what was wanted.
+    let kill = |signal| group.map(|group| kill_process_group(group, signal).is_ok());
+    let (mut open, mut asked, mut too_long) = (true, false, None);
+    let mut due = each.limit.map(|limit| Instant::now() + limit);
+    loop {
+        let time_is_up = async move {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            status = child.wait() => return Ok((status?, too_long)),
+            more = log.follow(output), if open => open = more.unwrap_or(false),
+            Ok(()) = stopped.changed(), if !asked => {
+                kill(Signal::TERM);
+                (asked, due) = (true, Some(Instant::now() + GRACE));
+            }
+            () = time_is_up => {
+                let (signal, next) = if asked { (Signal::KILL, None) } else { (Signal::TERM, Some(Instant::now() + GRACE)) };
+                too_long = if asked { too_long } else { each.limit };
+                kill(signal);
+                (asked, due) = (true, next);
+            }
+        }
+    }
+}
+
+/// The output of one process on its way to the log of all, each line with the member's number.
+struct Log {
+    number: usize,
+    line: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl Log {
+    /// Takes what there is; says whether more can come.
+    async fn follow(&mut self, output: &mut pipe::Receiver) -> io::Result<bool> {
+        let mut bytes = [0; 4096];
+        let count = output.read(&mut bytes).await?;
+        for part in bytes[..count].split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") || self.line.len() >= bytes.len() {
+                self.print();
+            }
+        }
+        self.end.extend_from_slice(&bytes[..count]);
+        self.end.drain(..self.end.len().saturating_sub(WORDS));
+        Ok(count > 0)
+    }
+
+    fn print(&mut self) {
+        if !self.line.is_empty() {
+            eprintln!("[{}] {}", self.number, String::from_utf8_lossy(&self.line).trim_end_matches('\n'));
+            self.line.clear();
+        }
+    }
+}
+
+/// What was left as last words. The reader's place is not that of the writers.
+fn read(words: &File) -> Vec<u8> {
+    let mut bytes = vec![0; TERMINATION_MESSAGE];
+    let count = words.read_at(&mut bytes, 0).unwrap_or(0);
+    bytes.truncate(count);
+    bytes
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,244 @@
+//! `flex-pv each`: a script over the claims of a batch.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use contract::batch::{Failed, read_outcomes, split};
+use contract::request::Request;
+
+use super::tool::{ENVIRONMENT, Ended, flex_pv};
+
+/// A folder with the list of a batch, in which its scripts may leave files.
+struct Batch {
+    folder: tempfile::TempDir,
+}
+
+impl Batch {
+    /// Of so many claims, which are called `data-1` and so on.
+    fn of(count: usize) -> Self {
+        let mut env: BTreeMap<String, String> =
+            ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut request = |n: usize| {
+            let id = format!("c0ffee00-0000-4000-8000-{n:012}");
+            env.extend([
+                ("PVC_NAME".to_owned(), format!("data-{n}")),
+                ("PV_NAME".to_owned(), format!("pvc-{id}")),
+                ("CLAIM_UUID".to_owned(), id),
+            ]);
+            Request::from_env(|name| env.get(name).cloned()).unwrap()
+        };
+        let requests: Vec<Request> = (1..=count).map(&mut request).collect();
+        let batch = Self { folder: tempfile::tempdir().unwrap() };
+        std::fs::write(batch.list(), split(&requests).lines.join("\n")).unwrap();
+        batch
+    }
+
+    fn list(&self) -> PathBuf {
+        self.folder.path().join("batch")
+    }
+
+    /// What the run has of its environment beside that of the test, and the folder as HOME.
+    fn environment(&self) -> [(&'static str, String); 7] {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let none = String::new;
+        [
+            ("OPERATION", "batch".to_owned()),
+            ("BATCH", text(&self.list())),
+            ("HOME", text(self.folder.path())),
+            ("FLEX_PV", env!("CARGO_BIN_EXE_flex-pv").to_owned()),
+            ("CLAIM_UUID", none()),
+            ("PV_NAME", none()),
+            ("PVC_NAME", none()),
+        ]
+    }
+
+    /// Runs a shell script for each member.
+    fn run(&self, options: &[&str], script: &str) -> Ended {
+        let arguments = [&["each"], options, &["--", "/bin/sh", "-c", script]].concat();
+        let environment = self.environment();
+        let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        flex_pv(&arguments, &environment, "")
+    }
+
+    fn files(&self, prefix: &str) -> usize {
+        let names = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().starts_with(prefix)).count()
+    }
+}
+
+/// In the order of the list: members end in any.
+fn outcomes(message: &str) -> Vec<(usize, i32, String)> {
+    let failed = read_outcomes(message).unwrap_or_else(|| panic!("no outcomes: {message:?}"));
+    let mut failed: Vec<_> = failed.into_iter().map(|Failed { member, code, words }| (member, code, words)).collect();
+    failed.sort();
+    failed
+}
+
+fn failed(member: usize, code: i32, words: &str) -> (usize, i32, String) {
+    (member, code, words.to_owned())
+}
+
+#[test]
+fn each_claim_has_its_own_environment_and_outcome() {
+    let batch = Batch::of(6);
+    let ended = batch.run(
+        &[],
+        r#"
+        echo "$OPERATION $STORAGE_CLASS $PV_NAME ${BATCH-unset}" >"$HOME/made-$CLAIM_UUID"
+        case $PVC_NAME in
+        data-2) exec "$FLEX_PV" fail never "not
+this one" ;;
+        data-3) echo "looking around"; echo "the array is off" >&2; exit 75 ;;
+        data-4) kill -9 $$ ;;
+        data-5) echo "I have $SIZE_BYTES"; exit 0 ;;
+        data-6) exit 1 ;;
+        esac
+        "#,
+    );
+    assert_eq!(ended.code, 0, "its members' outcomes are told: {ended:?}");
+    let expected = [
+        failed(2, 65, "not this one"),
+        failed(3, 75, "looking around the array is off"),
+        failed(4, 137, ""),
+        failed(6, 1, ""),
+    ];
+    assert_eq!(outcomes(&ended.last_words), expected);
+    for n in 1..=6 {
+        let id = format!("c0ffee00-0000-4000-8000-{n:012}");
+        let made = std::fs::read_to_string(batch.folder.path().join(format!("made-{id}"))).unwrap();
+        assert_eq!(made, format!("provision silver pvc-{id} unset\n"));
+    }
+    assert!(ended.err.contains("[5] I have 3221225472\n"), "{ended:?}");
+}
+
+#[test]
+fn a_batch_that_goes_well_says_nothing() {
+    let ended = Batch::of(3).run(&["--jobs", "1"], "exit 0");
+    assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+}
+
+#[test]
+fn no_more_run_at_one_time_than_asked_and_no_fewer() {
+    let batch = Batch::of(9);
+    // Each waits until three have begun, which with fewer at one time never comes.
+    let ended = batch.run(
+        &["--jobs", "3", "--timeout", "30"],
+        r#"
+        mkdir "$HOME/now-$CLAIM_UUID"; : >"$HOME/begun-$CLAIM_UUID"
+        set -- "$HOME"/now-*; [ $# -le 3 ] || exit 9
+        while set -- "$HOME"/begun-*; [ $# -lt 3 ]; do sleep 0.02; done
+        rmdir "$HOME/now-$CLAIM_UUID"
+        "#,
+    );
+    assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+    assert_eq!((batch.files("begun-"), batch.files("now-")), (9, 0));
+}
+
+#[test]
+fn one_that_hangs_is_stopped_with_all_that_it_started() {
+    let batch = Batch::of(3);
+    let begun = Instant::now();
+    let ended = batch.run(
+        &["--jobs", "1", "--timeout", "1"],
+        r#"[ "$PVC_NAME" != data-1 ] || { echo "waits for the array"; sleep 100 & echo $! >"$HOME/left"; wait; exit 3; }"#,
+    );
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let words = "it took longer than 1 s and was stopped; its last words: waits for the array";
+    assert_eq!(outcomes(&ended.last_words), [failed(1, 75, words)]);
+    assert!(begun.elapsed() < Duration::from_secs(40));
+    let left = std::fs::read_to_string(batch.folder.path().join("left")).unwrap();
+    // Of one that has ended and that nobody has asked for its end, this is empty.
+    let runs = std::fs::read(format!("/proc/{}/cmdline", left.trim())).unwrap_or_default();
+    assert!(runs.is_empty(), "{}", String::from_utf8_lossy(&runs));
+}
+
+#[test]
+fn what_holds_the_output_open_delays_nobody() {
+    let (batch, begun) = (Batch::of(2), Instant::now());
+    let ended = batch.run(&["--jobs", "1"], "sleep 60 & echo $! >>\"$HOME/left\"; exit 0");
+    assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    for left in std::fs::read_to_string(batch.folder.path().join("left")).unwrap().lines() {
+        assert!(Command::new("kill").arg(left).status().unwrap().success(), "it runs on");
+    }
+}
+
+#[test]
+fn the_end_of_the_run_is_passed_on_and_what_is_known_is_told() {
+    let batch = Batch::of(4);
+    let log = batch.folder.path().join("log");
+    let script = r#"
+        [ "$PVC_NAME" != data-1 ] || exec "$FLEX_PV" fail never "too large"
+        trap 'echo "asked to stop" >&2; exit 75' TERM
+        : >"$HOME/begun-$CLAIM_UUID"; sleep 100 & wait
+    "#;
+    let mut run = Command::new(env!("CARGO_BIN_EXE_flex-pv"))
+        .args(["each", "--jobs", "2", "--", "/bin/sh", "-c", script])
+        .env_clear()
+        .envs(ENVIRONMENT.iter().copied())
+        .envs(batch.environment())
+        .env("FLEX_TERMINATION_LOG", &log)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while batch.files("begun-") < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "two of them begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").arg(run.id().to_string()).status().unwrap().success());
+    assert_eq!(run.wait().unwrap().code(), Some(143), "nothing is known of the others");
+    let told = std::fs::read_to_string(log).unwrap();
+    let expected = [failed(1, 65, "too large"), failed(2, 75, "asked to stop"), failed(3, 75, "asked to stop")];
+    assert_eq!(outcomes(&told), expected, "the fourth never began");
+    assert_eq!(batch.files("begun-"), 2);
+}
+
+#[test]
+fn for_a_single_claim_it_becomes_the_program() {
+    let flex_pv_path = env!("CARGO_BIN_EXE_flex-pv");
+    let ended = flex_pv(&["each", "--jobs", "8", "--", flex_pv_path, "fail", "no-room", "full"], &[], "");
+    assert_eq!((ended.code, ended.last_words.as_str()), (69, "full"), "{ended:?}");
+    let ended = flex_pv(&["each", "--", "/nonexistent/provision.sh"], &[], "");
+    assert_eq!(ended.code, 127, "{ended:?}");
+    assert!(ended.last_words.contains("/nonexistent/provision.sh cannot be started"), "{ended:?}");
+}
+
+#[test]
+fn a_batch_that_cannot_be_begun_says_why() {
+    let batch = Batch::of(2);
+    let environment = batch.environment();
+    let with = |name: &'static str, value: &'static str| -> Vec<(&str, &str)> {
+        let others = environment.iter().filter(|(other, _)| *other != name);
+        others.map(|(name, value)| (*name, value.as_str())).chain([(name, value)]).collect()
+    };
+    for (name, value, code, says) in [
+        ("BATCH", "", 64, "BATCH is not set"),
+        ("BATCH", "/nonexistent", 75, "/nonexistent"),
+        ("BATCH", "/dev/null", 64, "is empty"),
+        ("BATCH", "/proc/self/environ", 64, "line 1"),
+    ] {
+        let ended = flex_pv(&["each", "--", "/bin/sh", "-c", ": >$HOME/begun"], &with(name, value), "");
+        assert_eq!(ended.code, code, "{value}: {ended:?}");
+        assert!(ended.last_words.contains(says), "{value}: {ended:?}");
+    }
+    assert_eq!(batch.files("begun"), 0);
+    let ended = flex_pv(&["each", "--", "/nonexistent/x"], &with("UNUSED", "1"), "");
+    let words = "/nonexistent/x cannot be started: No such file or directory (os error 2)";
+    assert_eq!(outcomes(&ended.last_words), [failed(1, 127, words), failed(2, 127, words)], "{ended:?}");
+    for arguments in [&["each"][..], &["each", "--jobs", "0", "--", "x"], &["each", "--timeout", "0", "--", "x"]] {
+        assert_eq!(flex_pv(arguments, &with("UNUSED", "1"), "").code, 64, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_program_that_knows_of_no_batches_makes_nothing() {
+    let batch = Batch::of(2);
+    let environment = batch.environment();
+    let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let ended = flex_pv(&["create", "--nfs", "nas:/a", "--dry-run"], &environment, "");
+    assert_eq!((ended.code, ended.out.as_str()), (64, ""), "{ended:?}");
+    assert!(ended.last_words.contains("flex-pv each"), "{ended:?}");
+}
