@@ -195,52 +195,42 @@ async fn a_claim_that_goes_while_its_volume_is_made_leaves_none() {
 }
 
 /// The driver with real volumes, as a process that ends with the test.
-struct RealDriver {
+pub struct RealDriver {
     process: Child,
     program: PathBuf,
-    directory: tempfile::TempDir,
+    data: PathBuf,
 }
 
 impl Drop for RealDriver {
+    /// Asked to end it takes its sockets along, by which a kubelet knows that it is gone.
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        let asked = Command::new("kill").arg(self.process.id().to_string()).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            let _ = self.process.kill();
+        }
         let _ = self.process.wait();
     }
 }
 
 impl RealDriver {
-    /// By itself, for a control plane.
-    fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let endpoint = directory.path().join("csi.sock");
-        Self::with(directory, &endpoint, &["--node-id", "node-1"])
+    /// By itself, for a control plane: with its data and its socket in a directory.
+    fn start(directory: &Path) -> Self {
+        let mut command = Command::new(built());
+        let data = directory.join("data");
+        let endpoint = format!("unix://{}", directory.join("csi.sock").display());
+        command.args(["serve", "--node-id", "node-1", "--endpoint", &endpoint, "--data"]).arg(&data);
+        command.args(["--capacity", &(20_u64 << 30).to_string()]).stderr(Stdio::null());
+        Self::of(command, data)
     }
 
-    fn with(directory: tempfile::TempDir, socket: &Path, more: &[&str]) -> Self {
-        let built = Command::new(root().join("tests/csi-driver/build.sh")).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let built = String::from_utf8(built.stdout).unwrap();
-        let program = PathBuf::from(built.lines().last().unwrap()).join("csi-driver");
-        let process = Command::new(&program)
-            .arg("serve")
-            .args(["--data", directory.path().join("data").to_str().unwrap()])
-            .args(["--endpoint", &format!("unix://{}", socket.display())])
-            .args(more)
-            .args(["--capacity", &(20_u64 << 30).to_string()])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        RealDriver { process, program, directory }
-    }
-
-    fn endpoint(&self) -> String {
-        format!("unix://{}/csi.sock", self.directory.path().display())
+    /// What a command starts, which keeps its data in a directory.
+    pub fn of(mut command: Command, data: PathBuf) -> Self {
+        RealDriver { program: built(), process: command.spawn().unwrap(), data }
     }
 
     /// What it has: volumes, snapshots, leftovers.
-    fn list(&self) -> Value {
-        let data = self.directory.path().join("data");
-        let listed = Command::new(&self.program).args(["list", "--data", data.to_str().unwrap()]).output().unwrap();
+    pub fn list(&self) -> Value {
+        let listed = Command::new(&self.program).args(["list", "--data"]).arg(&self.data).output().unwrap();
         assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
         serde_json::from_slice(&listed.stdout).unwrap()
     }
@@ -250,13 +240,23 @@ impl RealDriver {
     }
 }
 
+/// Its program, built if it is missing.
+fn built() -> PathBuf {
+    let built = Command::new(root().join("tests/csi-driver/build.sh")).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let directory = String::from_utf8(built.stdout).unwrap();
+    PathBuf::from(directory.lines().last().unwrap()).join("csi-driver")
+}
+
 #[tokio::test]
 async fn volumes_of_the_real_driver_grow_and_are_copied_and_go() {
-    let driver = tokio::task::spawn_blocking(RealDriver::start).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_owned();
+    let driver = tokio::task::spawn_blocking(move || RealDriver::start(&place)).await.unwrap();
     let ring = Ring::start().await;
     let _kubelet = Kubelet::start(&ring, PROGRAM);
     ring.class("csi", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
-    let endpoint = driver.endpoint();
+    let endpoint = format!("unix://{}/csi.sock", directory.path().display());
     let data = [
         ("volume-sources", "csi"),
         ("csi-endpoint", endpoint.as_str()),

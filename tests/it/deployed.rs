@@ -43,7 +43,7 @@ pub async fn users(namespace: &str) -> Ring {
 }
 
 async fn deploy(cluster: &Cluster) {
-    for image in ["flex-provisioner", "hostpath", "nfs", "cinder"] {
+    for image in ["flex-provisioner", "hostpath", "nfs", "cinder", "csi"] {
         let archive = root().join(format!("build/images/{image}.tar"));
         assert!(archive.exists(), "{} is missing: run `make images`", archive.display());
         cluster.import_image(&archive).await.expect("the image is imported");

@@ -49,7 +49,7 @@ impl Ring {
     }
 
     /// Waits until a claim's status says how its storage is at growing.
-    async fn state(&self, claim: &str, state: &str) -> PersistentVolumeClaim {
+    pub async fn state(&self, claim: &str, state: &str) -> PersistentVolumeClaim {
         let is = |claim: &PersistentVolumeClaim| {
             let states = claim.status.as_ref().and_then(|status| status.allocated_resource_statuses.clone());
             states.is_some_and(|states| states.get("storage").is_some_and(|now| now == state))

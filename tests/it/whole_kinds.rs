@@ -19,7 +19,7 @@ use crate::orchestrator::{OWN, Ring, WHILE, merge, uid};
 use crate::wait::{seen, stays, until};
 
 /// A pod that is more than one script on one claim.
-async fn pod_with(ring: &Ring, name: &str, script: &str, more: Value) {
+pub async fn pod_with(ring: &Ring, name: &str, script: &str, more: Value) {
     let mut pod = json!({
         "metadata": { "name": name },
         "spec": {
@@ -35,14 +35,14 @@ async fn pod_with(ring: &Ring, name: &str, script: &str, more: Value) {
     ring.api::<Pod>(&ring.user).create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
-fn mounted(volume: Value) -> Value {
+pub fn mounted(volume: Value) -> Value {
     let mount = json!({ "name": "data", "mountPath": "/data" });
     let mut named = json!({ "name": "data" });
     merge(&mut named, volume);
     json!({ "container": { "volumeMounts": [mount] }, "volumes": [named] })
 }
 
-async fn is_running(ring: &Ring, name: &str) {
+pub async fn is_running(ring: &Ring, name: &str) {
     let pods = ring.api::<Pod>(&ring.user);
     until(format!("pod {name} runs"), || async {
         let status = pods.get(name).await.map_err(|error| error.to_string())?.status;
@@ -54,7 +54,7 @@ async fn is_running(ring: &Ring, name: &str) {
     .await;
 }
 
-async fn delete_pod(ring: &Ring, name: &str) {
+pub async fn delete_pod(ring: &Ring, name: &str) {
     let now = DeleteParams::default().grace_period(0);
     ring.api::<Pod>(&ring.user).delete(name, &now).await.unwrap();
 }

@@ -1,0 +1,167 @@
+//! The image `csi` on the whole cluster: the driver with real volumes is at the real kubelet, under the name that the shipped
+//! config and the examples are written for, and pods use what it made.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use contract::names;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::csi::RealDriver;
+use crate::deployed::{clean, kubectl, log_of, root, users};
+use crate::orchestrator::{Ring, uid};
+use crate::wait::{seen, until};
+use crate::whole_kinds::{delete_pod, is_running, mounted, pod_with};
+
+/// The driver that the shipped config and the examples are for.
+const NAME: &str = "hostpath.csi.k8s.io";
+/// What it says of where a volume is.
+const TOPOLOGY: &str = "topology.hostpath.csi/node";
+
+/// The directory of the test's cluster.
+fn home(ring: &Ring) -> PathBuf {
+    ring.cluster().log_dir().parent().expect("logs are in the cluster's directory").to_owned()
+}
+
+/// Starts the driver at the kubelet; also the CSIDriver object that belongs to it, in a file.
+async fn at_kubelet(ring: &Ring) -> (RealDriver, String) {
+    let segment = format!("{TOPOLOGY}={}", ring.cluster().node_name().unwrap());
+    let data = home(ring).join("csi").join(NAME);
+    let (log, object) = (ring.cluster().log_dir().join("csi-driver.log"), ring.file("driver.json", ""));
+    let (told, path) = (object.clone(), object.to_str().unwrap().to_owned());
+    let start = move || {
+        let mut command = Command::new(root().join("tests/csi-driver/at-kubelet.sh"));
+        command.args([&cluster::tests_name(), "--name", NAME, "--segment", &segment]);
+        command.stdout(Stdio::from(fs::File::create(told).unwrap()));
+        command.stderr(Stdio::from(fs::File::create(log).unwrap()));
+        RealDriver::of(command, data)
+    };
+    let driver = tokio::task::spawn_blocking(start).await.unwrap();
+    // The script tells it before it becomes the driver.
+    let nodes: Api<CSINode> = Api::all(ring.client.clone());
+    until("the kubelet has registered the driver", || async {
+        let node = nodes.get(ring.cluster().node_name().unwrap()).await.map_err(|error| error.to_string())?;
+        match node.spec.drivers.iter().any(|driver| driver.name == NAME) {
+            true => Ok(()),
+            false => seen(node.spec.drivers),
+        }
+    })
+    .await;
+    (driver, path)
+}
+
+/// The shipped config with the directory of this kubelet.
+fn shipped(ring: &Ring) -> String {
+    let shipped = fs::read_to_string(root().join("configmaps/csi.yaml")).unwrap();
+    let usual = "path: /var/lib/kubelet/plugins/csi-hostpath\n";
+    assert_eq!(shipped.matches(usual).count(), 1);
+    let here = home(ring).join("kubelet/plugins").join(NAME);
+    let config = shipped.replace(usual, &format!("path: {}\n", here.display()));
+    ring.file("csi.yaml", &config).to_str().unwrap().to_owned()
+}
+
+/// A claim as a device of a pod.
+fn device(claim: &str) -> Value {
+    json!({
+        "container": { "volumeDevices": [{ "name": "data", "devicePath": "/dev/data" }], "securityContext": { "runAsUser": 0 } },
+        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
+    })
+}
+
+fn claimed(claim: &str) -> Value {
+    let mut pod = mounted(json!({ "persistentVolumeClaim": { "claimName": claim } }));
+    // The root of a new file system is root's.
+    pod["container"]["securityContext"] = json!({ "runAsUser": 0 });
+    pod
+}
+
+#[tokio::test]
+async fn pods_use_what_the_shipped_config_and_examples_make() {
+    let ring = users("examples-csi").await;
+    let (driver, object) = at_kubelet(&ring).await;
+    let before = driver.list();
+    let config = shipped(&ring);
+    // A class whose volumes have a file system of their own, so that `df` speaks of them.
+    let sized = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "csi-xfs" },
+        "provisioner": names::DEFAULT_PROVISIONER, "allowVolumeExpansion": true,
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "parameters": { "provisioner-config": "flex-provisioner/csi", "csi.storage.k8s.io/fstype": "xfs" },
+    });
+    let sized = ring.file("csi-xfs.json", &sized.to_string()).to_str().unwrap().to_owned();
+    let of_admin = ["-f", &config, "-f", &object, "-f", "examples/csi/storageclass.yaml", "-f", &sized];
+    kubectl(ring.cluster(), &[&["apply"], of_admin.as_slice()].concat());
+    let apply = |file: &str| {
+        kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &format!("examples/csi/{file}.yaml")]);
+    };
+
+    // Its pods wait while the examples go on.
+    let began = Instant::now();
+    let small = json!({ "spec": { "resources": { "requests": { "storage": "300Mi" } } } });
+    ring.claim_with("grows", "csi-xfs", small).await;
+    let grows = r#"set -eu
+        size() { df -k /data | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2; }
+        echo kept > /data/file; echo "$(size)"
+        until [ "$(size)" -gt 450000 ]; do sleep 0.2; done
+        echo "$(size)"; cat /data/file"#;
+    pod_with(&ring, "grows", grows, claimed("grows")).await;
+    apply("block");
+    let write = "printf 'kept in block 7' | dd of=/dev/data bs=512 seek=7 conv=notrunc,fsync 2>/dev/null; blockdev --getsize64 /dev/data";
+    pod_with(&ring, "block-writer", write, device("csi-block")).await;
+    apply("claim");
+    apply("pod");
+    assert_eq!(log_of(&ring, "csi-writer").await.trim(), "hello from the writer");
+    println!("a pod has written after {:?}", began.elapsed());
+    let id = uid(&ring.bound("csi-example").await);
+    let spec = ring.volumes().get(&names::pv_name(&id)).await.unwrap().spec.unwrap();
+    assert_eq!(spec.csi.unwrap().driver, NAME);
+    let affinity = serde_json::to_value(spec.node_affinity).unwrap();
+    let term = &affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
+    assert_eq!((&term["key"], &term["values"]), (&json!(TOPOLOGY), &json!([ring.cluster().node_name().unwrap()])));
+
+    // Another pod reads it, and a copy of it.
+    apply("clone");
+    for (name, claim) in [("reader", "csi-example"), ("reader-of-copy", "csi-copy")] {
+        pod_with(&ring, name, "cat /data/greeting", claimed(claim)).await;
+    }
+    for name in ["reader", "reader-of-copy"] {
+        assert_eq!(log_of(&ring, name).await.trim(), "hello from the writer", "{name}");
+    }
+    let made = driver.list()["volumes"].as_array().cloned().unwrap();
+    let volume = |id: &str| made.iter().find(|volume| volume["name"] == names::pv_name(id)).unwrap();
+    let copy = uid(&ring.bound("csi-copy").await);
+    assert_eq!(volume(&copy)["source"], format!("volume/{}", volume(&id)["id"].as_str().unwrap()));
+
+    assert_eq!(log_of(&ring, "block-writer").await.trim(), (1_u64 << 30).to_string(), "as large as was asked for");
+    delete_pod(&ring, "block-writer").await;
+    let read = "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15";
+    pod_with(&ring, "block-reader", read, device("csi-block")).await;
+
+    // What the pod sees grows under it.
+    is_running(&ring, "grows").await;
+    let asked = Instant::now();
+    ring.ask("grows", "600Mi").await.unwrap();
+    ring.state("grows", "NodeResizePending").await;
+    // It looks at the volumes of a pod that runs when it looks at the pod: once in a minute or two, or when that changes.
+    kubectl(ring.cluster(), &["-n", &ring.user, "annotate", "pod", "grows", "example.com/look=again"]);
+    let said = log_of(&ring, "grows").await;
+    println!("a pod saw its file system grow after {:?}", asked.elapsed());
+    let said: Vec<_> = said.split_whitespace().collect();
+    let kib = |n: usize| said[n].parse::<u64>().unwrap();
+    assert!((150_000..310_000).contains(&kib(0)) && (450_000..620_000).contains(&kib(1)), "{said:?}");
+    assert_eq!(said[2], "kept");
+    ring.has("grows", &names::pv_name(&uid(&ring.get_claim("grows").await)), "600Mi").await;
+
+    assert_eq!(log_of(&ring, "block-reader").await, "kept in block 7");
+    let count = |list: &Value| list["volumes"].as_array().map_or(0, Vec::len);
+    assert_eq!(count(&driver.list()), count(&before) + 4, "one volume for each claim");
+    clean(&ring).await;
+    assert_eq!(driver.list(), before, "the driver has what it had");
+    kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
+    // The kubelet forgets it when its socket goes.
+    tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
+}
