@@ -111,7 +111,9 @@ impl Attributes {
             return Ok(recipe.parameters.clone());
         }
         let words = || format!("{} cannot be given with class {}: ", self.words(), recipe.class);
-        if let Some(key) = self.parameters.keys().find(|key| check::KEYS.contains(&key.as_str())) {
+        // In a class that was written for another provisioner no parameter is a key.
+        let own = recipe.record.stands_for.is_empty();
+        if let Some(key) = self.parameters.keys().find(|key| own && check::KEYS.contains(&key.as_str())) {
             return Err(
                 words() + &format!("its parameter {key} is a key of the provisioner config, which it may not change")
             );
@@ -121,7 +123,8 @@ impl Attributes {
             return Err(words() + &format!("its parameters have {bytes} bytes; {} are possible", limits::ATTRIBUTES));
         }
         let mut record = recipe.record.clone();
-        record.data.extend(self.parameters.clone());
+        let parameters = if own { &mut record.data } else { &mut record.parameters };
+        parameters.extend(self.parameters.clone());
         match record.recipe() {
             Ok(with) => Ok(with.parameters),
             Err(problems) => Err(words() + &joined(&problems)),

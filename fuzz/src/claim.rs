@@ -148,6 +148,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         uid: String::new(),
         last_good: false,
         allowed: Default::default(),
+        provisioner: identity().provisioner,
     };
     if draw.chance() {
         let (ts, taken) = claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.taken)).unwrap_or_default();

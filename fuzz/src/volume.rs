@@ -145,6 +145,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         uid: String::new(),
         last_good: false,
         allowed: Default::default(),
+        provisioner: identity().provisioner,
     };
     let decision = decide::decide(
         &Observed {

@@ -10,7 +10,7 @@ pub(in crate::capacity) fn class(name: &str, data: &[(&str, &str)]) -> Class {
     let mut all: BTreeMap<String, String> = [("image".to_owned(), "x".to_owned())].into();
     all.extend(data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     let config = ObjectName::new("admin", format!("config-of-{}", name.trim_end_matches(char::is_numeric)));
-    let record = Record { config, class: name.into(), service_token: false, data: all };
+    let record = Record { config, class: name.into(), data: all, ..Record::default() };
     Class {
         name: name.into(),
         has_object: true,
@@ -19,6 +19,7 @@ pub(in crate::capacity) fn class(name: &str, data: &[(&str, &str)]) -> Class {
         recipe: Ok(Arc::new(record.recipe().unwrap())),
         last_good: false,
         allowed: Topologies::default(),
+        provisioner: String::new(),
     }
 }
 

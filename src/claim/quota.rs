@@ -109,7 +109,7 @@ mod tests {
     fn recipe(keys: &[(&str, &str)]) -> Recipe {
         let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let config = ObjectName::new("admin", "config");
-        Record { config, class: "c".into(), service_token: false, data }.recipe().unwrap()
+        Record { config, class: "c".into(), data, ..Record::default() }.recipe().unwrap()
     }
 
     #[test]

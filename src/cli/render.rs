@@ -16,6 +16,7 @@ use crate::claim::request::{Attempt, request};
 use crate::config::Placement;
 use crate::config::classes::{ClassObject, Config, Lookup, classes};
 use crate::config::document::{self, Document};
+use crate::config::sidecar::Sidecars;
 use crate::config::topology::Topologies;
 use crate::run::job::{Place, job};
 
@@ -65,7 +66,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         config_namespaces: configs.iter().map(|config| config.name.namespace.clone()).collect(),
     };
     let identity = names.identity(&namespaces);
-    let table = classes(&identity, &configs, &objects, &BTreeMap::new());
+    let table = classes(&identity, &configs, &objects, &BTreeMap::new(), &Sidecars::none());
     let mut out = std::io::stdout().lock();
     for mut claim in claims {
         if claim.uid.is_empty() {

@@ -17,7 +17,7 @@ use crate::cluster::fence::Fence;
 use crate::cluster::lease::Candidate;
 use crate::cluster::watch::Shared;
 use crate::cluster::writes::{Binding, Writes};
-use crate::cluster::{client, watch as watches};
+use crate::cluster::{client, sidecar, watch as watches};
 use crate::controller::{self, Context};
 use crate::metrics::Metrics;
 use crate::policies;
@@ -100,6 +100,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         context.sweep.every(sweep_interval.0);
         crate::admin::serve(admin_address, context.clone()).await?;
         watches::start(&client, &identity, &shared);
+        tokio::spawn(sidecar::follow(client.clone(), shared.clone(), context.clock.clone()));
         controller::start(&context);
 
         let replica =

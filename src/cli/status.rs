@@ -15,8 +15,9 @@ use serde_json::json;
 use super::{Names, Namespaces, Output};
 use crate::capacity::Published;
 use crate::claim::Claim;
-use crate::cluster::{client, policies as live};
+use crate::cluster::{client, policies as live, sidecar};
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
+use crate::config::sidecar::drivers_stood_for;
 use crate::policies::{self, Policy, State};
 use crate::volume::Volume;
 
@@ -64,7 +65,9 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
         let revisions: BTreeMap<_, _> =
             kept.list(&ours).await?.items.into_iter().filter_map(crate::cluster::watch::revision).collect();
-        let table = classes(&identity, &configs, &objects, &revisions);
+        let drivers = drivers_stood_for(&identity, &configs);
+        let sidecars = sidecar::once(&client, drivers, &crate::clock::Clock::default()).await;
+        let table = classes(&identity, &configs, &objects, &revisions, &sidecars);
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
         let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();

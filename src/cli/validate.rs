@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::config::classes::{ClassObject, Config, classes};
 use crate::config::document::{self, Document, Lines};
+use crate::config::sidecar::Sidecars;
 use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
@@ -83,7 +84,8 @@ pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         config_namespaces: configs.iter().map(|(config, ..)| config.name.namespace.clone()).collect(),
     };
     let identity = names.identity(&namespaces);
-    let table = classes(&identity, configs.iter().map(|(config, ..)| config), &objects, &BTreeMap::new());
+    let all = configs.iter().map(|(config, ..)| config);
+    let table = classes(&identity, all, &objects, &BTreeMap::new(), &Sidecars::none());
     let places: BTreeMap<&ObjectName, (&String, &Lines)> =
         configs.iter().map(|(config, file, lines)| (&config.name, (file, lines))).collect();
     for (name, verdict) in &table.verdicts {

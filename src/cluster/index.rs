@@ -26,6 +26,7 @@ use crate::claim::grant::Grant;
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
+use crate::config::sidecar::Sidecars;
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
@@ -161,6 +162,7 @@ pub struct Index {
     snapshots: snapshots::Snapshots,
     grants: BTreeMap<ObjectName, Grant>,
     attributes: BTreeMap<String, crate::attributes::Class>,
+    sidecars: Sidecars,
 }
 
 impl Index {
@@ -201,6 +203,7 @@ impl Index {
             snapshots: snapshots::Snapshots::default(),
             grants: BTreeMap::new(),
             attributes: BTreeMap::new(),
+            sidecars: Sidecars::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The cluster: what is watched ([`watch`]) and kept of it ([`index`]), what waits to be decided
 //! ([`queue`]), what is written ([`writes`]), told ([`events`]) and who may write ([`lease`], [`fence`]);
-//! and which admission policies stand beside it ([`policies`]).
+//! and which admission policies and which provisioners of others stand beside it ([`policies`], [`sidecar`]).
 
 pub mod client;
 pub mod events;
@@ -9,5 +9,6 @@ pub mod index;
 pub mod lease;
 pub mod policies;
 pub mod queue;
+pub mod sidecar;
 pub mod watch;
 pub mod writes;

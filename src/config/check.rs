@@ -6,6 +6,7 @@ use std::time::Duration;
 use contract::{parameter, quantity, request};
 
 use super::record::Record;
+use super::sidecar;
 use super::values::{backoff, duration, known_yaml, list, map, refresh, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
 use crate::limits;
@@ -14,6 +15,7 @@ use crate::object::is_dns_name;
 /// The keys that mean something to the orchestrator; every other key is a parameter.
 pub const KEYS: &[&str] = &[
     "plugin-name",
+    "stands-for",
     "image",
     "command",
     "args",
@@ -144,6 +146,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     let mut reader = Reader { data: &data, problems: Vec::new() };
     let r = &mut reader;
 
+    let _ = r.read(sidecar::KEY, driver);
     let image = r.read("image", image).unwrap_or_default();
     if r.text("image").is_none() {
         r.fail(
@@ -226,7 +229,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         r.fail("min-size", "is larger than max-size; no claim could be served");
     }
     refuse_unbuilt(r);
-    let parameters = parameters(r);
+    let parameters = parameters(r, &recipe.record.parameters);
     match reader.problems {
         problems if problems.is_empty() => Ok(Recipe { parameters, ..recipe }),
         mut problems => {
@@ -239,18 +242,15 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
 /// What no pod or volume can carry is not looked at any further.
 fn bounded(record: &Record) -> Result<(), Vec<Problem>> {
     let whole = |message: String| Err(vec![Problem::new("", message)]);
-    if record.data.len() > limits::KEYS {
-        return whole(format!(
-            "has {} keys, those of the StorageClass included; {} are possible",
-            record.data.len(),
-            limits::KEYS
-        ));
+    let (all, count) = (|| record.data.iter().chain(&record.parameters), record.data.len() + record.parameters.len());
+    if count > limits::KEYS {
+        return whole(format!("has {count} keys, those of the StorageClass included; {} are possible", limits::KEYS));
     }
-    if let Some((key, _)) = record.data.iter().find(|(_, value)| value.contains('\0')) {
+    if let Some((key, _)) = all().find(|(_, value)| value.contains('\0')) {
         let message = "has a zero byte, which neither an environment variable nor a command can carry";
         return Err(vec![Problem::new(key.clone(), message)]);
     }
-    let long = record.data.iter().filter(|(_, value)| value.len() > limits::VALUE);
+    let long = all().filter(|(_, value)| value.len() > limits::VALUE);
     let problems: Vec<_> = long
         .map(|(key, value)| {
             Problem::new(key.clone(), format!("is {} bytes long; a value may have {}", value.len(), limits::VALUE))
@@ -298,16 +298,18 @@ fn refuse_unbuilt(r: &mut Reader<'_>) {
     }
 }
 
-/// The unknown keys, with their names checked on their own and against each other.
-fn parameters(r: &mut Reader<'_>) -> BTreeMap<String, String> {
+/// The unknown keys, and over them those that are parameters by where they stand, with their names checked on their own and
+/// against each other.
+fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let unknown = r.data.iter().filter(|(key, _)| !KEYS.contains(&key.as_str()));
     let parameters: BTreeMap<String, String> =
-        r.data.iter().filter(|(key, _)| !KEYS.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
+        unknown.chain(given).map(|(key, value)| (key.clone(), value.clone())).collect();
     let mut by_env: BTreeMap<String, &str> = BTreeMap::new();
     for name in parameters.keys() {
         if let Err(error) = parameter::check_name(name, request::is_reserved) {
             r.problems.push(Problem::new(name.clone(), error.to_string()));
         }
-        if let Some(near) = misspelt(name) {
+        if let Some(near) = misspelt(name).filter(|_| !given.contains_key(name)) {
             r.problems.push(Problem::new(
                 name.clone(),
                 format!("is no key, but reads like `{near}`; a parameter needs a name that cannot be mistaken"),
@@ -338,6 +340,14 @@ fn image(text: &str) -> Result<String, String> {
         false => Err(format!(
             "`{text}` is not the name of an image; write for example registry.example/team/provisioner:1.0"
         )),
+    }
+}
+
+/// The name of a CSI driver: as long as that of a provisioner may be.
+fn driver(text: &str) -> Result<String, String> {
+    match is_dns_name(text) && text.len() <= 63 {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` cannot be the name of a CSI driver; write for example hostpath.csi.k8s.io")),
     }
 }
 

@@ -9,7 +9,7 @@ fn data(keys: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn check(keys: &[(&str, &str)]) -> Result<Recipe, Vec<Problem>> {
     let config = ObjectName::new("admin", "silver");
-    recipe(Record { config, class: "silver".into(), service_token: false, data: data(keys) })
+    recipe(Record { config, class: "silver".into(), data: data(keys), ..Record::default() })
 }
 
 fn good(keys: &[(&str, &str)]) -> Recipe {
@@ -57,6 +57,7 @@ fn every_key_has_its_effect() {
         ("priority-class", "high"),
         ("resources", "limits: {memory: 64Mi, cpu: 1}"),
         ("run-as-user", "0"),
+        ("stands-for", "csi.example.com"),
         ("placement", "any"),
         ("secret-env", "env-one"),
         ("secret-volume", "[files]"),

@@ -4,122 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use contract::names;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::storage::v1::StorageClass;
-
+pub use super::input::{
+    BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
+};
 use super::record::Record;
+use super::sidecar::{self, Sidecar, Sidecars};
 use super::topology::Topologies;
-use super::{Problem, Recipe, check};
+use super::{Problem, Recipe};
 use crate::object::ObjectName;
-
-/// What the orchestrator is called, and where it looks for configs.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// The provisioner name in StorageClasses.
-    pub provisioner: String,
-    /// The plugin name in ConfigMaps.
-    pub plugin: String,
-    /// The instance id on every object.
-    pub instance: String,
-    /// Where configs are looked for.
-    pub config_namespaces: Vec<String>,
-    /// Where the orchestrator itself lives.
-    pub namespace: String,
-}
-
-/// A provisioner ConfigMap, as far as it matters.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Config {
-    /// Its name.
-    pub name: ObjectName,
-    /// Its UID.
-    pub uid: String,
-    /// When it was created, RFC 3339.
-    pub created: String,
-    /// The class that its label names.
-    pub class: Option<String>,
-    /// Its data.
-    pub data: BTreeMap<String, String>,
-    /// The verdict that stands on it.
-    pub verdict: Option<String>,
-}
-
-impl From<&ConfigMap> for Config {
-    fn from(map: &ConfigMap) -> Self {
-        let label = |key: &str| map.metadata.labels.as_ref()?.get(key).cloned();
-        Config {
-            name: ObjectName::of(&map.metadata),
-            uid: map.metadata.uid.clone().unwrap_or_default(),
-            created: map.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
-            class: label(names::LABEL_STORAGE_CLASS).filter(|class| !class.is_empty()),
-            data: map.data.clone().unwrap_or_default(),
-            verdict: map.metadata.annotations.as_ref().and_then(|a| a.get(names::VERDICT).cloned()),
-        }
-    }
-}
-
-/// When a claim's volume is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BindingMode {
-    /// At once.
-    Immediate,
-    /// When the scheduler has selected a node for the first pod.
-    WaitForFirstConsumer,
-}
-
-/// A StorageClass object, as far as it matters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClassObject {
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// Its provisioner.
-    pub provisioner: String,
-    /// Its parameters.
-    pub parameters: BTreeMap<String, String>,
-    /// Its reclaim policy.
-    pub reclaim_policy: String,
-    /// Its mount options.
-    pub mount_options: Vec<String>,
-    /// Its binding mode.
-    pub binding: BindingMode,
-    /// Its claims may ask for more later.
-    pub allow_expansion: bool,
-    /// Where its volumes may be.
-    pub allowed: Topologies,
-}
-
-impl From<&StorageClass> for ClassObject {
-    fn from(class: &StorageClass) -> Self {
-        ClassObject {
-            name: class.metadata.name.clone().unwrap_or_default(),
-            uid: class.metadata.uid.clone().unwrap_or_default(),
-            provisioner: class.provisioner.clone(),
-            parameters: class.parameters.clone().unwrap_or_default(),
-            reclaim_policy: class.reclaim_policy.clone().unwrap_or_else(|| "Delete".into()),
-            mount_options: class.mount_options.clone().unwrap_or_default(),
-            binding: match class.volume_binding_mode.as_deref() {
-                Some("WaitForFirstConsumer") => BindingMode::WaitForFirstConsumer,
-                _ => BindingMode::Immediate,
-            },
-            allow_expansion: class.allow_volume_expansion.unwrap_or_default(),
-            allowed: Topologies::from(class.allowed_topologies.as_deref().unwrap_or_default()),
-        }
-    }
-}
-
-/// A kept recipe.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Revision {
-    /// Higher is newer, within one config and class.
-    pub number: i64,
-    /// What it keeps.
-    pub record: Record,
-    /// When it was created, in seconds since 1970.
-    pub created: i64,
-}
 
 /// A class that is ours.
 #[derive(Clone, Debug)]
@@ -138,6 +30,16 @@ pub struct Class {
     pub last_good: bool,
     /// Where its volumes may be.
     pub allowed: Topologies,
+    /// The provisioner that its claims ask for: ours, or the driver that its config stands for.
+    pub provisioner: String,
+}
+
+impl Class {
+    /// The PV controller asks another provisioner than that of the class to serve a claim: the class was another's when the
+    /// claim was first seen.
+    pub fn is_asked_elsewhere(&self, asked: Option<&str>) -> bool {
+        asked.is_some_and(|name| name != self.provisioner)
+    }
 }
 
 /// What a claim's class is to us.
@@ -213,30 +115,26 @@ const OBJECT_KEYS: &[&str] = &[
     "allowed-topologies",
     "allowedTopologies",
 ];
-/// The parameter of a StorageClass that names its config.
-pub const CONFIG_PARAMETER: &str = "provisioner-config";
-
 /// Decides everything anew. The inputs are small and change rarely.
 pub fn classes<'a>(
     identity: &Identity,
     configs: impl IntoIterator<Item = &'a Config>,
     objects: impl IntoIterator<Item = &'a ClassObject>,
     revisions: &BTreeMap<String, Revision>,
+    sidecars: &Sidecars,
 ) -> Classes {
     let mut table = Classes::default();
-    let configs: BTreeMap<&ObjectName, &Config> = configs
-        .into_iter()
-        .filter(|config| identity.config_namespaces.contains(&config.name.namespace))
-        .filter(|config| config.data.get("plugin-name").is_none_or(|plugin| plugin.trim() == identity.plugin))
-        .map(|config| (&config.name, config))
-        .collect();
+    let configs: BTreeMap<&ObjectName, &Config> =
+        configs.into_iter().filter(|config| config.is_for(identity)).map(|config| (&config.name, config)).collect();
     for config in configs.values() {
         table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
     }
     let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
-    let mut by_age: Vec<_> = configs.values().filter(|config| config.class.is_some()).collect();
+    let mut by_age: Vec<&Config> = configs.values().copied().collect();
     by_age.sort_by_key(|config| (&config.created, &config.uid));
-    for config in by_age {
+    let (general, second) = sidecar::stand_ins(&by_age);
+    second.into_iter().for_each(|(config, problem)| refuse(&mut table, config, problem));
+    for config in by_age.into_iter().filter(|config| config.class.is_some()) {
         let class = config.class.as_deref().unwrap_or_default();
         match labelled.get(class) {
             None => {
@@ -256,23 +154,30 @@ pub fn classes<'a>(
         }
     }
 
+    // Classes of drivers whose external provisioners are at work, or may be.
+    let mut left: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
     for object in foreign {
-        table.foreign.insert(object.name.clone());
-        if let Some(config) = labelled.remove(object.name.as_str()) {
-            refuse(
-                &mut table,
-                config,
-                Problem::new(
-                    "",
-                    format!(
-                        "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
-                        object.name, object.provisioner, identity.provisioner
-                    ),
-                ),
+        let labelled = labelled.remove(object.name.as_str());
+        let named = labelled.filter(|config| config.stands_for() == Some(object.provisioner.as_str()));
+        if let (Some(config), None) = (labelled, named) {
+            let why = format!(
+                "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
+                object.name, object.provisioner, identity.provisioner
             );
+            refuse(&mut table, config, Problem::new("", why));
         }
+        match named.or_else(|| general.get(object.provisioner.as_str()).copied()) {
+            Some(config) if *sidecars.of(&object.provisioner) == Sidecar::Gone => {
+                let class = with_object(&mut table, config, object, revisions);
+                table.ours.insert(object.name.clone(), class);
+                continue;
+            }
+            Some(config) => left.entry((&config.name, &object.provisioner)).or_default().push(&object.name),
+            None => {}
+        }
+        table.foreign.insert(object.name.clone());
     }
     for object in own {
         let config = match object.parameters.get(CONFIG_PARAMETER) {
@@ -290,6 +195,7 @@ pub fn classes<'a>(
                 recipe: Err(why),
                 last_good: false,
                 allowed: object.allowed.clone(),
+                provisioner: object.provisioner.clone(),
             },
         };
         table.ours.insert(object.name.clone(), class);
@@ -299,6 +205,11 @@ pub fn classes<'a>(
         // A label that names a class of another config by `provisioner-config` was removed above.
         let class = pure(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
+    }
+    for ((config, driver), classes) in left {
+        if let Some(why) = sidecars.of(driver).keeps(driver, &classes) {
+            warn(&mut table, configs[config], sidecar::KEY, why);
+        }
     }
     for (config, problem) in std::mem::take(&mut table.pairs) {
         refuse(&mut table, configs[&config], problem);
@@ -321,6 +232,11 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
     }
     if let Err(problems) = record_of(config, config.class.as_deref().unwrap_or_default()).recipe() {
         verdict.problems.extend(problems);
+    }
+    if config.stands_for() == Some(identity.provisioner.as_str()) {
+        let why =
+            "is this provisioner's own name; name the CSI driver whose external provisioner it takes the place of";
+        verdict.problems.push(Problem::new(sidecar::KEY, why));
     }
     if config.data.contains_key("service-token") {
         verdict.warnings.push(Problem::new("service-token", format!(
@@ -362,38 +278,6 @@ fn pointed_at<'a>(
     configs.get(&name).copied().ok_or_else(|| {
         format!("the ConfigMap {name}, which the StorageClass names, does not exist, lacks the label `type: provisioner-config`, or is meant for another plugin")
     })
-}
-
-/// The record of a config for a class without an object.
-pub fn record_of(config: &Config, class: &str) -> Record {
-    let mut data = config.data.clone();
-    let service_token = data.remove("service-token").is_some();
-    data.remove("plugin-name");
-    Record { config: config.name.clone(), class: class.to_owned(), service_token, data }
-}
-
-/// The record of a config for a StorageClass, whose fields and parameters win.
-pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<Problem>> {
-    let mut record = record_of(config, &object.name);
-    let mut problems = Vec::new();
-    for (key, value) in &object.parameters {
-        if key == CONFIG_PARAMETER {
-            continue;
-        }
-        if check::KEYS.contains(&key.as_str()) && !check::CLASS_KEYS.contains(&key.as_str()) {
-            problems.push(Problem::new(key.clone(), "as a parameter of the StorageClass is not allowed: it belongs in the provisioner ConfigMap (or, for the reclaim policy and mount options, in the StorageClass's own fields)"));
-        }
-        record.data.insert(key.clone(), value.clone());
-    }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    record.data.insert("reclaim-policy".into(), object.reclaim_policy.clone());
-    match object.mount_options.is_empty() {
-        true => record.data.remove("mount-options"),
-        false => record.data.insert("mount-options".into(), serde_json::json!(object.mount_options).to_string()),
-    };
-    Ok(record)
 }
 
 /// The newest revision that works for a class of a config.
@@ -495,6 +379,7 @@ fn with_object(
         recipe,
         last_good,
         allowed: object.allowed.clone(),
+        provisioner: object.provisioner.clone(),
     }
 }
 
@@ -550,6 +435,7 @@ fn pure(
         recipe,
         last_good,
         allowed: Topologies::default(),
+        provisioner: identity.provisioner.clone(),
     }
 }
 

@@ -1,3 +1,7 @@
+use contract::names;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::storage::v1::StorageClass;
+
 use super::*;
 
 fn identity() -> Identity {
@@ -44,7 +48,12 @@ fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
 }
 
 fn table(configs: &[&Config], objects: &[&ClassObject]) -> Classes {
-    classes(&identity(), configs.iter().copied(), objects.iter().copied(), &BTreeMap::new())
+    beside(&Sidecars::none(), configs, objects)
+}
+
+fn beside(sidecars: &Sidecars, configs: &[&Config], objects: &[&ClassObject]) -> Classes {
+    let (configs, objects) = (configs.iter().copied(), objects.iter().copied());
+    classes(&identity(), configs, objects, &BTreeMap::new(), sidecars)
 }
 
 fn class<'a>(table: &'a Classes, name: &str) -> &'a Class {
@@ -61,6 +70,11 @@ fn recipe<'a>(table: &'a Classes, name: &str) -> &'a Recipe {
 #[track_caller]
 fn why_not(table: &Classes, name: &str) -> String {
     class(table, name).recipe.as_ref().expect_err("the class must have no recipe").clone()
+}
+
+/// A StorageClass that was written for a driver's own provisioner.
+fn of_driver(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
+    ClassObject { provisioner: "csi.example.com".into(), ..object(name, parameters) }
 }
 
 fn verdict<'a>(table: &'a Classes, name: &str) -> &'a Verdict {
@@ -213,7 +227,7 @@ fn a_bad_edit_keeps_the_last_good_version() {
     let oldest = config("a", Some("silver"), &[("zone", "north")]);
     let revisions = BTreeMap::from([revision(&before, "silver", 2), revision(&oldest, "silver", 1)]);
     let edited = config("a", Some("silver"), &[("zone", "east"), ("retries", "many")]);
-    let table = classes(&identity(), [&edited], [], &revisions);
+    let table = classes(&identity(), [&edited], [], &revisions, &Sidecars::none());
     assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
     assert!(class(&table, "silver").last_good && verdict(&table, "a").last_good);
     assert_eq!(verdict(&table, "a").classes, ["silver"]);
@@ -230,7 +244,7 @@ fn a_bad_pair_keeps_the_last_good_version_and_concerns_no_other_class() {
     let kept = record_with(&before, &silver).unwrap();
     let revision = Revision { number: 1, record: kept.clone(), created: 0 };
     let revisions = BTreeMap::from([(kept.hash(), revision)]);
-    let table = classes(&identity(), [&edited], [&silver, &gold], &revisions);
+    let table = classes(&identity(), [&edited], [&silver, &gold], &revisions, &Sidecars::none());
     assert!(class(&table, "silver").last_good && !class(&table, "gold").last_good);
     assert_eq!(recipe(&table, "silver").parameters.get("my-zone"), None);
     assert_eq!(recipe(&table, "gold").parameters["my-zone"], "east");
@@ -255,7 +269,7 @@ fn a_bad_config_without_a_good_version_serves_nothing() {
     let bad = config("a", Some("silver"), &[("retries", "many")]);
     let another = config("b", None, &[]);
     let revisions = BTreeMap::from([revision(&bad, "gold", 1), revision(&another, "silver", 2)]);
-    let table = classes(&identity(), [&bad], [], &revisions);
+    let table = classes(&identity(), [&bad], [], &revisions, &Sidecars::none());
     assert!(why_not(&table, "silver").contains("admin/a has errors; its events name them"));
     assert!(verdict(&table, "a").classes.is_empty() && !verdict(&table, "a").last_good);
 }
@@ -265,7 +279,7 @@ fn what_is_in_use_is_to_be_kept_once() {
     let now = config("a", Some("silver"), &[("zone", "west")]);
     let before = config("a", Some("silver"), &[("zone", "east")]);
     let unkept = |revisions: Vec<(String, Revision)>| -> Vec<(String, i64)> {
-        let table = classes(&identity(), [&now], [], &revisions.into_iter().collect());
+        let table = classes(&identity(), [&now], [], &revisions.into_iter().collect(), &Sidecars::none());
         table.unkept.into_iter().map(|(record, number)| (record.data["zone"].clone(), number)).collect()
     };
     assert_eq!(unkept(vec![]), [("west".to_owned(), 1)]);
@@ -370,4 +384,79 @@ fn who_may_ask_for_more_and_never_gets_it_is_warned_of() {
         said("unable")
     );
     assert!(recipe(&warned, "a").can("expand") && class(&warned, "b").recipe.is_ok(), "both work");
+}
+
+#[test]
+fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
+    let general = config("general", None, &[("stands-for", "csi.example.com")]);
+    let named = config("named", Some("named"), &[("stands-for", "csi.example.com"), ("zone", "west"), ("type", "x")]);
+    // Their parameters are the driver's, also those that are called like keys, or nearly so.
+    let gold = of_driver("gold", &[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]);
+    let (named_object, own) = (of_driver("named", &[("type", "y"), ("image", "vm.qcow2")]), object("own", &[]));
+    let own_config = config("own", Some("own"), &[]);
+    let table = table(&[&general, &named, &own_config], &[&gold, &named_object, &own]);
+    let gold = recipe(&table, "gold");
+    assert_eq!(gold.config.name, "general");
+    assert_eq!(gold.parameters, map(&[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]));
+    assert_eq!(gold.record.provisioner("ours"), "csi.example.com");
+    assert!(!class(&table, "gold").is_asked_elsewhere(Some("csi.example.com")));
+    assert!(class(&table, "gold").is_asked_elsewhere(Some(names::DEFAULT_PROVISIONER)));
+    let named = recipe(&table, "named");
+    assert_eq!((named.config.name.as_str(), named.image.as_str()), ("named", "custom/provision"));
+    assert_eq!(named.parameters, map(&[("zone", "west"), ("type", "y"), ("image", "vm.qcow2")]));
+    assert_eq!(recipe(&table, "own").record.provisioner("ours"), "ours");
+    for name in ["general", "named", "own"] {
+        assert_eq!((problems(&table, name).as_str(), verdict(&table, name).warnings.len()), ("", 0), "{name}");
+    }
+    assert_eq!(verdict(&table, "general").classes, ["gold"]);
+    // As it is kept it is the same again.
+    let kept: Record = serde_json::from_value(serde_json::json!(gold.record)).unwrap();
+    assert_eq!(&kept.recipe().unwrap(), gold);
+}
+
+#[test]
+fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
+    let stands = config("stands", None, &[("stands-for", "csi.example.com")]);
+    let objects = [of_driver("gold", &[]), of_driver("silver", &[])];
+    let objects = [&objects[0], &objects[1]];
+    let live = Sidecar::Live { lease: ObjectName::new("kube-system", "csi-example-com"), holder: "pod-1".into() };
+    for (sidecar, says) in [
+        (live, vec!["gold, silver", "pod-1 holds the Lease kube-system/csi-example-com"]),
+        (Sidecar::Unknown(Some("Leases may not be listed".into())), vec!["gold, silver", "may not be listed"]),
+        (Sidecar::Unknown(None), vec![]),
+    ] {
+        let table = beside(&Sidecars::new([("csi.example.com".to_owned(), sidecar)].into()), &[&stands], &objects);
+        assert!(matches!(table.lookup("gold"), Lookup::Foreign) && matches!(table.lookup("silver"), Lookup::Foreign));
+        let said = verdict(&table, "stands");
+        assert!(said.problems.is_empty(), "{said:?}");
+        let warnings = crate::config::joined(&said.warnings);
+        assert!(
+            says.iter().all(|words| warnings.contains(words)) && warnings.is_empty() == says.is_empty(),
+            "{warnings}"
+        );
+    }
+    // What is known of another driver's says nothing, nor does nothing that is known.
+    let other = Sidecars::new([("other.example.com".to_owned(), Sidecar::Gone)].into());
+    assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), Lookup::Foreign));
+    let gone = Sidecars::new([("csi.example.com".to_owned(), Sidecar::Gone)].into());
+    assert_eq!(recipe(&beside(&gone, &[&stands], &objects), "gold").class, "gold");
+}
+
+#[test]
+fn one_config_stands_for_a_driver_and_none_for_ourselves() {
+    let later = |config: Config| Config { created: "2026-02-01T00:00:00Z".into(), ..config };
+    let older = config("older", None, &[("stands-for", "csi.example.com")]);
+    let newer = later(config("newer", None, &[("stands-for", "csi.example.com")]));
+    let other = config("other", Some("gold"), &[]);
+    let own = config("own", None, &[("stands-for", names::DEFAULT_PROVISIONER)]);
+    let gold = of_driver("gold", &[("path", "x")]);
+    let silver = of_driver("silver", &[]);
+    let table = table(&[&newer, &older, &other, &own], &[&gold, &silver]);
+    assert_eq!(recipe(&table, "silver").config.name, "older");
+    assert!(problems(&table, "newer").contains("the older ConfigMap admin/older stands for csi.example.com already"));
+    assert!(problems(&table, "own").contains("stands-for: is this provisioner's own name"));
+    // A label alone does not make a driver's class ours.
+    assert!(problems(&table, "other").contains("belongs to the provisioner csi.example.com"));
+    assert!(why_not(&table, "gold").contains("environment variable PATH"), "{}", why_not(&table, "gold"));
+    assert_eq!(problems(&table, "older"), "");
 }

@@ -2,13 +2,16 @@
 //!
 //! A ConfigMap's data (and the StorageClass's parameters over it) are checked by [`check`] into a
 //! [`Recipe`], which is all that a run needs to know. [`classes`] decides which config serves which
-//! class; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
+//! class, from their [`input`]; [`sidecar`] has what is known of provisioners of others that would
+//! serve it, too; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
 //! [`document`] reads the files that `validate` and `render` are given.
 
 pub mod check;
 pub mod classes;
 pub mod document;
+pub mod input;
 pub mod record;
+pub mod sidecar;
 pub mod topology;
 pub mod values;
 

@@ -23,6 +23,12 @@ pub struct Record {
     pub service_token: bool,
     /// The effective data, without the service token.
     pub data: BTreeMap<String, String>,
+    /// The CSI driver whose name its StorageClass has as its provisioner; empty for classes of this one's own.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stands_for: String,
+    /// The parameters of a StorageClass that was written for another provisioner: none of them is a key, whatever it is called.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
 }
 
 impl Record {
@@ -34,6 +40,11 @@ impl Record {
     /// `namespace/name@hash`, as it stands on claims and Jobs.
     pub fn version(&self) -> String {
         format!("{}@{}", self.config, self.hash())
+    }
+
+    /// The provisioner of its class and its volumes: the driver that it stands for, or `own`.
+    pub fn provisioner<'a>(&'a self, own: &'a str) -> &'a str {
+        if self.stands_for.is_empty() { own } else { &self.stands_for }
     }
 
     /// The recipe that it records.

@@ -88,17 +88,18 @@ fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learn
     observed(context, claim, snapshot, learnt, |observed| decide(observed, context.clock.now()))
 }
 
-fn serving<'a>(context: &Context, claim: &Claim, classes: &'a Classes) -> Serving<'a> {
-    let foreign = claim.storage_provisioner.as_ref().is_some_and(|name| *name != context.identity.provisioner);
+fn serving<'a>(claim: &Claim, classes: &'a Classes) -> Serving<'a> {
     match claim.class.as_deref().map(|class| classes.lookup(class)) {
-        Some(Lookup::Ours(class)) if !foreign => Serving::Ours(class),
+        Some(Lookup::Ours(class)) if !class.is_asked_elsewhere(claim.storage_provisioner.as_deref()) => {
+            Serving::Ours(class)
+        }
         _ => Serving::NotOurs,
     }
 }
 
 /// The selected node is none that the class allows.
 fn is_outside(context: &Context, claim: &Claim, classes: &Classes) -> bool {
-    let Serving::Ours(class) = serving(context, claim, classes) else { return false };
+    let Serving::Ours(class) = serving(claim, classes) else { return false };
     let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
     node.and_then(|node| context.shared.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
 }
@@ -119,7 +120,7 @@ fn observed<T>(
     then(&Observed {
         claim,
         fresh: learnt.fresh,
-        class: serving(context, claim, &s.classes),
+        class: serving(claim, &s.classes),
         kept: s.kept,
         stamped_recipe: s.stamped.as_deref(),
         jobs: &jobs,
@@ -187,7 +188,7 @@ async fn act(
             Ok(Next::Wait)
         }
         Step::Stamp { attempt, nodes, taken } => {
-            let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
+            let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
             let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
             // Another worker may have taken the place since it was decided.
@@ -340,7 +341,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
     let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
     let Ok(attributes) = &s.attributes else { return Ok(Next::Wait) };
-    let allowed = match serving(context, claim, &s.classes) {
+    let allowed = match serving(claim, &s.classes) {
         Serving::Ours(class) => class.allowed.clone(),
         Serving::NotOurs => return Ok(Next::Wait),
     };
@@ -390,7 +391,7 @@ async fn fail(
     cause: Cause,
     kind: Failure,
 ) -> Result<Next, WriteError> {
-    let Serving::Ours(class) = serving(context, claim, &s.classes) else { return Ok(Next::Wait) };
+    let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
     let decision =
         observed(context, claim, s, learnt, |observed| failed_start(observed, class, cause, kind, context.clock.now()));
     if let Some(tell) = decision.tell {
@@ -422,7 +423,7 @@ async fn start_delete(
     attempt: u32,
     (node, elsewhere): (String, bool),
 ) -> Result<Next, WriteError> {
-    let (current, allowed) = match serving(context, claim, &s.classes) {
+    let (current, allowed) = match serving(claim, &s.classes) {
         Serving::Ours(class) => (class.recipe.as_ref().ok().cloned(), class.allowed.json()),
         Serving::NotOurs => (None, String::new()),
     };

@@ -10,7 +10,8 @@ use crate::claim::Claim;
 use crate::claim::origin::{Copied, Copying, DataSource, Origin, kept_for, snapshot_of};
 use crate::cluster::index::Index;
 use crate::cluster::writes::WriteError;
-use crate::config::classes::Identity;
+use crate::config::classes::{Identity, Lookup};
+use crate::config::sidecar;
 use crate::snapshot::restore::Stored;
 use crate::snapshot::{self, Content, Snapshot};
 use crate::volume::{Provenance, Volume};
@@ -94,6 +95,14 @@ pub(super) struct SeenSnapshot {
     granted: bool,
 }
 
+/// The driver whose volumes a claim's class makes, where its config says so: that can restore what its own snapshotter made.
+fn stands_for(claim: &Claim, index: &Index) -> Option<String> {
+    let classes = index.classes();
+    let Lookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
+    let driver = class.recipe.as_ref().ok()?.record.data.get(sidecar::KEY)?;
+    Some(driver.trim().to_owned())
+}
+
 impl SeenSnapshot {
     fn of(copy: &Claim, index: &Index, identity: &Identity, newer: Option<&Content>) -> Option<Self> {
         let name = copy.data_source.as_ref()?.named()?;
@@ -105,7 +114,10 @@ impl SeenSnapshot {
         // The one that is kept for it stays the one, whatever bears the VolumeSnapshot's name by now.
         let content = newer.cloned().map(Arc::new).or_else(|| index.content_kept_for(&copy.uid)).or(bound);
         let made_by = content.as_ref().and_then(|content| content.made_by());
-        let ours = content.as_ref().is_some_and(|content| super::contents::is_ours(identity, content));
+        let stands_for = stands_for(copy, index);
+        let ours = content.as_ref().is_some_and(|content| {
+            super::contents::is_ours(identity, content) || stands_for.as_ref() == Some(&content.driver)
+        });
         Some(SeenSnapshot { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
     }
 

@@ -44,11 +44,10 @@ pub(super) fn look(
     let claim = learnt.claim.clone().map(Arc::new).or(claim);
     let index = context.shared.index();
     let name = claim.as_deref().map(wish).unwrap_or_default();
-    let provisioner = &context.identity.provisioner;
-    let wished = recipe
-        .as_ref()
-        .map_err(|why| format!("the volume cannot be modified: {why}"))
-        .and_then(|recipe| wished(name, index.attributes_class(name), recipe, provisioner));
+    let wished = recipe.as_ref().map_err(|why| format!("the volume cannot be modified: {why}")).and_then(|recipe| {
+        let provisioner = recipe.record.provisioner(&context.identity.provisioner);
+        wished(name, index.attributes_class(name), recipe, provisioner)
+    });
     Seen { claim, recipe: recipe.clone(), wished, node: node.to_owned(), runs }
 }
 

@@ -15,7 +15,10 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     let class = claim.class.as_deref().unwrap_or_default();
     let lookup = w.s.classes.lookup(class);
     let ours = matches!(lookup, Lookup::Ours(_)) || (claim.own_stamp().is_some() && is_of_our_config(w, claim));
-    let foreign = claim.storage_provisioner.as_ref().is_some_and(|name| *name != w.s.identity.provisioner);
+    let foreign = match lookup {
+        Lookup::Ours(class) => class.is_asked_elsewhere(claim.storage_provisioner.as_deref()),
+        _ => claim.storage_provisioner.as_ref().is_some_and(|name| *name != w.s.identity.provisioner),
+    };
     if !ours || foreign || claim.is_of_another(&w.s.identity.instance) {
         return None;
     }

@@ -12,6 +12,7 @@ use super::*;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Config, Revision, classes};
 use crate::config::record::Record;
+use crate::config::sidecar::Sidecars;
 use crate::volume::{Provenance, mark};
 
 const NOW: i64 = 2_000_000;
@@ -27,8 +28,8 @@ fn record(data: &[(&str, &str)]) -> Record {
     Record {
         config: ObjectName::new("admin", "c"),
         class: "c".into(),
-        service_token: false,
         data: data.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        ..Record::default()
     }
 }
 
@@ -68,7 +69,7 @@ impl Cluster {
             binding: crate::config::classes::BindingMode::Immediate,
         };
         let revisions: BTreeMap<String, Revision> = BTreeMap::new();
-        let table = classes(&identity, [&config], [&foreign], &revisions);
+        let table = classes(&identity, [&config], [&foreign], &revisions, &Sidecars::none());
         assert!(matches!(table.lookup("c"), crate::config::classes::Lookup::Ours(class) if class.recipe.is_ok()));
         Cluster(Snapshot {
             identity,

@@ -3,8 +3,13 @@ use crate::config::record::Record;
 
 fn recipe(data: &[(&str, &str)]) -> Recipe {
     let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let record =
-        Record { config: ObjectName::new("admin", "silver"), class: "silver".into(), service_token: true, data };
+    let record = Record {
+        config: ObjectName::new("admin", "silver"),
+        class: "silver".into(),
+        service_token: true,
+        data,
+        ..Record::default()
+    };
     record.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 

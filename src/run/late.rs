@@ -88,7 +88,7 @@ mod tests {
     fn recipe() -> Recipe {
         let data = [("image".to_owned(), "x".to_owned()), ("backoff".into(), "10s..60s".into())].into();
         let config = ObjectName::new("admin", "silver");
-        Record { config, class: "silver".into(), service_token: false, data }.recipe().unwrap()
+        Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
     }
 
     fn failed(settled: bool) -> RunState {

@@ -46,7 +46,7 @@ mod tests {
     fn it_names_no_volume_and_runs_where_it_is_asked_to() {
         let data = [("image", "x"), ("zone", "west"), ("capabilities", "list")];
         let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let record = Record { config: ObjectName::new("admin", "c"), class: "c".into(), service_token: false, data };
+        let record = Record { config: ObjectName::new("admin", "c"), class: "c".into(), data, ..Record::default() };
         let identity = Identity {
             provisioner: names::DEFAULT_PROVISIONER.into(),
             plugin: names::DEFAULT_PLUGIN.into(),

@@ -128,7 +128,7 @@ mod tests {
     fn recipe(keys: &[(&str, &str)]) -> Recipe {
         let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let config = ObjectName::new("admin", "silver");
-        Record { config, class: "silver".into(), service_token: false, data }.recipe().unwrap()
+        Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
     }
 
     fn node(text: &str) -> Node {

@@ -42,7 +42,7 @@ pub fn of_class(
         node_name: String::new(),
         topology: Default::default(),
         class_topologies: String::new(),
-        provisioner: identity.provisioner.clone(),
+        provisioner: recipe.record.provisioner(&identity.provisioner).to_owned(),
         instance: identity.instance.clone(),
         volume_source: String::new(),
         claim_metadata: Default::default(),

@@ -5,7 +5,7 @@
 //!
 //! | # | the content is | and | step |
 //! |---|---|---|---|
-//! | 1 | not of this orchestrator | | nothing |
+//! | 1 | not of this orchestrator | | nothing, but that it is not kept longer for claims that are filled from it: [`Step::LetGo`] |
 //! | 2 | going | nothing of ours keeps it | nothing |
 //! | 3 | going | an admin lets go of it | [`Step::Release`], told |
 //! | 4 | going | whether its VolumeSnapshot lives is not sure | [`Step::ConfirmSnapshot`] |
@@ -203,7 +203,7 @@ pub fn delete_attempt(content: &Content) -> u32 {
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if !o.ours {
-        return Step::Nothing.into();
+        return let_go(o).map_or(Step::Nothing, |claims| Step::LetGo { claims }).into();
     }
     if content.deleting {
         return if content.is_kept() { leaving(o, now) } else { Step::Nothing.into() };

@@ -12,7 +12,7 @@ const NODE: &str = "n1";
 fn record(data: &[(&str, &str)]) -> Record {
     let all = [("image", "x"), ("backoff", "10s..60s")].iter().chain(data);
     let data = all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Record { config: ObjectName::new("admin", "silver"), class: "silver".into(), service_token: false, data }
+    Record { config: ObjectName::new("admin", "silver"), class: "silver".into(), data, ..Record::default() }
 }
 
 /// `capabilities: snapshot`, whether or not a config may declare it.
@@ -44,6 +44,7 @@ fn content() -> Content {
         driver: "flex".into(),
         policy: "Delete".into(),
         handle: None,
+        told: None,
         snapshot: ObjectName::new("team", "monday"),
         snapshot_uid: UID.into(),
         volume_mode: None,
@@ -194,6 +195,11 @@ impl World {
 #[test]
 fn rows_1_and_2_what_is_not_ours_is_left_alone() {
     assert_eq!(new().with(|w| w.ours = false).step(), Step::Nothing);
+    // But a claim that was filled from it keeps it no longer.
+    let filled =
+        || new().with(|w| (w.ours, w.filling) = (false, vec![Copying { uid: "copy".into(), under_way: None }]));
+    assert_eq!(filled().step(), Step::LetGo { claims: vec!["copy".into()] });
+    assert_eq!(going(filled()).step(), Step::LetGo { claims: vec!["copy".into()] });
     assert_eq!(going(new()).step(), Step::Nothing, "nothing keeps it");
     let theirs = going(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
     assert_eq!(theirs.step(), Step::Release, "the snapshot-controller leaves its finalizer to whoever stored it");

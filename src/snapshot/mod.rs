@@ -140,6 +140,8 @@ pub struct Content {
     pub policy: String,
     /// The handle of a snapshot that exists; none for one that is to be made.
     pub handle: Option<String>,
+    /// The handle that the status tells.
+    pub told: Option<String>,
     /// The VolumeSnapshot that it is for.
     pub snapshot: ObjectName,
     /// The UID of that; empty until it is bound.
@@ -180,6 +182,12 @@ impl Content {
     /// The id that its runs get: of a snapshot that was made here the UID of its VolumeSnapshot.
     pub fn id(&self) -> &str {
         self.handle.as_deref().unwrap_or(&self.snapshot_uid)
+    }
+
+    /// The id by which a run that fills a claim finds it. One of another's making is known by what that has told of it.
+    pub fn source_id(&self) -> &str {
+        let foreign = self.provenance.is_none() && self.handle.is_none();
+        self.told.as_deref().filter(|_| foreign).unwrap_or(self.id())
     }
 
     /// What its Jobs are found by. A handle that somebody wrote may be no name.
@@ -262,6 +270,7 @@ impl From<&VolumeSnapshotContent> for Content {
             driver: spec.driver.clone(),
             policy: spec.deletion_policy.clone(),
             handle: spec.source.snapshot_handle.clone(),
+            told: status.snapshot_handle.clone(),
             snapshot: ObjectName::new(&spec.volume_snapshot_ref.namespace, &spec.volume_snapshot_ref.name),
             snapshot_uid: spec.volume_snapshot_ref.uid.clone().unwrap_or_default(),
             volume_mode: spec.source_volume_mode.clone(),

@@ -24,6 +24,7 @@ pub fn request(
         claim,
         size_bytes: provenance.size,
         snapshot: Some(Snapshot {
+            id: content.id().to_owned(),
             namespace: content.snapshot.namespace.clone(),
             name: content.snapshot.name.clone(),
             ..told(content)
@@ -40,7 +41,7 @@ pub fn told(content: &Content) -> Snapshot {
     let made_by = content.made_by();
     let provenance = made_by.as_ref();
     Snapshot {
-        id: content.id().to_owned(),
+        id: content.source_id().to_owned(),
         of: provenance.map(|made_by| made_by.volume_id.clone()).unwrap_or_default(),
         size_bytes: content.size.or(provenance.map(|made_by| made_by.size)),
         node: provenance.map(|made_by| made_by.node.clone()).unwrap_or_default(),

@@ -14,7 +14,7 @@ pub struct Stored<'a> {
     pub snapshot: Option<&'a Snapshot>,
     /// The content that it is bound to, and that refers to it.
     pub content: Option<&'a Content>,
-    /// That content is of our driver, and not another instance's.
+    /// That content is of our driver, and not another instance's; or of the driver that the claim's class stands for.
     pub ours: bool,
     /// How it was made, where that is known.
     pub made_by: Option<&'a Provenance>,

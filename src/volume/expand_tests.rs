@@ -356,7 +356,7 @@ fn the_program_is_the_class_s_and_the_place_the_volume_s() {
     let config = ObjectName::new("admin", "c");
     let made = [("image", "v1"), ("command", "[old]"), ("server", "nas-1"), ("secret-env", "s1")];
     let now = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-2"), ("secret-env", "s2")];
-    let made = Record { config: config.clone(), class: "c".into(), service_token: false, data: data(&made) };
+    let made = Record { config: config.clone(), class: "c".into(), data: data(&made), ..Record::default() };
     let now = Record { data: data(&now), ..made.clone() };
     let merged = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-1"), ("secret-env", "s1")];
     assert_eq!(record(&made, Some(&now)).data, data(&merged));

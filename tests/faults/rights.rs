@@ -11,7 +11,8 @@ use contract::names::{self, reason};
 use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node as NodeObject, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -238,6 +239,7 @@ async fn everything(ring: &mut Ring) {
     room_that_is_told(ring).await;
     revisions_that_come_back_and_go(ring).await;
     a_pod_that_is_left_over(ring).await;
+    the_provisioner_of_a_driver(ring).await;
 
     // Told by one process, and told again by the next.
     ring.claim_with("big", "c", json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } })).await;
@@ -312,6 +314,22 @@ async fn a_node_that_is_gone(ring: &Ring) {
     nodes.delete("ghost", &DeleteParams::default()).await.unwrap();
     ring.delete_claim("n").await;
     ring.claim_gone("n").await;
+}
+
+/// The external provisioner of a driver is at work, and what a config stands for is left to it.
+async fn the_provisioner_of_a_driver(ring: &Ring) {
+    let spec = json!({ "holderIdentity": "sidecar", "leaseDurationSeconds": 600 });
+    let lease = json!({ "metadata": { "name": "csi-example-com" }, "spec": spec });
+    let leases = ring.api::<Lease>(USER);
+    leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    ring.class("d", "csi.example.com", json!({})).await;
+    ring.config("d", "d", &[("stands-for", "csi.example.com")]).await;
+    until("it is told", || async {
+        let config = ring.api::<ConfigMap>(ADMIN).get("d").await.map_err(|error| error.to_string())?;
+        let verdict = config.annotations().get(names::VERDICT).cloned().unwrap_or_default();
+        if verdict.contains("sidecar holds the Lease") { Ok(()) } else { seen(verdict) }
+    })
+    .await;
 }
 
 /// A class tells how much room it has, again and again, and then does not any more.

@@ -9,7 +9,8 @@ use serde_json::json;
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, annotation, uid};
 use crate::wait::{seen, stays, until};
 
-async fn verdict(ring: &Ring, name: &str, text: &str) -> String {
+/// Waits until the verdict on a config says this.
+pub async fn verdict(ring: &Ring, name: &str, text: &str) -> String {
     until(format!("the verdict on {name} says `{text}`"), || async {
         let config = ring.api::<ConfigMap>(ADMIN).get(name).await.unwrap();
         let verdict = config.metadata.annotations.unwrap_or_default().remove(names::VERDICT).unwrap_or_default();

@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use contract::names;
 use contract::names::reason;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use scripted_csi::{Act, Code, Driver, Options};
 use serde_json::{Value, json};
 
+use crate::configs::verdict;
 use crate::deployed::root;
-use crate::orchestrator::{Ring, phase, uid};
+use crate::orchestrator::{Ring, USER, WHILE, annotation, phase, uid};
 use crate::processes::Kubelet;
-use crate::wait::{GUARD, seen, until, within};
+use crate::snapshots::from;
+use crate::wait::{GUARD, seen, stays, until, within};
 
 /// The image's program.
 const PROGRAM: &str = "csi-provisioner";
@@ -154,6 +158,123 @@ async fn the_seed_s_class_makes_volumes_with_its_secrets() {
     ring.delete_claim("data").await;
     ring.volume_gone(&name).await;
     assert_eq!(scene.driver.secrets(), [("DeleteVolume", [("key".to_owned(), "secret".to_owned())].into())]);
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
+/// An external provisioner, as far as others see one: it renews its Lease until it is dropped.
+struct Sidecar(tokio::task::JoinHandle<()>);
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Sidecar {
+    fn start(ring: &Ring, holder: &'static str) -> Self {
+        let leases = ring.api(USER);
+        Self(tokio::spawn(async move {
+            loop {
+                hold(&leases, holder).await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }))
+    }
+}
+
+/// Writes who holds the Lease of the driver's external provisioner.
+async fn hold(leases: &Api<Lease>, holder: &str) {
+    let now = MicroTime(jiff::Timestamp::now());
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "csi-test" },
+        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 2, "renewTime": now },
+    });
+    leases.patch("csi-test", &PatchParams::apply("sidecar").force(), &Patch::Apply(lease)).await.unwrap();
+}
+
+/// A StorageClass that was written for the driver's external provisioner, which is at work, goes, comes again and goes.
+#[tokio::test]
+async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_work() {
+    let scene = Scene::start(Options::default()).await;
+    let ring = &scene.ring;
+    let sidecar = Sidecar::start(ring, "sidecar-0");
+    let parameters = json!({ "type": "pd-ssd", "pool": "rbd", "fsType": "xfs" });
+    ring.class("gold", "csi.test", json!({ "parameters": parameters })).await;
+    // No label: it serves all classes of the driver.
+    let endpoint = &scene.endpoint;
+    let data =
+        [("volume-sources", "csi"), ("csi-endpoint", endpoint), ("backoff", "1s..2s"), ("stands-for", "csi.test")];
+    ring.config("csi", "", &data).await;
+    verdict(ring, "csi", "left to its external provisioner (gold), which is at work: sidecar-0 holds").await;
+    ring.claim("first", "gold").await;
+    ring.claim_when("first", "is the driver's", |claim| {
+        annotation(claim, names::STORAGE_PROVISIONER).as_deref() == Some("csi.test")
+    })
+    .await;
+    let untouched = async |name: &str| {
+        stays("the claim is left to the other", WHILE, || async {
+            let claim = ring.get_claim(name).await;
+            if annotation(&claim, names::CLAIM_UUID).is_none() { Ok(()) } else { seen(claim) }
+        })
+        .await;
+    };
+    untouched("first").await;
+
+    drop(sidecar);
+    let first = uid(&ring.bound("first").await);
+    verdict(ring, "csi", "ok").await;
+    let pv = ring.volumes().get(&names::pv_name(&first)).await.unwrap();
+    assert_eq!(pv.metadata.annotations.unwrap()[names::PROVISIONED_BY], "csi.test");
+    let source = pv.spec.unwrap().csi.unwrap();
+    assert_eq!((source.driver.as_str(), source.fs_type.as_deref()), ("csi.test", Some("xfs")));
+    let request = &scene.driver.volumes()[&names::pv_name(&first)].request;
+    assert_eq!(json!(request.parameters), parameters, "each is the driver's, whatever it is called");
+
+    // What was made here is deleted here all the same.
+    let sidecar = Sidecar::start(ring, "sidecar-1");
+    verdict(ring, "csi", "sidecar-1 holds the Lease team/csi-test").await;
+    ring.claim("second", "gold").await;
+    ring.delete_claim("first").await;
+    ring.volume_gone(&names::pv_name(&first)).await;
+    scene.no_volumes().await;
+    untouched("second").await;
+
+    // One that ends well gives its Lease back.
+    drop(sidecar);
+    hold(&ring.api(USER), "").await;
+    let second = uid(&ring.bound("second").await);
+    ring.delete_claim("second").await;
+    ring.volume_gone(&names::pv_name(&second)).await;
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_of_the_driver_s_own_snapshotter_is_restored() {
+    let scene = Scene::start(Options::default()).await;
+    let ring = &scene.ring;
+    scene.config(&[("capabilities", "snapshot"), ("stands-for", "csi.test"), ("csi-driver", "csi.test")]).await;
+    ring.claim("source", "csi").await;
+    let source = names::pv_name(&uid(&ring.bound("source").await));
+    let volume = scene.driver.volumes()[&source].volume.volume_id.clone();
+    let handle = scene.driver.snapshot("snapshot-of-the-sidecar", &volume);
+    ring.snapshot_of_driver("monday", "csi.test", (&volume, &handle, 1 << 30)).await;
+    ring.claim_with("small", "csi", from("monday", "1Mi")).await;
+    ring.event(USER, "small", reason::WAITING, "is of a volume of 1Gi").await;
+    ring.claim_with("restored", "csi", from("monday", "2Gi")).await;
+    let restored = names::pv_name(&uid(&ring.bound("restored").await));
+    let asked = scene.driver.volumes()[&restored].request.volume_content_source.clone();
+    assert!(format!("{asked:?}").contains(&format!("{handle:?}")), "{asked:?}");
+    // Nothing of ours keeps it from being deleted.
+    ring.delete_claim("small").await;
+    ring.delete_snapshot_of_driver("monday").await;
+    assert_eq!(scene.driver.snapshots().len(), 1, "it is the sidecar's to delete");
+    for name in ["restored", "source"] {
+        ring.delete_claim(name).await;
+    }
+    ring.volume_gone(&restored).await;
+    ring.volume_gone(&source).await;
     scene.no_volumes().await;
     scene.end().await;
 }

@@ -20,11 +20,11 @@ use crate::wait::{seen, stays, until};
 const CLASS: &str = "snaps";
 
 impl Ring {
-    fn snapshots(&self) -> Api<VolumeSnapshot> {
+    pub fn snapshots(&self) -> Api<VolumeSnapshot> {
         self.api(&self.user)
     }
 
-    fn contents(&self) -> Api<VolumeSnapshotContent> {
+    pub fn contents(&self) -> Api<VolumeSnapshotContent> {
         Api::all(self.client.clone())
     }
 
@@ -40,7 +40,7 @@ impl Ring {
         classes.delete(CLASS, &DeleteParams::default()).await.unwrap();
     }
 
-    async fn snapshot_class(&self, name: &str, policy: &str, more: Value) {
+    pub async fn snapshot_class(&self, name: &str, policy: &str, more: Value) {
         let mut class = json!({
             "metadata": { "name": name }, "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": policy,
         });
@@ -60,7 +60,7 @@ impl Ring {
         self.snapshot_from(name, json!(CLASS), json!({ "persistentVolumeClaimName": claim })).await
     }
 
-    async fn snapshot_from(&self, name: &str, class: Value, source: Value) -> String {
+    pub async fn snapshot_from(&self, name: &str, class: Value, source: Value) -> String {
         let snapshot =
             json!({ "metadata": { "name": name }, "spec": { "volumeSnapshotClassName": class, "source": source } });
         let made = self.snapshots().create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await;
@@ -106,7 +106,7 @@ impl Ring {
         self.contents().get(&names::content_name(uid)).await.unwrap()
     }
 
-    async fn content_gone(&self, name: &str) {
+    pub async fn content_gone(&self, name: &str) {
         until(format!("VolumeSnapshotContent {name} is gone"), || async {
             match self.contents().get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),

@@ -6,14 +6,19 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use cluster::Snapshotter;
 use contract::names;
+use flex_provisioner::snapshot::api::VolumeSnapshotClass;
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::csi::RealDriver;
 use crate::deployed::{clean, kubectl, log_of, root, users};
 use crate::orchestrator::{Ring, uid};
+use crate::processes::program;
+use crate::snapshots::from;
 use crate::wait::{seen, until};
 use crate::whole_kinds::{delete_pod, is_running, mounted, pod_with};
 
@@ -64,6 +69,33 @@ fn shipped(ring: &Ring) -> String {
     ring.file("csi.yaml", &config).to_str().unwrap().to_owned()
 }
 
+/// The same config for all classes that name the driver as their provisioner.
+fn standing_in(ring: &Ring, shipped: &str) -> String {
+    let shipped = fs::read_to_string(shipped).unwrap();
+    let (config, _) = shipped.split_once("\n---\n").expect("the config comes first");
+    let config = config.replace("\n  name: csi\n", "\n  name: csi-stands\n").replace("    storage-class: csi\n", "");
+    let config = config.replace("\n  plugin-name:", &format!("\n  stands-for: {NAME}\n  plugin-name:"));
+    let config = config.replace("  capabilities: ", "  capabilities: snapshot, ");
+    ring.file("csi-stands.yaml", &config).to_str().unwrap().to_owned()
+}
+
+/// Makes or deletes a snapshot in the place of the driver's own snapshotter: by the image's program.
+async fn snapshotter(ring: &Ring, of_run: &[(&str, &str)]) {
+    let socket = home(ring).join("kubelet/plugins").join(NAME).join("csi.sock");
+    let endpoint = format!("unix://{}", socket.display());
+    let usual = [
+        ("PARAMETER_NAMES", "csi-endpoint"),
+        ("CSI_ENDPOINT", &endpoint),
+        ("STORAGE_CLASS", "csi"),
+        ("SIZE_BYTES", "1"),
+    ];
+    let words = ring.file("words", "");
+    let mut run = tokio::process::Command::new(program("csi-provisioner"));
+    run.env_clear().env("KUBECONFIG", ring.cluster().kubeconfig()).env("FLEX_TERMINATION_LOG", words);
+    let ended = run.envs(usual).envs(of_run.iter().copied()).kill_on_drop(true).output().await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
 /// A claim as a device of a pod.
 fn device(claim: &str) -> Value {
     json!({
@@ -85,15 +117,34 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let (driver, object) = at_kubelet(&ring).await;
     let before = driver.list();
     let config = shipped(&ring);
-    // A class whose volumes have a file system of their own, so that `df` speaks of them.
-    let sized = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "csi-xfs" },
-        "provisioner": names::DEFAULT_PROVISIONER, "allowVolumeExpansion": true,
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "parameters": { "provisioner-config": "flex-provisioner/csi", "csi.storage.k8s.io/fstype": "xfs" },
-    });
-    let sized = ring.file("csi-xfs.json", &sized.to_string()).to_str().unwrap().to_owned();
-    let of_admin = ["-f", &config, "-f", &object, "-f", "examples/csi/storageclass.yaml", "-f", &sized];
+    let stands = standing_in(&ring, &config);
+    // Classes as they are written for the external provisioner. Volumes of one have a file system of their own, so that `df`
+    // speaks of them.
+    let of_driver = |name: &str, parameters: Value| {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
+            "provisioner": NAME, "allowVolumeExpansion": true, "volumeBindingMode": "WaitForFirstConsumer",
+            "parameters": parameters,
+        });
+        ring.file(&format!("{name}.json"), &class.to_string()).to_str().unwrap().to_owned()
+    };
+    let plain = of_driver("csi-plain", json!({}));
+    let sized = of_driver("csi-xfs", json!({ "csi.storage.k8s.io/fstype": "xfs" }));
+    Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
+    let of_admin = [
+        "-f",
+        &plain,
+        "-f",
+        &config,
+        "-f",
+        &stands,
+        "-f",
+        &object,
+        "-f",
+        "examples/csi/storageclass.yaml",
+        "-f",
+        &sized,
+    ];
     kubectl(ring.cluster(), &[&["apply"], of_admin.as_slice()].concat());
     let apply = |file: &str| {
         kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &format!("examples/csi/{file}.yaml")]);
@@ -118,7 +169,8 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     println!("a pod has written after {:?}", began.elapsed());
     let id = uid(&ring.bound("csi-example").await);
     let spec = ring.volumes().get(&names::pv_name(&id)).await.unwrap().spec.unwrap();
-    assert_eq!(spec.csi.unwrap().driver, NAME);
+    let source = spec.csi.unwrap();
+    assert_eq!(source.driver, NAME);
     let affinity = serde_json::to_value(spec.node_affinity).unwrap();
     let term = &affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
     assert_eq!((&term["key"], &term["values"]), (&json!(TOPOLOGY), &json!([ring.cluster().node_name().unwrap()])));
@@ -135,6 +187,18 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let volume = |id: &str| made.iter().find(|volume| volume["name"] == names::pv_name(id)).unwrap();
     let copy = uid(&ring.bound("csi-copy").await);
     assert_eq!(volume(&copy)["source"], format!("volume/{}", volume(&id)["id"].as_str().unwrap()));
+
+    // What the driver's snapshotter has made becomes a claim of a class that names the driver.
+    let (pv, of_run) = (names::pv_name(&id), json!({ "csi": source }).to_string());
+    let of_volume = [("CLAIM_UUID", id.as_str()), ("PV_NAME", &pv), ("SNAPSHOT_OF", &id), ("VOLUME_SOURCE", &of_run)];
+    let make = [("OPERATION", "snapshot"), ("SNAPSHOT_ID", "of-monday")];
+    snapshotter(&ring, &[make.as_slice(), &of_volume].concat()).await;
+    let stored = driver.list()["snapshots"].as_array().cloned().unwrap();
+    let stored = stored.iter().find(|it| it["name"] == "snapshot-of-monday").expect("it was made");
+    let handle = stored["id"].as_str().unwrap().to_owned();
+    ring.snapshot_of_driver("monday", NAME, (&source.volume_handle, &handle, 1 << 30)).await;
+    ring.claim_with("restored", "csi-plain", from("monday", "1Gi")).await;
+    pod_with(&ring, "reader-of-restored", "cat /data/greeting", claimed("restored")).await;
 
     assert_eq!(log_of(&ring, "block-writer").await.trim(), (1_u64 << 30).to_string(), "as large as was asked for");
     delete_pod(&ring, "block-writer").await;
@@ -154,14 +218,56 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let kib = |n: usize| said[n].parse::<u64>().unwrap();
     assert!((150_000..310_000).contains(&kib(0)) && (450_000..620_000).contains(&kib(1)), "{said:?}");
     assert_eq!(said[2], "kept");
-    ring.has("grows", &names::pv_name(&uid(&ring.get_claim("grows").await)), "600Mi").await;
+    let grown = names::pv_name(&uid(&ring.get_claim("grows").await));
+    ring.has("grows", &grown, "600Mi").await;
+    let of_driver = ring.volumes().get(&grown).await.unwrap().metadata.annotations.unwrap();
+    assert_eq!(of_driver[names::PROVISIONED_BY], NAME);
 
     assert_eq!(log_of(&ring, "block-reader").await, "kept in block 7");
+    assert_eq!(log_of(&ring, "reader-of-restored").await.trim(), "hello from the writer");
+    ring.delete_snapshot_of_driver("monday").await;
     let count = |list: &Value| list["volumes"].as_array().map_or(0, Vec::len);
-    assert_eq!(count(&driver.list()), count(&before) + 4, "one volume for each claim");
+    assert_eq!(count(&driver.list()), count(&before) + 5, "one volume for each claim");
     clean(&ring).await;
+    snapshotter(&ring, &[("OPERATION", "delete-snapshot"), ("SNAPSHOT_ID", &handle)]).await;
     assert_eq!(driver.list(), before, "the driver has what it had");
     kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
     // The kubelet forgets it when its socket goes.
     tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
+}
+
+impl Ring {
+    /// What the csi-snapshotter of a driver leaves of a snapshot that it has made: a VolumeSnapshot with its content.
+    pub async fn snapshot_of_driver(&self, name: &str, driver: &str, (volume, handle, bytes): (&str, &str, u64)) {
+        Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
+        self.snapshot_class(name, "Delete", json!({ "driver": driver })).await;
+        let uid = self.snapshot_from(name, json!(name), json!({ "persistentVolumeClaimName": "gone" })).await;
+        let content = names::content_name(&uid);
+        let made = json!({
+            "metadata": { "name": content },
+            "spec": {
+                "deletionPolicy": "Delete", "driver": driver, "source": { "volumeHandle": volume },
+                "sourceVolumeMode": "Filesystem",
+                "volumeSnapshotRef": { "namespace": self.user, "name": name, "uid": uid },
+            },
+        });
+        self.contents().create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
+        let merge = PatchParams::default();
+        let status = json!({ "status": { "snapshotHandle": handle, "restoreSize": bytes, "readyToUse": true } });
+        self.contents().patch_status(&content, &merge, &Patch::Merge(status)).await.unwrap();
+        let status = json!({ "status": { "boundVolumeSnapshotContentName": content, "readyToUse": true } });
+        self.snapshots().patch_status(name, &merge, &Patch::Merge(status)).await.unwrap();
+    }
+
+    /// Takes it away as the csi-snapshotter does, when nobody else keeps it.
+    pub async fn delete_snapshot_of_driver(&self, name: &str) {
+        let snapshot = self.snapshots().get(name).await.unwrap();
+        let content = names::content_name(snapshot.metadata.uid.as_deref().unwrap());
+        self.contents().delete(&content, &DeleteParams::default()).await.unwrap();
+        self.content_gone(&content).await;
+        self.delete_snapshot(name).await;
+        self.snapshot_gone(name).await;
+        let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
+        classes.delete(name, &DeleteParams::default()).await.unwrap();
+    }
 }

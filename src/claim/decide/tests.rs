@@ -138,7 +138,7 @@ impl World {
 fn recipe_with(keys: &[(&str, &str)]) -> Recipe {
     let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let config = ObjectName::new("admin", "silver");
-    Record { config, class: "silver".into(), service_token: false, data }.recipe().unwrap()
+    Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
 }
 
 /// A new claim of a class that makes volumes at once.
@@ -159,6 +159,7 @@ fn new() -> World {
             uid: String::new(),
             last_good: false,
             allowed: Default::default(),
+            provisioner: String::new(),
         },
         kept: true,
         stamped_recipe: None,

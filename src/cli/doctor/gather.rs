@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::clock::Clock;
 use crate::cluster::index::{Change, Index};
+use crate::cluster::sidecar;
 use crate::cluster::watch::revision;
 use crate::config::classes::Identity;
 use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
@@ -34,6 +35,8 @@ pub(super) async fn index(client: &Client, identity: &Identity, clock: &Clock) -
             index.change_config(Change::Apply((&object).into()));
         }
     }
+    let sidecars = sidecar::once(client, index.drivers_stood_for(), clock).await;
+    index.change_sidecars(sidecars);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     for kept in all::<ControllerRevision>(revisions, &ours).await?.into_iter().filter_map(revision) {
         index.change_revision(Change::Apply(kept));

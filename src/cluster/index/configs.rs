@@ -1,6 +1,6 @@
 //! Configs, classes and the versions that are kept of them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use crate::capacity::segment::any_reports;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
 use crate::config::record::hash_of;
+use crate::config::sidecar::{Sidecars, drivers_stood_for};
 use crate::object::ObjectName;
 use crate::volume::Volume;
 
@@ -166,6 +167,20 @@ impl Index {
         self.reclassify()
     }
 
+    /// The drivers whose external provisioners have to be known.
+    pub fn drivers_stood_for(&self) -> BTreeSet<String> {
+        drivers_stood_for(&self.identity, self.configs.values())
+    }
+
+    /// What is known of the external provisioners of drivers has changed, or not.
+    pub fn change_sidecars(&mut self, sidecars: Sidecars) -> Vec<Key> {
+        if self.sidecars == sidecars {
+            return Vec::new();
+        }
+        self.sidecars = sidecars;
+        self.reclassify()
+    }
+
     /// A revision changed.
     pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<Key> {
         match change {
@@ -201,7 +216,8 @@ impl Index {
 
     /// Decides all classes anew; every claim that is under way or could be is concerned.
     pub(super) fn reclassify(&mut self) -> Vec<Key> {
-        let mut table = classes(&self.identity, self.configs.values(), self.objects.values(), &self.revisions);
+        let (configs, objects) = (self.configs.values(), self.objects.values());
+        let mut table = classes(&self.identity, configs, objects, &self.revisions, &self.sidecars);
         self.objects_gone.keys().for_each(|class| table.hold_back(class));
         self.classes = Arc::new(table);
         self.reports = any_reports(self.classes.iter());

@@ -41,7 +41,7 @@ impl Time for Hands {
 fn recipe(class: &str) -> Recipe {
     let data = [("image", "x"), ("max-in-flight", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let config = ObjectName::new("own", class);
-    Record { config, class: class.into(), service_token: false, data }.recipe().unwrap()
+    Record { config, class: class.into(), data, ..Record::default() }.recipe().unwrap()
 }
 
 pub(super) fn index() -> Index {

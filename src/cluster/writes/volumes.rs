@@ -112,7 +112,7 @@ impl Writes {
                 names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
-                names::PROVISIONED_BY: self.identity.provisioner,
+                names::PROVISIONED_BY: provenance.record.provisioner(&self.identity.provisioner),
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
                 names::ATTRIBUTES: (!attributes.class.is_empty())

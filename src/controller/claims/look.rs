@@ -92,7 +92,10 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let recipe = stamped.as_ref().or(current.as_ref());
     let asked = claim.attributes_class.as_deref().unwrap_or_default();
     let attributes = match recipe {
-        Some(recipe) => wished(asked, index.attributes_class(asked), recipe, &context.identity.provisioner),
+        Some(recipe) => {
+            let provisioner = recipe.record.provisioner(&context.identity.provisioner);
+            wished(asked, index.attributes_class(asked), recipe, provisioner)
+        }
         None => Ok(Attributes::default()),
     };
     let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
