@@ -460,3 +460,25 @@ fn one_config_stands_for_a_driver_and_none_for_ourselves() {
     assert!(why_not(&table, "gold").contains("environment variable PATH"), "{}", why_not(&table, "gold"));
     assert_eq!(problems(&table, "older"), "");
 }
+
+#[test]
+fn a_class_may_name_its_file_system_as_other_provisioners_do() {
+    let config = config("a", None, &[("fs-type", "ext4")]);
+    for key in ["fsType", "fstype"] {
+        let gold = object("gold", &[(CONFIG_PARAMETER, "admin/a"), (key, "xfs")]);
+        let table = table(&[&config], &[&gold]);
+        let gold = recipe(&table, "gold");
+        assert_eq!((gold.fs_type.as_str(), &gold.parameters), ("xfs", &map(&[(key, "xfs")])));
+    }
+    for (more, says) in [
+        (("fs-type", "ext4"), "fsType: names the file system a second time, beside `fs-type`"),
+        (("fstype", "xfs"), "would both become the environment variable FSTYPE"),
+        (("fsType", "no such"), "`no such` is not a file system"),
+        (("nodeSelector", "a=b"), "reads like `node-selector`"),
+    ] {
+        let gold = object("gold", &[(CONFIG_PARAMETER, "admin/a"), ("fsType", "xfs"), more]);
+        let gold = ClassObject { parameters: gold.parameters.into_iter().collect(), ..gold };
+        let why = why_not(&table(&[&config], &[&gold]), "gold");
+        assert!(why.contains(says), "{why}");
+    }
+}

@@ -137,6 +137,9 @@ pub struct Revision {
 /// The parameter of a StorageClass that names its config.
 pub const CONFIG_PARAMETER: &str = "provisioner-config";
 
+/// What other provisioners call `fs-type` in their StorageClasses.
+const FS_TYPE: &[&str] = &["fsType", "fstype"];
+
 /// The record of a config for a class without an object.
 pub fn record_of(config: &Config, class: &str) -> Record {
     let mut data = config.data.clone();
@@ -161,6 +164,18 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<
         }
         if check::KEYS.contains(&key.as_str()) && !check::CLASS_KEYS.contains(&key.as_str()) {
             problems.push(Problem::new(key.clone(), "as a parameter of the StorageClass is not allowed: it belongs in the provisioner ConfigMap (or, for the reclaim policy and mount options, in the StorageClass's own fields)"));
+        }
+        if FS_TYPE.contains(&key.as_str()) {
+            if object.parameters.contains_key("fs-type") {
+                problems.push(Problem::new(
+                    key.clone(),
+                    "names the file system a second time, beside `fs-type`; write one of the two",
+                ));
+            }
+            // Images that hand parameters on need it by its own name, too.
+            record.parameters.insert(key.clone(), value.clone());
+            record.data.insert("fs-type".into(), value.clone());
+            continue;
         }
         record.data.insert(key.clone(), value.clone());
     }
