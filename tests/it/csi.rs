@@ -193,6 +193,58 @@ async fn hold(leases: &Api<Lease>, holder: &str) {
     leases.patch("csi-test", &PatchParams::apply("sidecar").force(), &Patch::Apply(lease)).await.unwrap();
 }
 
+/// The external provisioner comes back while attempts are under way. One comes to its end. Another has failed when its volume
+/// was made, and the driver gives the same one to whoever asks by its name.
+#[tokio::test]
+async fn what_was_begun_when_the_external_provisioner_comes_back_is_one_volume_for_each_claim() {
+    let scene = Scene::start(Options::default()).await;
+    let ring = &scene.ring;
+    ring.class("gold", "csi.test", json!({})).await;
+    let endpoint = &scene.endpoint;
+    let data =
+        [("volume-sources", "csi"), ("csi-endpoint", endpoint), ("backoff", "1s..2s"), ("stands-for", "csi.test")];
+    ring.config("gold", "gold", &data).await;
+    verdict(ring, "gold", "ok").await;
+    scene.driver.acts("CreateVolume", [Act::Slow(Duration::from_secs(5))]);
+    ring.claim("slow", "gold").await;
+    until("the driver is asked", || async {
+        let calls = scene.driver.calls();
+        if calls.iter().any(|(call, _)| *call == "CreateVolume") { Ok(()) } else { seen(calls.len()) }
+    })
+    .await;
+    scene.driver.acts("CreateVolume", vec![Act::Lose(Code::Internal); 100]);
+    ring.claim("lost", "gold").await;
+    ring.event(USER, "lost", reason::PROVISIONING_FAILED, "INTERNAL").await;
+    let _sidecar = Sidecar::start(ring, "sidecar-0");
+    verdict(ring, "gold", "sidecar-0 holds the Lease").await;
+    let slow = names::pv_name(&uid(&ring.bound("slow").await));
+
+    let claim = ring.get_claim("lost").await;
+    let lost = names::pv_name(&uid(&claim));
+    let handle = scene.driver.volumes()[&lost].volume.volume_id.clone();
+    let pv = json!({
+        "metadata": { "name": lost, "annotations": { names::PROVISIONED_BY: "csi.test" } },
+        "spec": {
+            "storageClassName": "gold", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" },
+            "persistentVolumeReclaimPolicy": "Delete", "csi": { "driver": "csi.test", "volumeHandle": handle },
+            "claimRef": { "kind": "PersistentVolumeClaim", "namespace": USER, "name": "lost", "uid": uid(&claim) },
+        },
+    });
+    ring.volumes().create(&PostParams::default(), &serde_json::from_value(pv).unwrap()).await.unwrap();
+    ring.bound("lost").await;
+    ring.claim_when("lost", "is let go", |claim| {
+        !claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
+    })
+    .await;
+    assert_eq!(scene.driver.volumes().len(), 2, "one for each claim");
+    for (claim, volume) in [("slow", &slow), ("lost", &lost)] {
+        ring.delete_claim(claim).await;
+        ring.volume_gone(volume).await;
+    }
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
 /// A StorageClass that was written for the driver's external provisioner, which is at work, goes, comes again and goes.
 #[tokio::test]
 async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_work() {
