@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use cluster::Snapshotter;
 use contract::names;
 use contract::names::reason;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -311,7 +312,11 @@ async fn a_snapshot_of_the_driver_s_own_snapshotter_is_restored() {
     let source = names::pv_name(&uid(&ring.bound("source").await));
     let volume = scene.driver.volumes()[&source].volume.volume_id.clone();
     let handle = scene.driver.snapshot("snapshot-of-the-sidecar", &volume);
-    ring.snapshot_of_driver("monday", "csi.test", (&volume, &handle, 1 << 30)).await;
+    Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
+    ring.snapshot_class("of-driver", "Delete", json!({ "driver": "csi.test" })).await;
+    let of = json!({ "persistentVolumeClaimName": "source" });
+    ring.snapshot_from("monday", json!("of-driver"), of).await;
+    ring.snapshotter_tells("monday", "csi.test", (&volume, &handle, 1 << 30)).await;
     ring.claim_with("small", "csi", from("monday", "1Mi")).await;
     ring.event(USER, "small", reason::WAITING, "is of a volume of 1Gi").await;
     ring.claim_with("restored", "csi", from("monday", "2Gi")).await;
@@ -320,7 +325,7 @@ async fn a_snapshot_of_the_driver_s_own_snapshotter_is_restored() {
     assert!(format!("{asked:?}").contains(&format!("{handle:?}")), "{asked:?}");
     // Nothing of ours keeps it from being deleted.
     ring.delete_claim("small").await;
-    ring.delete_snapshot_of_driver("monday").await;
+    ring.snapshotter_deletes("monday").await;
     assert_eq!(scene.driver.snapshots().len(), 1, "it is the sidecar's to delete");
     for name in ["restored", "source"] {
         ring.delete_claim(name).await;

@@ -18,7 +18,6 @@ use crate::csi::RealDriver;
 use crate::deployed::{clean, kubectl, log_of, root, users};
 use crate::orchestrator::{Ring, uid};
 use crate::processes::program;
-use crate::snapshots::from;
 use crate::wait::{seen, until};
 use crate::whole_kinds::{delete_pod, is_running, mounted, pod_with};
 
@@ -59,24 +58,14 @@ async fn at_kubelet(ring: &Ring) -> (RealDriver, String) {
     (driver, path)
 }
 
-/// The shipped config with the directory of this kubelet.
-fn shipped(ring: &Ring) -> String {
-    let shipped = fs::read_to_string(root().join("configmaps/csi.yaml")).unwrap();
+/// A shipped config with the directory of this kubelet.
+fn shipped(ring: &Ring, name: &str) -> String {
+    let shipped = fs::read_to_string(root().join("configmaps").join(name)).unwrap();
     let usual = "path: /var/lib/kubelet/plugins/csi-hostpath\n";
     assert_eq!(shipped.matches(usual).count(), 1);
     let here = home(ring).join("kubelet/plugins").join(NAME);
     let config = shipped.replace(usual, &format!("path: {}\n", here.display()));
-    ring.file("csi.yaml", &config).to_str().unwrap().to_owned()
-}
-
-/// The same config for all classes that name the driver as their provisioner.
-fn standing_in(ring: &Ring, shipped: &str) -> String {
-    let shipped = fs::read_to_string(shipped).unwrap();
-    let (config, _) = shipped.split_once("\n---\n").expect("the config comes first");
-    let config = config.replace("\n  name: csi\n", "\n  name: csi-stands\n").replace("    storage-class: csi\n", "");
-    let config = config.replace("\n  plugin-name:", &format!("\n  stands-for: {NAME}\n  plugin-name:"));
-    let config = config.replace("  capabilities: ", "  capabilities: snapshot, ");
-    ring.file("csi-stands.yaml", &config).to_str().unwrap().to_owned()
+    ring.file(name, &config).to_str().unwrap().to_owned()
 }
 
 /// Makes or deletes a snapshot in the place of the driver's own snapshotter: by the image's program.
@@ -116,35 +105,23 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let ring = users("examples-csi").await;
     let (driver, object) = at_kubelet(&ring).await;
     let before = driver.list();
-    let config = shipped(&ring);
-    let stands = standing_in(&ring, &config);
-    // Classes as they are written for the external provisioner. Volumes of one have a file system of their own, so that `df`
+    let (config, in_place) = (shipped(&ring, "csi.yaml"), shipped(&ring, "csi-in-place.yaml"));
+    // One more class as it is written for the external provisioner. Its volumes have a file system of their own, so that `df`
     // speaks of them.
-    let of_driver = |name: &str, parameters: Value| {
-        let class = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
-            "provisioner": NAME, "allowVolumeExpansion": true, "volumeBindingMode": "WaitForFirstConsumer",
-            "parameters": parameters,
-        });
-        ring.file(&format!("{name}.json"), &class.to_string()).to_str().unwrap().to_owned()
-    };
-    let plain = of_driver("csi-plain", json!({}));
-    let sized = of_driver("csi-xfs", json!({ "csi.storage.k8s.io/fstype": "xfs" }));
+    let sized = fs::read_to_string(root().join("examples/csi/in-place/storageclass.yaml")).unwrap();
+    let sized =
+        sized.replace("name: csi-hostpath\n", "name: csi-xfs\n") + "parameters: {csi.storage.k8s.io/fstype: xfs}\n";
+    let sized = ring.file("csi-xfs.yaml", &sized).to_str().unwrap().to_owned();
     Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
     let of_admin = [
-        "-f",
-        &plain,
-        "-f",
-        &config,
-        "-f",
-        &stands,
-        "-f",
+        config.as_str(),
+        &in_place,
         &object,
-        "-f",
-        "examples/csi/storageclass.yaml",
-        "-f",
         &sized,
+        "examples/csi/storageclass.yaml",
+        "examples/csi/in-place/storageclass.yaml",
     ];
+    let of_admin: Vec<_> = of_admin.into_iter().flat_map(|file| ["-f", file]).collect();
     kubectl(ring.cluster(), &[&["apply"], of_admin.as_slice()].concat());
     let apply = |file: &str| {
         kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &format!("examples/csi/{file}.yaml")]);
@@ -196,9 +173,10 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     let stored = driver.list()["snapshots"].as_array().cloned().unwrap();
     let stored = stored.iter().find(|it| it["name"] == "snapshot-of-monday").expect("it was made");
     let handle = stored["id"].as_str().unwrap().to_owned();
-    ring.snapshot_of_driver("monday", NAME, (&source.volume_handle, &handle, 1 << 30)).await;
-    ring.claim_with("restored", "csi-plain", from("monday", "1Gi")).await;
-    pod_with(&ring, "reader-of-restored", "cat /data/greeting", claimed("restored")).await;
+    apply("in-place/snapshot");
+    ring.snapshotter_tells("csi-snapshot", NAME, (&source.volume_handle, &handle, 1 << 30)).await;
+    apply("in-place/restore");
+    pod_with(&ring, "reader-of-restored", "cat /data/greeting", claimed("csi-restored")).await;
 
     assert_eq!(log_of(&ring, "block-writer").await.trim(), (1_u64 << 30).to_string(), "as large as was asked for");
     delete_pod(&ring, "block-writer").await;
@@ -225,7 +203,7 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
 
     assert_eq!(log_of(&ring, "block-reader").await, "kept in block 7");
     assert_eq!(log_of(&ring, "reader-of-restored").await.trim(), "hello from the writer");
-    ring.delete_snapshot_of_driver("monday").await;
+    ring.snapshotter_deletes("csi-snapshot").await;
     let count = |list: &Value| list["volumes"].as_array().map_or(0, Vec::len);
     assert_eq!(count(&driver.list()), count(&before) + 5, "one volume for each claim");
     clean(&ring).await;
@@ -237,11 +215,9 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
 }
 
 impl Ring {
-    /// What the csi-snapshotter of a driver leaves of a snapshot that it has made: a VolumeSnapshot with its content.
-    pub async fn snapshot_of_driver(&self, name: &str, driver: &str, (volume, handle, bytes): (&str, &str, u64)) {
-        Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
-        self.snapshot_class(name, "Delete", json!({ "driver": driver })).await;
-        let uid = self.snapshot_from(name, json!(name), json!({ "persistentVolumeClaimName": "gone" })).await;
+    /// What the csi-snapshotter of a driver writes when it has made a snapshot.
+    pub async fn snapshotter_tells(&self, name: &str, driver: &str, (volume, handle, bytes): (&str, &str, u64)) {
+        let uid = self.snapshots().get(name).await.unwrap().metadata.uid.unwrap();
         let content = names::content_name(&uid);
         let made = json!({
             "metadata": { "name": content },
@@ -259,8 +235,8 @@ impl Ring {
         self.snapshots().patch_status(name, &merge, &Patch::Merge(status)).await.unwrap();
     }
 
-    /// Takes it away as the csi-snapshotter does, when nobody else keeps it.
-    pub async fn delete_snapshot_of_driver(&self, name: &str) {
+    /// The snapshot goes, when nobody keeps its content any more, and its class.
+    pub async fn snapshotter_deletes(&self, name: &str) {
         let snapshot = self.snapshots().get(name).await.unwrap();
         let content = names::content_name(snapshot.metadata.uid.as_deref().unwrap());
         self.contents().delete(&content, &DeleteParams::default()).await.unwrap();
@@ -268,6 +244,6 @@ impl Ring {
         self.delete_snapshot(name).await;
         self.snapshot_gone(name).await;
         let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
-        classes.delete(name, &DeleteParams::default()).await.unwrap();
+        classes.delete(&snapshot.spec.volume_snapshot_class_name.unwrap(), &DeleteParams::default()).await.unwrap();
     }
 }
