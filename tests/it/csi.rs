@@ -10,6 +10,7 @@ use contract::names;
 use contract::names::reason;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -254,12 +255,18 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
     let sidecar = Sidecar::start(ring, "sidecar-0");
     let parameters = json!({ "type": "pd-ssd", "pool": "rbd", "fsType": "xfs" });
     ring.class("gold", "csi.test", json!({ "parameters": parameters })).await;
+    ring.class("delayed", "csi.test", json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
     // No label: it serves all classes of the driver.
-    let endpoint = &scene.endpoint;
-    let data =
-        [("volume-sources", "csi"), ("csi-endpoint", endpoint), ("backoff", "1s..2s"), ("stands-for", "csi.test")];
+    let data = [
+        ("volume-sources", "csi"),
+        ("csi-endpoint", &scene.endpoint),
+        ("backoff", "1s..2s"),
+        ("stands-for", "csi.test"),
+        ("capabilities", "capacity"),
+        ("capacity-interval", "1s..2s"),
+    ];
     ring.config("csi", "", &data).await;
-    verdict(ring, "csi", "left to its external provisioner (gold), which is at work: sidecar-0 holds").await;
+    verdict(ring, "csi", "left to its external provisioner (delayed, gold), which is at work: sidecar-0 holds").await;
     ring.claim("first", "gold").await;
     ring.claim_when("first", "is the driver's", |claim| {
         annotation(claim, names::STORAGE_PROVISIONER).as_deref() == Some("csi.test")
@@ -284,10 +291,14 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
     let request = &scene.driver.volumes()[&names::pv_name(&first)].request;
     assert_eq!(json!(request.parameters), parameters, "each is the driver's, whatever it is called");
 
+    // The scheduler looks at these figures where the driver's CSIDriver says so.
+    ring.tells(&[("delayed@", "107374182400")]).await;
+
     // What was made here is deleted here all the same.
     let sidecar = Sidecar::start(ring, "sidecar-1");
     verdict(ring, "csi", "sidecar-1 holds the Lease team/csi-test").await;
     ring.claim("second", "gold").await;
+    ring.tells(&[]).await;
     ring.delete_claim("first").await;
     ring.volume_gone(&names::pv_name(&first)).await;
     scene.no_volumes().await;
@@ -299,6 +310,7 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
     let second = uid(&ring.bound("second").await);
     ring.delete_claim("second").await;
     ring.volume_gone(&names::pv_name(&second)).await;
+    Api::<StorageClass>::all(ring.client.clone()).delete("delayed", &DeleteParams::default()).await.unwrap();
     scene.no_volumes().await;
     scene.end().await;
 }
