@@ -51,6 +51,12 @@ pub enum Bug {
     IdleDelete,
     /// What happens is told to nobody.
     Silence,
+    /// The claim that a snapshot is of is let go of when the run begins.
+    SourceLetGo,
+    /// A content is let go of when its delete-snapshot run begins.
+    EarlyContentRelease,
+    /// A claim that is to be made from a snapshot gets an empty volume.
+    EmptyRestore,
 }
 
 impl Bug {
@@ -73,7 +79,7 @@ impl Bug {
             Bug::BackgroundDeletion => {
                 *classes = vec!["shared"];
                 (profile.replicas, profile.bad_image, profile.kill, profile.dying) = (1, 500, 0, 30);
-                profile.watches = [10; 9];
+                profile.watches = [10; KINDS.len()];
                 profile.watches[Kind::Pod as usize] = 1;
                 profile.speed = [10; PARTS];
                 profile.speed[Part::Watch as usize] = 3;
@@ -90,6 +96,11 @@ impl Bug {
             }
             Bug::NewestVersion => {
                 (profile.configs, profile.bad_image) = (true, 300);
+            }
+            Bug::SourceLetGo | Bug::EarlyContentRelease | Bug::EmptyRestore => {
+                *classes = vec!["shared"];
+                profile.make_snapshots();
+                profile.bad_image = if self == Bug::EmptyRestore { 0 } else { 300 };
             }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
@@ -172,6 +183,25 @@ impl Bug {
                     var["value"] = json!(other);
                 }
             }
+            (Bug::SourceLetGo, Verb::Create, Kind::Job) if operation(body) == "snapshot" => {
+                let of = names::source_finalizer(crate::store::label(body, names::LABEL_CLAIM_UUID));
+                let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::has_finalizer(claim, &of));
+                if let Some(name) = claim.map(|(name, _)| name.clone()) {
+                    store.update(Kind::Claim, &name, |claim| crate::store::drop_finalizer(claim, &of));
+                }
+            }
+            (Bug::EarlyContentRelease, Verb::Create, Kind::Job) if operation(body) == "delete-snapshot" => {
+                let of = crate::store::annotation(body, names::JOB_CONTENT).to_owned();
+                store.update(Kind::Content, &ObjectName::new("", of), |content| {
+                    crate::store::drop_finalizer(content, names::SNAPSHOT_FINALIZER);
+                });
+            }
+            (Bug::EmptyRestore, Verb::Create, Kind::Job) if operation(body) == "provision" => {
+                let env = body.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut);
+                if let Some(var) = env.and_then(|env| env.iter_mut().find(|var| var["name"] == "SNAPSHOT_ID")) {
+                    var["value"] = json!("");
+                }
+            }
             (Bug::NoAffinity, Verb::Create, Kind::Job) => body["spec"]["template"]["spec"]["affinity"] = Value::Null,
             (Bug::NoClaimUid, Verb::Patch, Kind::Volume) if body["spec"]["claimRef"].is_object() => {
                 body["spec"]["claimRef"]["uid"] = Value::Null;
@@ -205,6 +235,10 @@ impl Bug {
     }
 }
 
+fn operation(job: &Value) -> &str {
+    crate::store::label(job, names::LABEL_OPERATION)
+}
+
 fn is_delete(job: &Value) -> bool {
-    crate::store::label(job, names::LABEL_OPERATION) == "delete"
+    operation(job) == "delete"
 }

@@ -1,5 +1,7 @@
 //! What must never be, and what must be at the end.
 
+pub mod snapshots;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -72,6 +74,9 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
         if used && place.is_some_and(|place| !world.backend.contains(place)) {
             return wrong(format!("claim {name} is bound to volume {volume_name}, and its storage {place:?} is gone"));
         }
+    }
+    if let Some(what) = snapshots::always(store, world) {
+        return wrong(what);
     }
     let kept = |(kind, name, of): &&(Kind, ObjectName, String)| {
         store.get(*kind, name).is_some_and(|object| uid(object) == of && has_finalizer(object, OTHERS))
@@ -161,6 +166,9 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
     let of = text(claim, "/spec/dataSource/name");
     if of.is_empty() {
         return false;
+    }
+    if text(claim, "/spec/dataSource/kind") == "VolumeSnapshot" {
+        return snapshots::waits(store, name, claim);
     }
     let original = store.get(Kind::Claim, &ObjectName::new(&name.namespace, of));
     let fits = |original: &&std::rc::Rc<Value>| {
@@ -308,6 +316,9 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         if begun && !annotation(claim, names::NODES).is_empty() && !has_finalizer(claim, names::CLAIM_FINALIZER) {
             wrong(Broken::Stuck, format!("claim {name} still lists nodes"));
         }
+    }
+    for (broken, what) in snapshots::at_rest(store, world, waived) {
+        wrong(broken, what);
     }
     for kind in [Kind::Job, Kind::Pod] {
         for (name, _) in store.all(kind).filter(|(name, _)| is_ours(name)) {

@@ -1,6 +1,6 @@
 //! Whether the histories have led the orchestrator through every step that it can decide for.
 
-use flex_provisioner::{claim, volume};
+use flex_provisioner::{claim, snapshot, volume};
 
 /// Every step, as a trace names it.
 pub const STEPS: &[&str] = &[
@@ -45,6 +45,32 @@ pub const STEPS: &[&str] = &[
     "volume Modify Note",
     "volume Modify Forget",
     "volume Modify RemoveJob",
+    "snapshot Nothing",
+    "snapshot Hold",
+    "snapshot SetClass",
+    "snapshot CreateContent",
+    "snapshot BindContent",
+    "snapshot Mirror",
+    "snapshot Refuse",
+    "snapshot DeleteContent",
+    "snapshot ConfirmNoContent",
+    "snapshot Release",
+    "content Nothing",
+    "content Hold",
+    "content Stamp",
+    "content KeepSource",
+    "content Refresh",
+    "content StartRun",
+    "content RemoveJob",
+    "content Report",
+    "content RecordFailure",
+    "content Finish",
+    "content LetGo",
+    "content ConfirmSnapshot",
+    "content ConfirmNode",
+    "content StartDelete",
+    "content Release",
+    "content Remove",
 ];
 
 /// The name of a step of a claim. A step that is new does not compile here, until it has its place in
@@ -104,6 +130,46 @@ pub fn of_volume(step: &volume::decide::Step) -> &'static str {
     }]
 }
 
+/// The same of a VolumeSnapshot.
+pub fn of_snapshot(step: &snapshot::bind::Step) -> &'static str {
+    use snapshot::bind::Step;
+    STEPS[match step {
+        Step::Nothing => 41,
+        Step::Hold => 42,
+        Step::SetClass { .. } => 43,
+        Step::CreateContent { .. } => 44,
+        Step::BindContent => 45,
+        Step::Mirror(_) => 46,
+        Step::Refuse { .. } => 47,
+        Step::DeleteContent => 48,
+        Step::ConfirmNoContent => 49,
+        Step::Release => 50,
+    }]
+}
+
+/// The same of a VolumeSnapshotContent.
+pub fn of_content(step: &snapshot::decide::Step) -> &'static str {
+    use snapshot::decide::Step;
+    STEPS[match step {
+        Step::Nothing => 51,
+        Step::Hold => 52,
+        Step::Stamp { .. } => 53,
+        Step::KeepSource => 54,
+        Step::Refresh => 55,
+        Step::StartRun => 56,
+        Step::RemoveJob { .. } => 57,
+        Step::Report { .. } => 58,
+        Step::RecordFailure(_) => 59,
+        Step::Finish { .. } => 60,
+        Step::LetGo { .. } => 61,
+        Step::ConfirmSnapshot => 62,
+        Step::ConfirmNode { .. } => 63,
+        Step::StartDelete { .. } => 64,
+        Step::Release => 65,
+        Step::Remove => 66,
+    }]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +179,8 @@ mod tests {
         use flex_provisioner::{claim, volume};
         assert_eq!(of_claim(&claim::decide::Step::Release), "claim Release");
         assert_eq!(of_volume(&volume::decide::Step::Remove), "volume Remove");
+        assert_eq!(of_snapshot(&snapshot::bind::Step::Release), "snapshot Release");
+        assert_eq!(of_content(&snapshot::decide::Step::Remove), "content Remove");
         assert_eq!(of_volume(&volume::decide::Step::Expand(volume::expand::Step::Forget)), "volume Expand Forget");
         assert_eq!(
             crate::trace::first_words(&volume::decide::Step::Expand(volume::expand::Step::Grow { size: 1 })),

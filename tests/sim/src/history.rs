@@ -332,8 +332,9 @@ impl History {
             "forget" => self.world.went.contains(node),
             _ => self.world.lost.contains(node),
         };
-        let lost = self.world.backend.iter().filter(|(_, node)| gone(node)).cloned();
-        self.waived.iter().cloned().chain(lost).collect()
+        let lost = self.world.places().filter(|(_, node)| gone(node)).cloned();
+        let kept = check::snapshots::retained(&self.store, &self.world);
+        self.waived.iter().cloned().chain(lost).chain(kept).collect()
     }
 
     /// A volume that is gone and was to be kept leaves its storage on purpose. So does one that was to be kept until a

@@ -1,5 +1,8 @@
 //! Users and admins: what stands in the cluster at first, and what they do to it.
 
+mod growth;
+mod snapshots;
+
 use std::rc::Rc;
 
 use contract::names;
@@ -13,6 +16,8 @@ use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
 use crate::trace::{count, line};
 use crate::world::{CLAIM_PROTECTION, VOLUME_PROTECTION, World};
 use crate::{PROVISIONER, SYSTEM, TEAM, VENDOR};
+
+pub use self::snapshots::classes as snapshot_classes;
 
 /// All nodes.
 pub const NODES: &[&str] = &["n1", "n2", "n3"];
@@ -57,7 +62,13 @@ fn config(class: &str, profile: &Profile) -> Value {
         "max-in-flight": profile.most.to_string(),
         "kind": if is_local(class) { "local" } else { "nfs" },
     });
-    data["capabilities"] = json!(if class != "pure" && !is_local(class) { "clone, expand, modify" } else { "clone" });
+    let grows = class != "pure" && !is_local(class);
+    data["capabilities"] = json!(match (grows, profile.snapshots) {
+        (true, false) => "clone, expand, modify",
+        (false, false) => "clone",
+        (true, true) => "clone, expand, modify, snapshot",
+        (false, true) => "clone, snapshot",
+    });
     if let Some(share) = profile.share {
         data["max-volumes"] = json!(share.to_string());
     }
@@ -178,6 +189,7 @@ impl People {
             if profile.others { 6 } else { 0 },
             if profile.swaps { 6 } else { 0 },
             if profile.vendor { 3 } else { 0 },
+            if profile.snapshots { 14 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => self.create(store, world, rng),
@@ -215,6 +227,7 @@ impl People {
                 true => self.open(store),
                 false => People::close(store),
             },
+            Some(10) => self.touch_snapshot(store, world, rng, profile),
             _ => {}
         }
     }
@@ -317,46 +330,6 @@ impl People {
         }
     }
 
-    /// A user asks for other attributes, or goes back.
-    fn modify(store: &mut Store, rng: &mut Rng) {
-        let bound = People::bound(store);
-        if bound.is_empty() {
-            return;
-        }
-        let (name, claim) = rng.pick(&bound);
-        let none = text(claim, "/status/currentVolumeAttributesClassName").is_empty();
-        let class = match rng.below(if none { 3 } else { 2 }) {
-            at @ 0..=1 => json!(ATTRIBUTES[at]),
-            _ => json!(null),
-        };
-        line(|| format!("user: claim {name} asks for the attributes {class}"));
-        count("claims that ask for other attributes");
-        store.update(Kind::Claim, name, |claim| claim["spec"]["volumeAttributesClassName"] = class);
-    }
-
-    /// Bound claims whose volumes can be changed.
-    fn bound(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
-        let mut bound = People::claims(store);
-        bound.retain(|(_, claim)| {
-            text(claim, "/status/phase") == "Bound"
-                && !matches!(text(claim, "/spec/storageClassName"), "local" | "loose" | "pure")
-        });
-        bound
-    }
-
-    /// A user asks for more.
-    fn grow(store: &mut Store, rng: &mut Rng) {
-        let bound = People::bound(store);
-        if bound.is_empty() {
-            return;
-        }
-        let (name, claim) = rng.pick(&bound);
-        let size = if text(claim, "/spec/resources/requests/storage") == "1Gi" { "2Gi" } else { "4Gi" };
-        line(|| format!("user: claim {name} asks for {size}"));
-        count("claims that ask for more");
-        store.update(Kind::Claim, name, |claim| claim["spec"]["resources"]["requests"]["storage"] = json!(size));
-    }
-
     fn touch_volume(&self, store: &mut Store, rng: &mut Rng) {
         let volumes = People::volumes(store);
         if volumes.is_empty() {
@@ -454,6 +427,7 @@ impl People {
     /// Admins delete volumes that were refused, and let go of what waits for nodes that do not come back.
     pub fn discard(&self, store: &mut Store, world: &World) {
         self.open(store);
+        self.discard_snapshots(store, world);
         let mut waiting: Vec<_> = People::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
         waiting.retain(|(_, (_, claim))| is_deleting(claim));
         waiting.extend(People::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
@@ -496,5 +470,6 @@ impl People {
         for (name, _) in People::claims(store) {
             store.delete(Kind::Claim, &name);
         }
+        People::leave_snapshots(store);
     }
 }

@@ -4,6 +4,7 @@
 use flex_provisioner::cluster::writes::Binding;
 
 use crate::rng::Rng;
+use crate::store::KINDS;
 
 /// The kinds of things that can happen next.
 pub const PARTS: usize = 9;
@@ -22,7 +23,7 @@ pub struct Profile {
     /// How fast each part is, by [`crate::history::Part`].
     pub speed: [u32; PARTS],
     /// How fast each watch is, by kind.
-    pub watches: [u32; 9],
+    pub watches: [u32; KINDS.len()],
     /// A process is killed, at each of its steps.
     pub kill: u32,
     /// A process ends whose pod is deleted, at each of its steps.
@@ -79,6 +80,10 @@ pub struct Profile {
     pub vendor: bool,
     /// Other controllers put finalizers of their own on claims and volumes.
     pub others: bool,
+    /// Users make snapshots.
+    pub snapshots: bool,
+    /// The snapshot-controller runs too.
+    pub snapshot_controller: bool,
 }
 
 /// The classes that there are.
@@ -97,8 +102,8 @@ impl Profile {
         let twice = often(&[0, 0, 50]);
         let mut speed = [0; PARTS];
         speed.iter_mut().for_each(|speed| *speed = *rng.pick(&[3, 10, 10, 30]));
-        let mut watches = [0; 9];
-        watches.iter_mut().for_each(|speed| *speed = *rng.pick(&[1, 5, 10, 10]));
+        let mut watches = [10; KINDS.len()];
+        watches.iter_mut().take(9).for_each(|speed| *speed = *rng.pick(&[1, 5, 10, 10]));
         Profile {
             calm: false,
             replicas: *rng.pick(&[1, 1, 1, 2]),
@@ -134,6 +139,8 @@ impl Profile {
             swaps: false,
             vendor: false,
             others: false,
+            snapshots: false,
+            snapshot_controller: false,
         }
         .with_classes(rng)
     }
@@ -166,6 +173,11 @@ impl Profile {
         if rng.permille(200) {
             self.share = Some(*rng.pick(&[1, 1, 2]));
         }
+        if rng.permille(120) {
+            self.make_snapshots();
+            self.snapshot_controller = rng.permille(300);
+            self.watches[9..].iter_mut().for_each(|speed| *speed = *rng.pick(&[1, 5, 10, 10]));
+        }
         self
     }
 
@@ -182,6 +194,13 @@ impl Profile {
         if !self.classes.contains(&"local") {
             self.classes.push("local");
         }
+    }
+
+    /// Users make snapshots, and have the time for it.
+    pub fn make_snapshots(&mut self) {
+        self.snapshots = true;
+        self.claims = self.claims.max(2);
+        self.deeds += 6;
     }
 
     /// Requests or their answers are lost.

@@ -15,6 +15,7 @@ use flex_provisioner::config::classes::Identity;
 use flex_provisioner::controller::{Context, Pass};
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
+use flex_provisioner::snapshot;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 
@@ -49,7 +50,7 @@ pub struct Replica {
     context: Arc<Context>,
     clock: Clock,
     queue: Line<Key, Duration>,
-    seen: [usize; 9],
+    seen: [usize; KINDS.len()],
     running: BTreeMap<u64, Running>,
     count: u64,
     outcomes: Outcomes,
@@ -65,6 +66,7 @@ impl Replica {
         clock: Clock,
         binding: Binding,
         metrics: Metrics,
+        snapshot_classes: &[snapshot::Class],
     ) -> Self {
         let client = wire.client(number);
         let shared = Shared::new(identity.clone(), clock.clone());
@@ -73,6 +75,9 @@ impl Replica {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
             let class = attributes::Class { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
             shared.index().change_attributes_class(Change::Apply(class));
+        }
+        for class in snapshot_classes {
+            shared.index().change_snapshot_class(Change::Apply(class.clone()));
         }
         let (events, writer) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let writes = Writes::new(client, identity.clone(), binding);
@@ -89,7 +94,7 @@ impl Replica {
             context,
             clock,
             queue,
-            seen: [0; 9],
+            seen: [0; KINDS.len()],
             running: BTreeMap::new(),
             count: 0,
             outcomes: Outcomes::default(),

@@ -32,12 +32,16 @@ pub enum Kind {
     Node,
     /// Event.
     Event,
+    /// VolumeSnapshot.
+    Snapshot,
+    /// VolumeSnapshotContent.
+    Content,
     /// Namespace: only those that somebody may delete.
     Namespace,
 }
 
 /// All that can be watched, in the order of their numbers.
-pub const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 11] = [
     Kind::Claim,
     Kind::Volume,
     Kind::Job,
@@ -47,6 +51,8 @@ pub const KINDS: [Kind; 9] = [
     Kind::Revision,
     Kind::Node,
     Kind::Event,
+    Kind::Snapshot,
+    Kind::Content,
 ];
 
 /// One change of an object.
@@ -71,8 +77,8 @@ impl Change {
 /// The objects, and what happened to them.
 #[derive(Debug)]
 pub struct Store {
-    objects: [BTreeMap<ObjectName, Rc<Value>>; 10],
-    log: [Vec<Change>; 10],
+    objects: [BTreeMap<ObjectName, Rc<Value>>; 12],
+    log: [Vec<Change>; 12],
     version: u64,
     uids: u64,
     /// Changed since this was taken last.
@@ -178,6 +184,8 @@ impl Store {
             Kind::Volume => "v",
             Kind::Job => "j",
             Kind::Pod => "p",
+            Kind::Snapshot => "s",
+            Kind::Content => "k",
             _ => "x",
         });
         object["metadata"]["uid"] = json!(uid);

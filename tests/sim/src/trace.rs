@@ -121,6 +121,8 @@ impl Visit for Said {
                 self.step = first_words(value);
             }
             "volume" => self.kind = "volume",
+            "snapshot" => self.kind = "snapshot",
+            "content" => self.kind = "content",
             _ => {}
         }
         if self.on {

@@ -8,6 +8,8 @@ use flex_provisioner::config::classes::{ClassObject, Config, Revision};
 use flex_provisioner::node::Node;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::view::{Job, Pod};
+use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use flex_provisioner::snapshot::{Content, Snapshot};
 use flex_provisioner::volume::Volume;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1 as batch;
@@ -40,6 +42,10 @@ pub enum View {
     Revision(String, Revision),
     /// A node.
     Node(Node),
+    /// A VolumeSnapshot.
+    Snapshot(Box<Snapshot>),
+    /// Its content.
+    Content(Box<Content>),
 }
 
 fn read<'a, T: Deserialize<'a>>(object: &'a Value) -> T {
@@ -71,6 +77,8 @@ impl View {
                 Some(View::Revision(hash, revision))
             }
             Kind::Node => Some(View::Node((&read::<core::Node>(object)).into())),
+            Kind::Snapshot => Some(View::Snapshot(Box::new((&read::<VolumeSnapshot>(object)).into()))),
+            Kind::Content => Some(View::Content(Box::new((&read::<VolumeSnapshotContent>(object)).into()))),
             Kind::Job | Kind::Pod | Kind::Config | Kind::Revision | Kind::Event | Kind::Namespace => None,
         }
     }
@@ -86,6 +94,8 @@ impl View {
             View::Class(class) => index.change_class(Change::Apply(class)),
             View::Revision(hash, revision) => index.change_revision(Change::Apply((hash, revision))),
             View::Node(node) => index.change_node(Change::Apply(node)),
+            View::Snapshot(snapshot) => index.change_snapshot(Change::Apply(*snapshot)),
+            View::Content(content) => index.change_content(Change::Apply(*content)),
         }
     }
 }
@@ -131,6 +141,8 @@ fn change(index: &mut Index, kind: Kind, gone: Gone) -> Vec<Key> {
         Kind::Class => index.change_class(gone.into()),
         Kind::Revision => index.change_revision(gone.into()),
         Kind::Node => index.change_node(gone.into()),
+        Kind::Snapshot => index.change_snapshot(gone.into()),
+        Kind::Content => index.change_content(gone.into()),
         Kind::Event | Kind::Namespace => Vec::new(),
     }
 }

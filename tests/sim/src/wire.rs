@@ -178,6 +178,8 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
     let kind = match words.first().copied() {
         Some("persistentvolumeclaims") => Kind::Claim,
         Some("persistentvolumes") => Kind::Volume,
+        Some("volumesnapshots") => Kind::Snapshot,
+        Some("volumesnapshotcontents") => Kind::Content,
         Some("jobs") => Kind::Job,
         Some("pods") => Kind::Pod,
         Some("controllerrevisions") => Kind::Revision,

@@ -1,6 +1,8 @@
 //! The rest of the cluster: the Job controller, the garbage collector, the scheduler, the kubelets with the
 //! images' processes, and the storage backend. Each looks at one object at a time and does one thing.
 
+mod snapshots;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -30,7 +32,7 @@ pub type Place = (String, String);
 /// What an image does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Act {
-    /// Reads the original of a copy.
+    /// Reads what a copy or a snapshot is made of.
     Read,
     Make,
     Publish {
@@ -42,6 +44,12 @@ enum Act {
     Modify {
         whole: bool,
     },
+    /// Stores a snapshot, or a part of it.
+    Store {
+        whole: bool,
+    },
+    /// Takes a snapshot away.
+    Discard,
     Exit(i32),
     Hang,
 }
@@ -61,6 +69,8 @@ pub struct Process {
 pub struct World {
     /// The storage that exists.
     pub backend: BTreeSet<Place>,
+    /// The snapshots that are stored, and whether they are whole.
+    pub snapshots: BTreeMap<Place, bool>,
     /// The class of attributes of each volume that was modified, by its id; none for one that is in between.
     pub attributes: BTreeMap<String, Option<String>>,
     /// Where the storage of a volume is, by its UID.
@@ -128,6 +138,7 @@ impl World {
             Kind::Volume => volume(store, name),
             Kind::Node => self.node(store, name),
             Kind::Namespace => self.namespace(store, name),
+            Kind::Snapshot if profile.snapshot_controller => snapshots::refuse(store, name),
             _ => false,
         };
         if again {
@@ -148,7 +159,7 @@ impl World {
                     let job = job.map(|change| owner(&change.object).to_owned()).unwrap_or_default();
                     self.dirty.insert((Kind::Job, ObjectName::new(&name.namespace, job)));
                 }
-                Kind::Claim | Kind::Volume | Kind::Namespace => {}
+                Kind::Claim | Kind::Volume | Kind::Namespace | Kind::Snapshot => {}
                 Kind::Node => {
                     self.dirty.extend(store.all(Kind::Pod).map(|(name, _)| (Kind::Pod, name.clone())));
                     self.dirty.extend(store.all(Kind::Claim).map(|(name, _)| (Kind::Claim, name.clone())));
@@ -376,13 +387,17 @@ impl World {
         let local = get("KIND").as_deref() == Some("local");
         // The storage of a node that is gone can be reached from others, where the config says that it can.
         let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
-        let elsewhere = request.operation == Operation::Delete && !request.node_name.is_empty() && gone;
+        let deletes = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
+        let elsewhere = deletes && !request.node_name.is_empty() && gone;
         let node = match (local, elsewhere) {
             (false, _) => String::new(),
             (true, true) => request.node_name.clone(),
             (true, false) => text(pod, "/spec/nodeName").to_owned(),
         };
-        let place = (request.claim_uuid.clone(), node);
+        let place = (snapshots::stored_as(&request).unwrap_or(&request.claim_uuid).to_owned(), node);
+        if snapshots::is_empty(store, &request) {
+            self.wrong.push(format!("the run for claim {} is not told what it is made of", request.claim.name));
+        }
         let bad = rng.permille(profile.bad_image);
         let code = *rng.pick(&[1, 64, 69, 75, 78]);
         let acts = match (request.operation, bad) {
@@ -407,6 +422,9 @@ impl World {
                 3 => vec![Act::Modify { whole: false }, Act::Hang],
                 _ => vec![Act::Hang],
             },
+            (Operation::Snapshot | Operation::DeleteSnapshot, _) => {
+                snapshots::acts(request.operation, bad.then_some(code), rng)
+            }
             (_, false) => vec![Act::Make, Act::Publish { wrong: false }, Act::Exit(0)],
             (_, true) => match rng.below(8) {
                 0 => vec![Act::Exit(code)],
@@ -419,7 +437,9 @@ impl World {
                 _ => vec![Act::Make, Act::Publish { wrong: true }, Act::Exit(0)],
             },
         };
-        let reads = request.clone_of.iter().flat_map(|_| [Act::Read, Act::Read]);
+        let copies =
+            request.clone_of.is_some() || (request.operation == Operation::Provision && request.snapshot.is_some());
+        let reads = copies.then_some([Act::Read, Act::Read]).into_iter().flatten();
         let acts = if annotation(job, "idle").is_empty() { reads.chain(acts).collect() } else { vec![Act::Exit(0)] };
         if bad {
             count("bad runs");
@@ -433,6 +453,12 @@ impl World {
             )
         });
         let meets = |other: &&Process| {
+            let of_snapshot = |request: &Request| snapshots::stored_as(request).is_some();
+            if of_snapshot(&request) || of_snapshot(&other.request) {
+                return of_snapshot(&request) == of_snapshot(&other.request)
+                    && other.place == place
+                    && !(profile.by_hand && other.request.operation == request.operation);
+            }
             let both_make = other.request.operation != Operation::Delete && request.operation != Operation::Delete;
             // Two attempts may meet where a person removed a Job, and two expand runs where a watch is far
             // behind; a delete run must meet nobody at its place.
@@ -469,13 +495,8 @@ impl World {
         let act = process.acts.remove(0);
         match act {
             Act::Read => {
-                let original = process.request.clone_of.as_ref().expect("only copies read");
-                let node = if process.place.1.is_empty() { String::new() } else { original.node.clone() };
-                let from = (original.id.clone(), node);
                 count("reads of an original");
-                if !self.backend.contains(&from) || (!from.1.is_empty() && from.1 != process.place.1) {
-                    self.wrong.push(format!("{:?} is made as a copy of {from:?}, which is not there", process.place));
-                }
+                self.read(&process);
             }
             Act::Make => {
                 line(|| format!("backend: {:?} is made", process.place));
@@ -494,6 +515,15 @@ impl World {
                 let class = process.request.attributes_class.clone();
                 line(|| format!("backend: {:?} gets `{class}`, whole: {whole}", process.place));
                 self.attributes.insert(process.place.0.clone(), whole.then_some(class));
+            }
+            Act::Store { whole } => {
+                line(|| format!("backend: snapshot {:?} is stored, whole: {whole}", process.place));
+                self.snapshots.insert(process.place.clone(), whole);
+                self.changed = true;
+            }
+            Act::Discard => {
+                line(|| format!("backend: snapshot {:?} is removed", process.place));
+                self.changed |= self.snapshots.remove(&process.place).is_some();
             }
             Act::Publish { wrong } => {
                 if let Err(code) = self.publish(store, &process, wrong) {

@@ -1,6 +1,7 @@
 //! Processes of the orchestrator that die, come back, take over, and stand still; clocks that are set.
 
 use super::{Going, History};
+use crate::people::snapshot_classes;
 use crate::replica::Replica;
 use crate::store::{KINDS, Kind};
 use crate::trace::{count, line};
@@ -22,8 +23,15 @@ impl History {
         self.born += 1;
         line(|| format!("orchestrator {} starts", self.born));
         let clock = self.time.clock();
-        let mut replica =
-            Replica::new(self.born, &self.wire, &self.identity, clock, self.profile.binding, self.metrics.clone());
+        let mut replica = Replica::new(
+            self.born,
+            &self.wire,
+            &self.identity,
+            clock,
+            self.profile.binding,
+            self.metrics.clone(),
+            &snapshot_classes(&self.profile),
+        );
         replica.list_all(&self.store);
         self.replicas.push(replica);
     }
@@ -121,7 +129,11 @@ impl History {
             Some(4) => {
                 profile.stalls -= 1;
                 let of = self.rng.pick(&self.replicas).number;
-                let kind = (!self.rng.permille(300)).then(|| *self.rng.pick(&KINDS[..Kind::Event as usize]));
+                let watched: Vec<Kind> = match self.profile.snapshots {
+                    true => KINDS.into_iter().filter(|kind| *kind != Kind::Event).collect(),
+                    false => KINDS[..Kind::Event as usize].to_vec(),
+                };
+                let kind = (!self.rng.permille(300)).then(|| *self.rng.pick(&watched));
                 let steps = *self.rng.pick(&[30, 100, 300]);
                 line(|| format!("orchestrator {of} stands still for {steps} steps: {kind:?}"));
                 count("times that a watch or a process stood still");

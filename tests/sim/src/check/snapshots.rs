@@ -1,0 +1,181 @@
+//! What must never be of snapshots, and what must be at the end.
+
+use std::collections::BTreeSet;
+
+use contract::names;
+use contract::quantity;
+use flex_provisioner::object::ObjectName;
+use serde_json::Value;
+
+use super::{Broken, is_bound, is_kept};
+use crate::store::{self, Kind, Store, annotation, has_finalizer, is_deleting, text, uid};
+use crate::world::{Place, World};
+
+fn is_ready(object: &Value) -> bool {
+    object["status"]["readyToUse"] == true
+}
+
+/// The id of what is stored for a content.
+fn id(content: &Value) -> &str {
+    match text(content, "/spec/source/snapshotHandle") {
+        "" => text(content, "/spec/volumeSnapshotRef/uid"),
+        handle => handle,
+    }
+}
+
+/// The content of a VolumeSnapshot.
+fn content_of<'s>(store: &'s Store, snapshot: &Value) -> Option<&'s Value> {
+    let name = match text(snapshot, "/spec/source/volumeSnapshotContentName") {
+        "" => names::content_name(uid(snapshot)),
+        name => name.to_owned(),
+    };
+    let content = store.get(Kind::Content, &ObjectName::new("", name))?;
+    (text(content, "/spec/volumeSnapshotRef/uid") == uid(snapshot)).then_some(&**content)
+}
+
+/// The VolumeSnapshot of a content.
+fn snapshot_of<'s>(store: &'s Store, content: &Value) -> Option<&'s Value> {
+    let name = ObjectName::new(
+        text(content, "/spec/volumeSnapshotRef/namespace"),
+        text(content, "/spec/volumeSnapshotRef/name"),
+    );
+    let snapshot = store.get(Kind::Snapshot, &name)?;
+    (uid(snapshot) == text(content, "/spec/volumeSnapshotRef/uid")).then_some(&**snapshot)
+}
+
+fn stored<'w>(world: &'w World, content: &'w Value) -> impl Iterator<Item = (&'w Place, bool)> {
+    world.snapshots.iter().filter(move |((of, _), _)| of == id(content)).map(|(place, whole)| (place, *whole))
+}
+
+/// After a step: what users take for a snapshot is stored, whole.
+pub fn always(store: &Store, world: &World) -> Option<String> {
+    for (name, snapshot) in store.all(Kind::Snapshot).filter(|(_, s)| is_ready(s) && !is_deleting(s)) {
+        let content = content_of(store, snapshot);
+        if !content.is_some_and(|content| stored(world, content).any(|(_, whole)| whole)) {
+            return Some(format!("snapshot {name} says that it is ready, and is not stored"));
+        }
+    }
+    None
+}
+
+/// What was left on purpose, by contents that are gone and were to stay.
+pub fn retained(store: &Store, world: &World) -> BTreeSet<Place> {
+    let log = store.log(Kind::Content);
+    let gone = log.iter().filter(|change| change.gone).map(|change| &change.object);
+    // What an admin deletes before we have seen it goes without us.
+    let unseen = |content: &Value| {
+        let same = log.iter().map(|change| &change.object).filter(|of| uid(of) == uid(content));
+        same.into_iter().all(|of| !has_finalizer(of, names::SNAPSHOT_FINALIZER))
+    };
+    let stays = |content: &&std::rc::Rc<Value>| {
+        text(content, "/spec/deletionPolicy") == "Retain" && is_ready(content) || unseen(content)
+    };
+    gone.filter(stays).flat_map(|content| stored(world, content).map(|(place, _)| place.clone())).collect()
+}
+
+fn provenance(content: &Value) -> Value {
+    serde_json::from_str(annotation(content, names::PROVENANCE)).unwrap_or_default()
+}
+
+/// A node that a volume or snapshot needs is gone.
+fn is_lost(store: &Store, node: &str) -> bool {
+    !node.is_empty() && store.get(Kind::Node, &ObjectName::new("", node)).is_none()
+}
+
+/// A claim is to be made from a snapshot that it cannot be made from: only users can change that.
+pub fn waits(store: &Store, name: &ObjectName, claim: &Value) -> bool {
+    let mut contents = store.all(Kind::Content).map(|(_, content)| &**content);
+    let kept = contents.find(|content| is_kept(content, claim));
+    let snapshot = store.get(Kind::Snapshot, &ObjectName::new(&name.namespace, text(claim, "/spec/dataSource/name")));
+    let usable = |snapshot: &&std::rc::Rc<Value>| is_ready(snapshot) && !is_deleting(snapshot);
+    let bound = snapshot.filter(usable).and_then(|snapshot| content_of(store, snapshot)).filter(|of| !is_deleting(of));
+    let Some(content) = kept.or(bound).filter(|content| is_ready(content)) else { return true };
+    let made_by = provenance(content);
+    let class = text(&made_by, "/class");
+    let size = quantity::bytes(text(claim, "/spec/resources/requests/storage")).unwrap_or_default();
+    let larger = content["status"]["restoreSize"].as_u64().is_some_and(|of| of > size);
+    let other = !class.is_empty() && class != text(claim, "/spec/storageClassName");
+    // One that nobody made here is on no node.
+    let elsewhere = class.is_empty() && store::text(claim, "/spec/storageClassName").starts_with("lo");
+    larger || other || elsewhere || is_lost(store, text(&made_by, "/node"))
+}
+
+/// A claim that keeps a content is still under way.
+fn is_read(store: &Store, content: &Value) -> bool {
+    store.all(Kind::Claim).any(|(_, claim)| is_kept(content, claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
+}
+
+/// A snapshot could be made, or is being made.
+fn can_be_made(store: &Store, snapshot: &Value) -> bool {
+    // An admin who deletes the content first waits for the user to delete the snapshot.
+    let content = content_of(store, snapshot);
+    if content.is_some_and(is_deleting) {
+        return false;
+    }
+    if !text(snapshot, "/spec/source/volumeSnapshotContentName").is_empty() {
+        return content.is_some();
+    }
+    let of = text(snapshot, "/spec/source/persistentVolumeClaimName");
+    let claim = store.get(Kind::Claim, &ObjectName::new(text(snapshot, "/metadata/namespace"), of));
+    let Some(claim) = claim.filter(|claim| is_bound(claim) && !is_deleting(claim)) else { return false };
+    let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
+    volume.is_some_and(|volume| {
+        let made_by: Value = serde_json::from_str(annotation(volume, names::PROVENANCE)).unwrap_or_default();
+        // What was begun of a claim that is gone is not made of another one of its name.
+        let begun = content.map(provenance).unwrap_or_default();
+        let same = begun.is_null() || text(&begun, "/volume_id") == annotation(volume, names::VOLUME_ID);
+        same && !made_by.is_null() && !is_deleting(volume) && !is_lost(store, text(&made_by, "/node"))
+    })
+}
+
+/// At the end: what is wrong with snapshots.
+pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>) -> Vec<(Broken, String)> {
+    let mut wrong = Vec::new();
+    let mut needed: BTreeSet<&Place> = BTreeSet::new();
+    for (name, content) in store.all(Kind::Content) {
+        needed.extend(stored(world, content).map(|(place, _)| place));
+        let snapshot = snapshot_of(store, content);
+        let stays = text(content, "/spec/deletionPolicy") == "Retain" && is_ready(content);
+        let read = is_read(store, content);
+        if snapshot.is_none() && !stays && !read && !text(content, "/spec/volumeSnapshotRef/uid").is_empty() {
+            wrong.push((Broken::Leaked, format!("content {} is nobody's", name.name)));
+        }
+        if is_deleting(content) && !read && !snapshot.is_some_and(|snapshot| !is_deleting(snapshot)) {
+            wrong.push((Broken::Stuck, format!("content {} does not go", name.name)));
+        }
+        // One that an admin has deleted first waits for its VolumeSnapshot, and then for claims.
+        let first = is_deleting(content) && snapshot.is_some_and(|snapshot| !is_deleting(snapshot));
+        let kept = store::finalizers(content).filter(|_| !first);
+        for claim in kept.filter_map(|of| of.strip_prefix(names::CLONE_FINALIZER)) {
+            let there = |of: &Value| uid(of) == claim && has_finalizer(of, names::CLAIM_FINALIZER);
+            if !store.all(Kind::Claim).any(|(_, of)| there(of)) {
+                let what = format!("content {} is kept for claim {claim}, which needs it no more", name.name);
+                wrong.push((Broken::Stuck, what));
+            }
+        }
+    }
+    for place in world.snapshots.keys().filter(|place| !needed.contains(place) && !waived.contains(place)) {
+        wrong.push((Broken::Leaked, format!("the snapshot {place:?} has no content")));
+    }
+    for (name, snapshot) in store.all(Kind::Snapshot) {
+        let content = content_of(store, snapshot);
+        if is_deleting(snapshot) && !content.is_some_and(|content| is_read(store, content)) {
+            wrong.push((Broken::Stuck, format!("snapshot {name} does not go")));
+        }
+        if !is_deleting(snapshot) && !is_ready(snapshot) && can_be_made(store, snapshot) {
+            wrong.push((Broken::Stuck, format!("snapshot {name} is not ready: {}", snapshot["status"])));
+        }
+    }
+    for (name, claim) in store.all(Kind::Claim) {
+        for of in store::finalizers(claim).filter_map(|of| of.strip_prefix(names::SOURCE_FINALIZER)) {
+            let content = store.get(Kind::Content, &ObjectName::new("", names::content_name(of)));
+            if content.is_none_or(|content| is_ready(content)) {
+                wrong.push((
+                    Broken::Stuck,
+                    format!("claim {name} is kept for the snapshot {of}, which needs it no more"),
+                ));
+            }
+        }
+    }
+    wrong
+}

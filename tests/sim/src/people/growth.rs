@@ -1,0 +1,57 @@
+//! Users who ask for more, and for other attributes.
+
+use std::rc::Rc;
+
+use flex_provisioner::object::ObjectName;
+use serde_json::{Value, json};
+
+use super::{ATTRIBUTES, People};
+use crate::rng::Rng;
+use crate::store::{Kind, Store, text};
+use crate::trace::{count, line};
+
+impl People {
+    /// A user asks for other attributes, or goes back.
+    pub(super) fn modify(store: &mut Store, rng: &mut Rng) {
+        let bound = People::bound(store);
+        if bound.is_empty() {
+            return;
+        }
+        let (name, claim) = rng.pick(&bound);
+        let current = text(claim, "/status/currentVolumeAttributesClassName");
+        let (none, under_way) = (current.is_empty(), !claim["status"]["modifyVolumeStatus"].is_null());
+        let class = match rng.below(if none { 3 } else { 2 }) {
+            // They change their mind.
+            _ if under_way && rng.permille(500) && !none => json!(current),
+            _ if under_way && none => json!(null),
+            at @ 0..=1 => json!(ATTRIBUTES[at]),
+            _ => json!(null),
+        };
+        line(|| format!("user: claim {name} asks for the attributes {class}"));
+        count("claims that ask for other attributes");
+        store.update(Kind::Claim, name, |claim| claim["spec"]["volumeAttributesClassName"] = class);
+    }
+
+    /// Bound claims whose volumes can be changed.
+    fn bound(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
+        let mut bound = People::claims(store);
+        bound.retain(|(_, claim)| {
+            text(claim, "/status/phase") == "Bound"
+                && !matches!(text(claim, "/spec/storageClassName"), "local" | "loose" | "pure")
+        });
+        bound
+    }
+
+    /// A user asks for more.
+    pub(super) fn grow(store: &mut Store, rng: &mut Rng) {
+        let bound = People::bound(store);
+        if bound.is_empty() {
+            return;
+        }
+        let (name, claim) = rng.pick(&bound);
+        let size = if text(claim, "/spec/resources/requests/storage") == "1Gi" { "2Gi" } else { "4Gi" };
+        line(|| format!("user: claim {name} asks for {size}"));
+        count("claims that ask for more");
+        store.update(Kind::Claim, name, |claim| claim["spec"]["resources"]["requests"]["storage"] = json!(size));
+    }
+}

@@ -1,0 +1,173 @@
+//! What users and admins do with snapshots.
+
+use std::rc::Rc;
+
+use contract::names;
+use flex_provisioner::object::ObjectName;
+use flex_provisioner::snapshot::{Class, api};
+use serde_json::{Value, json};
+
+use super::{People, claim, is_local};
+use crate::profile::Profile;
+use crate::rng::Rng;
+use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
+use crate::trace::{count, line};
+use crate::world::World;
+use crate::{PROVISIONER, SYSTEM, TEAM};
+
+/// The snapshot that an admin made by hand, with its content.
+const GIVEN: &str = "given";
+
+/// The VolumeSnapshotClasses that there are. They never change.
+pub fn classes(profile: &Profile) -> Vec<Class> {
+    let class = |name: &str, policy: &str| Class {
+        name: name.to_owned(),
+        driver: PROVISIONER.to_owned(),
+        policy: policy.to_owned(),
+        default: policy == "Delete",
+        storage_class: profile.classes.first().map(|class| (*class).to_owned()),
+    };
+    vec![class("snaps", "Delete"), class("kept-snaps", "Retain")]
+}
+
+fn all(store: &Store, kind: Kind) -> Vec<(ObjectName, Rc<Value>)> {
+    store.all(kind).map(|(name, object)| (name.clone(), object.clone())).collect()
+}
+
+/// The node where a snapshot is; empty for none.
+fn node_of(content: &Value) -> String {
+    let made_by: Value = serde_json::from_str(annotation(content, names::PROVENANCE)).unwrap_or_default();
+    text(&made_by, "/node").to_owned()
+}
+
+impl People {
+    /// A user makes a snapshot, deletes one, or asks for a claim that is made from one; an admin brings one along, or
+    /// deletes a content.
+    pub(super) fn touch_snapshot(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng, profile: &Profile) {
+        match rng.below(10) {
+            0..=3 => People::snapshot(store, rng),
+            4 | 5 => People::delete_snapshot(store, rng),
+            6 | 7 => self.restore(store, world, rng),
+            8 if !is_local(profile.classes[0]) => People::give(store, world),
+            _ => {
+                let contents = all(store, Kind::Content);
+                if !contents.is_empty() {
+                    let (name, _) = rng.pick(&contents);
+                    line(|| format!("admin: deletes content {}", name.name));
+                    store.delete(Kind::Content, name);
+                }
+            }
+        }
+    }
+
+    fn snapshot(store: &mut Store, rng: &mut Rng) {
+        let claims = People::claims(store);
+        let name = *rng.pick(&["s", "t"]);
+        let class = *rng.pick(&[Some("snaps"), Some("snaps"), Some("kept-snaps"), None]);
+        if claims.is_empty() {
+            return;
+        }
+        // Most wait until the claim is bound.
+        let bound = claims.iter().find(|(_, claim)| text(claim, "/status/phase") == "Bound");
+        let (of, _) = bound.filter(|_| !rng.permille(200)).unwrap_or(&claims[0]);
+        let snapshot = json!({
+            "metadata": { "name": name, "namespace": TEAM },
+            "spec": { "source": { "persistentVolumeClaimName": of.name }, "volumeSnapshotClassName": class },
+            "status": {},
+        });
+        if let Some(created) = store.create(Kind::Snapshot, snapshot) {
+            line(|| format!("user: creates snapshot {name} of claim {of}, UID {}", uid(&created)));
+            count("snapshots asked for");
+        }
+    }
+
+    fn delete_snapshot(store: &mut Store, rng: &mut Rng) {
+        let snapshots = all(store, Kind::Snapshot);
+        if !snapshots.is_empty() {
+            let (name, _) = rng.pick(&snapshots);
+            line(|| format!("user: deletes snapshot {name}"));
+            count("snapshots deleted");
+            store.delete(Kind::Snapshot, name);
+        }
+    }
+
+    fn restore(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng) {
+        let snapshots = all(store, Kind::Snapshot);
+        if snapshots.is_empty() {
+            return;
+        }
+        let (from, _) = rng.pick(&snapshots);
+        let name = *rng.pick(&["a", "b", "c"]);
+        let class = *rng.pick(&self.classes);
+        let mut wanted = claim(name, class, &json!({}));
+        wanted["spec"]["dataSource"] = json!({ "apiGroup": api::GROUP, "kind": "VolumeSnapshot", "name": from.name });
+        if let Some(created) = store.create(Kind::Claim, wanted) {
+            line(|| format!("user: creates claim {name} of class {class} from snapshot {from}, UID {}", uid(&created)));
+            count("restores asked for");
+            self.created += 1;
+            world.consumed.insert(ObjectName::new(TEAM, name));
+        }
+    }
+
+    /// One that the backend has, and that no run has made.
+    fn give(store: &mut Store, world: &mut World) {
+        let at = ObjectName::new("", GIVEN);
+        if store.get(Kind::Content, &at).is_some() || world.snapshots.keys().any(|(id, _)| id == GIVEN) {
+            return;
+        }
+        line(|| "admin: brings a snapshot along".to_owned());
+        count("snapshots brought along");
+        world.snapshots.insert((GIVEN.to_owned(), String::new()), true);
+        let content = json!({
+            "metadata": { "name": GIVEN },
+            "spec": {
+                "deletionPolicy": "Delete", "driver": PROVISIONER, "source": { "snapshotHandle": GIVEN },
+                "sourceVolumeMode": "Filesystem", "volumeSnapshotClassName": "snaps",
+                "volumeSnapshotRef": { "namespace": TEAM, "name": GIVEN },
+            },
+            "status": {},
+        });
+        store.create(Kind::Content, content);
+        let snapshot = json!({
+            "metadata": { "name": GIVEN, "namespace": TEAM },
+            "spec": { "source": { "volumeSnapshotContentName": GIVEN }, "volumeSnapshotClassName": "snaps" },
+            "status": {},
+        });
+        store.create(Kind::Snapshot, snapshot);
+    }
+
+    /// Users give up snapshots of what is on nodes that do not come back, and admins let go of those that are there.
+    pub(super) fn discard_snapshots(&self, store: &mut Store, world: &World) {
+        for (name, content) in all(store, Kind::Content) {
+            let of = ObjectName::new(TEAM, text(&content, "/spec/volumeSnapshotRef/name"));
+            let of = store.get(Kind::Snapshot, &of).cloned();
+            let of = of.filter(|of| uid(of) == text(&content, "/spec/volumeSnapshotRef/uid") && !is_deleting(of));
+            let class = serde_json::from_str::<Value>(annotation(&content, names::PROVENANCE)).unwrap_or_default();
+            let config = store.get(Kind::Config, &ObjectName::new(SYSTEM, text(&class, "/class")));
+            let holds = config.is_some_and(|config| config["data"]["node-gone"] == "hold");
+            let (lost, ready) = (world.lost.contains(&node_of(&content)), content["status"]["readyToUse"] == true);
+            match of {
+                // Also what they are told to delete, because its content is being deleted.
+                Some(of) if lost && !ready || is_deleting(&content) => {
+                    let name = crate::store::name_of(&of);
+                    line(|| format!("user: gives up snapshot {name}"));
+                    store.delete(Kind::Snapshot, &name);
+                }
+                None if lost && holds && is_deleting(&content) && annotation(&content, names::ABANDON).is_empty() => {
+                    line(|| format!("admin: lets go of content {}", name.name));
+                    store.update(Kind::Content, &name, |content| {
+                        content["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// All are deleted.
+    pub(super) fn leave_snapshots(store: &mut Store) {
+        for (name, _) in all(store, Kind::Snapshot) {
+            store.delete(Kind::Snapshot, &name);
+        }
+    }
+}

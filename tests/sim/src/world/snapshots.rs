@@ -1,0 +1,98 @@
+//! What images do about snapshots, and the snapshot-controller.
+
+use contract::names;
+use contract::request::{Operation, Request};
+use flex_provisioner::object::ObjectName;
+use serde_json::json;
+
+use super::{Act, Place, Process, World};
+use crate::rng::Rng;
+use crate::store::{Kind, Store, is_deleting, text, uid};
+use crate::trace::count;
+
+/// The id of the snapshot that a run makes or takes away.
+pub(super) fn stored_as(request: &Request) -> Option<&str> {
+    let of_snapshot = matches!(request.operation, Operation::Snapshot | Operation::DeleteSnapshot);
+    request.snapshot.as_ref().filter(|_| of_snapshot).map(|snapshot| snapshot.id.as_str())
+}
+
+/// A run for a claim that names a source is not told of it.
+pub(super) fn is_empty(store: &Store, request: &Request) -> bool {
+    let mut claims = store.all(Kind::Claim);
+    let claim = claims.find(|(_, claim)| request.operation == Operation::Provision && uid(claim) == request.claim.uid);
+    claim.is_some_and(|(_, claim)| match text(claim, "/spec/dataSource/kind") {
+        "VolumeSnapshot" => request.snapshot.is_none(),
+        "PersistentVolumeClaim" => request.clone_of.is_none(),
+        _ => false,
+    })
+}
+
+/// What a run does; with an exit code it goes wrong.
+pub(super) fn acts(operation: Operation, bad: Option<i32>, rng: &mut Rng) -> Vec<Act> {
+    let stores = |whole| Act::Store { whole };
+    match (operation, bad) {
+        (Operation::Snapshot, None) => vec![stores(false), Act::Read, Act::Read, stores(true), Act::Exit(0)],
+        (Operation::Snapshot, Some(code)) => match rng.below(4) {
+            0 => vec![Act::Exit(code)],
+            1 => vec![stores(false), Act::Read, Act::Exit(code)],
+            2 => vec![stores(false), Act::Read, stores(true), Act::Exit(1)],
+            _ => vec![stores(false), Act::Hang],
+        },
+        (_, None) => vec![Act::Discard, Act::Exit(0)],
+        (_, Some(code)) => match rng.below(3) {
+            0 => vec![Act::Exit(code)],
+            1 => vec![Act::Discard, Act::Exit(1)],
+            _ => vec![Act::Hang],
+        },
+    }
+}
+
+impl World {
+    /// All storage, of volumes and of snapshots.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.backend.iter().chain(self.snapshots.keys())
+    }
+
+    /// What a copy or a snapshot is made of must be there, whole, and where the process is.
+    pub(super) fn read(&mut self, process: &Process) {
+        let Process { request, place, .. } = process;
+        let on = |node: &str| if place.1.is_empty() { String::new() } else { node.to_owned() };
+        let (from, there) = match (&request.clone_of, &request.snapshot) {
+            (Some(original), _) => {
+                let from = (original.id.clone(), on(&original.node));
+                let there = self.backend.contains(&from);
+                (from, there)
+            }
+            (None, Some(snapshot)) if request.operation == Operation::Provision => {
+                count("reads of a snapshot");
+                let from = (snapshot.id.clone(), on(&snapshot.node));
+                let there = self.snapshots.get(&from) == Some(&true);
+                (from, there)
+            }
+            _ => {
+                let from = (request.claim_uuid.clone(), on(&request.node_name));
+                let there = self.backend.contains(&from);
+                (from, there)
+            }
+        };
+        if !there || from.1 != place.1 {
+            self.wrong.push(format!("{place:?} is made as a copy of {from:?}, which is not there"));
+        }
+    }
+}
+
+/// The snapshot-controller refuses what is not of a CSI volume, unless it finds a content.
+pub(super) fn refuse(store: &mut Store, name: &ObjectName) -> bool {
+    const WORDS: &str = "cannot find CSI PersistentVolumeSource for volume";
+    let Some(snapshot) = store.get(Kind::Snapshot, name).cloned() else { return false };
+    let of_claim = !text(&snapshot, "/spec/source/persistentVolumeClaimName").is_empty();
+    let bound = store.get(Kind::Content, &ObjectName::new("", names::content_name(uid(&snapshot)))).is_some();
+    if of_claim && !bound && !is_deleting(&snapshot) && text(&snapshot, "/status/error/message") != WORDS {
+        count("errors of the snapshot-controller");
+        store.update(Kind::Snapshot, name, |snapshot| {
+            snapshot["status"]["readyToUse"] = json!(false);
+            snapshot["status"]["error"] = json!({ "message": WORDS });
+        });
+    }
+    false
+}
