@@ -184,7 +184,7 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
 }
 
 /// The volume that was made for a claim is in use by another, and an admin has deleted it: it goes with that claim, and
-/// nothing can be made in its place before.
+/// nothing can be made in its place before. Nor can the claim go, which alone has its storage deleted then.
 fn waits_for_thief(store: &Store, claim: &Value) -> bool {
     let volume = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(uid(claim))));
     volume.is_some_and(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))
@@ -258,7 +258,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
         let copies = || store.all(Kind::Claim).filter(|(of, _)| of.namespace == name.namespace);
         let kept = || copies().any(|(_, copy)| is_copy_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
-        if is_deleting(claim) && !kept() {
+        if is_deleting(claim) && !kept() && !waits_for_thief(store, claim) {
             wrong(Broken::Stuck, format!("claim {name} does not go"));
         } else if !is_deleting(claim)
             && !is_bound(claim)

@@ -71,6 +71,7 @@ pub const STEPS: &[&str] = &[
     "content StartDelete",
     "content Release",
     "content Remove",
+    "content StandInLine",
 ];
 
 /// The name of a step of a claim. A step that is new does not compile here, until it has its place in
@@ -167,6 +168,7 @@ pub fn of_content(step: &snapshot::decide::Step) -> &'static str {
         Step::StartDelete { .. } => 64,
         Step::Release => 65,
         Step::Remove => 66,
+        Step::StandInLine => 67,
     }]
 }
 

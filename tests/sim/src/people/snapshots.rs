@@ -41,14 +41,15 @@ fn node_of(content: &Value) -> String {
 }
 
 impl People {
-    /// A user makes a snapshot, deletes one, or asks for a claim that is made from one; an admin brings one along, or
-    /// deletes a content.
+    /// A user makes a snapshot, deletes one, or asks for a claim that is made from one; an admin brings one along, deletes a
+    /// content, or takes the finalizers off a snapshot that does not go fast enough.
     pub(super) fn touch_snapshot(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng, profile: &Profile) {
-        match rng.below(10) {
+        match rng.below(11) {
             0..=3 => People::snapshot(store, rng),
             4 | 5 => People::delete_snapshot(store, rng),
             6 | 7 => self.restore(store, world, rng),
             8 if !is_local(profile.classes[0]) => People::give(store, world),
+            9 => People::force_away(store, rng),
             _ => {
                 let contents = all(store, Kind::Content);
                 if !contents.is_empty() {
@@ -88,6 +89,18 @@ impl People {
             line(|| format!("user: deletes snapshot {name}"));
             count("snapshots deleted");
             store.delete(Kind::Snapshot, name);
+        }
+    }
+
+    /// As with `kubectl delete` and a patch that takes away all finalizers. Its content knows nothing of it.
+    fn force_away(store: &mut Store, rng: &mut Rng) {
+        let snapshots = all(store, Kind::Snapshot);
+        if !snapshots.is_empty() {
+            let (name, _) = rng.pick(&snapshots);
+            line(|| format!("admin: deletes snapshot {name}, and takes its finalizers off"));
+            count("snapshots forced away");
+            store.delete(Kind::Snapshot, name);
+            store.update(Kind::Snapshot, name, |snapshot| snapshot["metadata"]["finalizers"] = json!([]));
         }
     }
 
@@ -147,8 +160,15 @@ impl People {
             let config = store.get(Kind::Config, &ObjectName::new(SYSTEM, text(&class, "/class")));
             let holds = config.is_some_and(|config| config["data"]["node-gone"] == "hold");
             let (lost, ready) = (world.lost.contains(&node_of(&content)), content["status"]["readyToUse"] == true);
+            let bound = !text(&content, "/spec/volumeSnapshotRef/uid").is_empty();
+            let stays = text(&content, "/spec/deletionPolicy") == "Retain";
             match of {
                 // Also what they are told to delete, because its content is being deleted.
+                // That its VolumeSnapshot was taken away from us says nothing of what is stored.
+                None if bound && !is_deleting(&content) && !(ready && stays) => {
+                    line(|| format!("admin: deletes content {}, whose snapshot is gone", name.name));
+                    store.delete(Kind::Content, &name);
+                }
                 Some(of) if lost && !ready || is_deleting(&content) => {
                     let name = crate::store::name_of(&of);
                     line(|| format!("user: gives up snapshot {name}"));
