@@ -267,7 +267,10 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             && !waits_for_room(store, world, claim)
         {
             wrong(Broken::Stuck, format!("claim {name} is {phase}"));
-        } else if is_bound(claim) && has_finalizer(claim, names::CLAIM_FINALIZER) && !volume.is_some_and(cannot_be_held)
+        } else if is_bound(claim)
+            && has_finalizer(claim, names::CLAIM_FINALIZER)
+            && !volume.is_some_and(cannot_be_held)
+            && !waits_for_thief(store, claim)
         {
             wrong(Broken::Stuck, format!("claim {name} is bound, and has our finalizer"));
         }

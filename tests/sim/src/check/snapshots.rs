@@ -140,7 +140,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>) -> Vec<(B
         if snapshot.is_none() && !stays && !read && !text(content, "/spec/volumeSnapshotRef/uid").is_empty() {
             wrong.push((Broken::Leaked, format!("content {} is nobody's", name.name)));
         }
-        if is_deleting(content) && !read && snapshot.is_none_or(|snapshot| is_deleting(snapshot)) {
+        if is_deleting(content) && !read && snapshot.is_none_or(is_deleting) {
             wrong.push((Broken::Stuck, format!("content {} does not go", name.name)));
         }
         // One that an admin has deleted first waits for its VolumeSnapshot, and then for claims.
