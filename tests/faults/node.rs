@@ -23,7 +23,10 @@ use flex_provisioner::snapshot::api::VolumeSnapshot;
 
 use crate::kubelet::nfs_volume_of;
 
-const NAME: &str = "simulated";
+/// All nodes; runs that are bound to none are on the first.
+const NAMES: [&str; 2] = ["simulated", "second"];
+/// Parameter: so many attempts find no room, and leave something on their node.
+pub const FULL: &str = "full";
 /// Parameter: so many attempts fail, after they have made the storage.
 pub const FAILS: &str = "fails";
 /// Parameter: where the image stops until it is let go, or killed.
@@ -70,6 +73,10 @@ pub struct Backend {
     read: Mutex<Vec<String>>,
     /// Snapshots, each with its VolumeSnapshot as `namespace/name`.
     snapshots: Mutex<BTreeMap<String, String>>,
+    /// The nodes of volumes that are on one.
+    homes: Mutex<HashMap<String, String>>,
+    /// What attempts without room have left, by volume id and node, each with its claim as `namespace/name`.
+    left: Mutex<BTreeMap<(String, String), String>>,
     broken: Mutex<Vec<String>>,
 }
 
@@ -192,6 +199,13 @@ impl Backend {
         files.filter_map(|file| volume(file.ok()?.path())).collect()
     }
 
+    /// What was left on nodes by attempts for claims of a namespace.
+    pub fn left(&self, namespace: &str) -> Vec<String> {
+        let left = lock(&self.left);
+        let of = left.iter().filter(|(_, claim)| claim.split('/').next() == Some(namespace));
+        of.map(|((id, node), _)| format!("{id} on {node}")).collect()
+    }
+
     /// The size in bytes to which a volume has grown.
     pub fn grown(&self, id: &str) -> Option<u64> {
         lock(&self.grown).get(id).copied()
@@ -210,7 +224,7 @@ impl Backend {
 
 /// The node.
 pub struct Node {
-    _heard: cluster::SimulatedNode,
+    _heard: Vec<cluster::SimulatedNode>,
     shared: Arc<Shared>,
     kubelet: JoinHandle<()>,
 }
@@ -229,9 +243,12 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// A node joins the cluster.
+    /// The nodes join the cluster; to the images they are one.
     pub async fn start(client: Client) -> Node {
-        let heard = cluster::SimulatedNode::start(client.clone(), NAME, &[]).await.expect("the node joins");
+        let mut heard = Vec::new();
+        for name in NAMES {
+            heard.push(cluster::SimulatedNode::start(client.clone(), name, &[]).await.expect("the node joins"));
+        }
         let shared = Arc::new(Shared {
             client,
             backend: Backend {
@@ -242,6 +259,8 @@ impl Node {
                 copies: Mutex::default(),
                 read: Mutex::default(),
                 snapshots: Mutex::default(),
+                homes: Mutex::default(),
+                left: Mutex::default(),
                 broken: Mutex::default(),
             },
             reached: Mutex::default(),
@@ -308,10 +327,11 @@ impl Shared {
         };
         // A pod that no orchestrator made says nothing, and ends by itself.
         let Ok(mut request) = Request::from_env(env) else { return };
-        let own = [FAILS, HOLDS_AT].map(|name| (name, env(&contract::parameter::env_name(name))));
+        let own = [FAILS, HOLDS_AT, FULL].map(|name| (name, env(&contract::parameter::env_name(name))));
         request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        let node = NAMES.into_iter().find(|name| *name == request.node_name).unwrap_or(NAMES[0]);
         let binding: Binding =
-            serde_json::from_value(json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": NAME } }))
+            serde_json::from_value(json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } }))
                 .unwrap();
         let bound: Result<Value, _> = pods.create_subresource("binding", &name, &PostParams::default(), &binding).await;
         if bound.is_err() {
@@ -377,7 +397,16 @@ impl Shared {
         if snapshot.is_some() {
             self.pause(request, namespace, Stage::Restoring).await;
         }
+        let full = request.parameters.get(FULL).and_then(|full| full.parse().ok()).unwrap_or(0);
+        if request.attempt <= full {
+            let place = (request.claim_uuid.clone(), request.node_name.clone());
+            lock(&self.backend.left).insert(place, claim);
+            return Exit { code: 69, words: "no room here".into() };
+        }
         self.backend.make(&request.claim_uuid, &claim);
+        if !request.node_name.is_empty() {
+            lock(&self.backend.homes).insert(request.claim_uuid.clone(), request.node_name.clone());
+        }
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         if request.attempt <= fails {
             return Exit { code: 75, words: "the array is busy".into() };
@@ -452,6 +481,11 @@ impl Shared {
     async fn delete(&self, request: &Request, namespace: &str) -> Exit {
         // Long enough for a process that should not run beside it to be seen.
         tokio::time::sleep(Duration::from_millis(20)).await;
+        let place = (request.claim_uuid.clone(), request.node_name.clone());
+        let home = lock(&self.backend.homes).get(&place.0).cloned();
+        if lock(&self.backend.left).remove(&place).is_some() || home.is_some_and(|home| home != place.1) {
+            return Exit { code: 0, words: String::new() };
+        }
         if let Some(claim) = self.living_owner(&request.claim_uuid).await {
             self.backend
                 .broke(format!("volume {} of the living claim {claim} was deleted ({namespace})", request.claim_uuid));

@@ -4,7 +4,7 @@
 use contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use crate::node::{CAPACITY, FAILS, HOLDS_AT, Stage};
+use crate::node::{CAPACITY, FAILS, FULL, HOLDS_AT, Stage};
 use crate::orchestrator::uid;
 use crate::proxy::Proxy;
 use crate::site::{Finding, Site, Trouble};
@@ -46,12 +46,14 @@ pub enum Scenario {
     Restore,
     /// A class has room for one volume: a second claim gets its own when the first is gone.
     Limited,
+    /// The first attempt finds no room on its node, and the second is made on another; then the claim goes.
+    NoRoom,
     /// A class begins to tell how much room it has, is asked again, and ceases to.
     Capacity,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 18] = [
+    pub const ALL: [Scenario; 19] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -69,6 +71,7 @@ impl Scenario {
         Scenario::SnapshotDeleted,
         Scenario::Restore,
         Scenario::Limited,
+        Scenario::NoRoom,
         Scenario::Capacity,
     ];
 
@@ -91,6 +94,7 @@ impl Scenario {
             Scenario::SnapshotDeleted => "snapshot-deleted",
             Scenario::Restore => "restore",
             Scenario::Limited => "limited",
+            Scenario::NoRoom => "no-room",
             Scenario::Capacity => "capacity",
         }
     }
@@ -140,6 +144,10 @@ impl Scenario {
                 site.claim("a").await;
                 site.bound("a").await?;
                 site.settled(&["a"]).await?;
+            }
+            Scenario::NoRoom => {
+                let here = ("volume-affinity", names::HOSTNAME);
+                site.config(&[("placement", "selected-node"), here, (FULL, "1"), ("backoff", "1s")]).await;
             }
             Scenario::Capacity => site.delayed_class().await,
             Scenario::Limited => site.config(&[("max-volumes", "1"), ("placement", "any")]).await,
@@ -279,6 +287,15 @@ impl Scenario {
                 site.delete_claim(first).await;
                 site.bound(second).await?;
                 Ok(if second == "a" { &["a"] } else { &["b"] })
+            }
+            Scenario::NoRoom => {
+                site.claim("a").await;
+                let claim = site.bound("a").await?;
+                let attempt = claim.metadata.annotations.as_ref().and_then(|all| all.get(names::ATTEMPT).cloned());
+                expect(attempt.as_deref() == Some("2"), || format!("bound in attempt {attempt:?}, not in the second"))?;
+                site.cleared().await?;
+                site.delete_claim("a").await;
+                Ok(&[])
             }
             Scenario::Capacity => {
                 let asked = [("capabilities", "capacity"), ("capacity-interval", "1s..1h"), ("placement", "any")];

@@ -482,6 +482,16 @@ impl Site<'_> {
         .await
     }
 
+    /// Waits until nothing is left on nodes where attempts found no room.
+    pub async fn cleared(&self) -> Result<(), Finding> {
+        let backend = self.world.node.backend();
+        self.until("what attempts have left is deleted", || async {
+            let left = backend.left(&self.name);
+            if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
+        })
+        .await
+    }
+
     /// How the volume of a bound claim was made, as it stands on it.
     pub async fn provenance(&self, claim: &PersistentVolumeClaim) -> String {
         let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
@@ -561,6 +571,9 @@ impl Site<'_> {
         let storage = self.storage();
         for left in storage.iter().filter(|id| !objects.contains(&names::pv_name(id))) {
             find(Trouble::Leaked, format!("storage {left} has no PersistentVolume"));
+        }
+        for left in self.world.node.backend().left(&self.name) {
+            find(Trouble::Leaked, format!("an attempt has left {left}"));
         }
         for lost in objects.iter().filter(|name| !storage.iter().any(|id| names::pv_name(id) == **name)) {
             find(Trouble::Leaked, format!("volume {lost} has no storage"));
