@@ -1,12 +1,13 @@
 #!/bin/sh
-# A directory on this node for each volume, as a `local` PersistentVolume. README.md tells how it is
-# configured; the contract with the flex provisioner is in docs/.
+# A directory on this node for each volume, as a `local` PersistentVolume; or with an image file in it, and its loop
+# device as volume. README.md tells how it is configured; the contract with the flex provisioner is in docs/.
 set -eu
 
-# BASE_PATH, NODE_PATHS and MODE are the parameters `base-path`, `node-paths` and `mode`. Every text in here may come
-# from somebody else: it is only ever used in quotes, but for the list of paths, in which nothing is expanded.
+# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. Every text in
+# here may come from somebody else: it is only ever used in quotes, but for the list of paths, in which nothing is expanded.
 set -f
 mode=${MODE:-0777}
+devices=${DEVICES:-}
 id=${CLAIM_UUID:-}
 sid=${SNAPSHOT_ID:-}
 
@@ -46,9 +47,14 @@ find() {
     return 1
 }
 
+# What the PersistentVolume of $1 names: the directory, or the link to its device.
+place() {
+    if [ -n "$devices" ]; then echo "$devices/$1"; else echo "$base/$1"; fi
+}
+
 check() {
     case ${OPERATION:-} in
-        list | capacity | delete-snapshot) ;;
+        list | capacity | delete-snapshot | attach) ;;
         *) is_id "$id" || fail never "CLAIM_UUID is \`$id\`, which is not the UUID of a claim: nothing is done" ;;
     esac
     case ${OPERATION:-}$sid in
@@ -59,6 +65,15 @@ check() {
     case $mode in
         '' | *[!0-7]*) fail config "mode is \`$mode\`: it must be octal, such as 0770" ;;
     esac
+    case $devices/ in
+        / | /dev/[!/.]*) ;;
+        *) fail config "devices is \`$devices\`: it must be a directory below /dev, such as /dev/flex-hostpath" ;;
+    esac
+    case $devices/ in
+        */../* | */./* | *//*) fail config "devices is \`$devices\`: write it without ., .. and a slash at its end" ;;
+    esac
+    [ -z "$devices" ] || [ -c /dev/loop-control ] || fail config "/dev/loop-control is not in this pod:" \
+        "mount the node's /dev, and make the container privileged (see configmaps/hostpath-block.yaml)"
     case ${OPERATION:-}$bases in
         provision) fail no-room "node-paths names no directory for node ${POD_NODE:-?}: it is to have no volumes" ;;
     esac
@@ -118,19 +133,75 @@ copied() {
     why=$(mv "$3" "$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
 }
 
+# Finds the loop devices of the image file in the volume $1. They are known by the name that the file was attached by,
+# which is short enough for the kernel to keep it whole.
+find_loops() {
+    loops=$(losetup -a 2>&1) || fail retry "on node ${POD_NODE:-?}: $loops"
+    loops=$(printf '%s\n' "$loops" | grep -F "$1/disk" | cut -d: -f1)
+}
+
+# The image file of the volume $1 gets its device, and the device a name that goes with it when the node restarts: the
+# number may then be that of another file, and a volume that named it would give its pods the data of others.
+attach() {
+    name=$1
+    why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    find_loops "$name"
+    if [ -z "$loops" ]; then
+        why=$(cd "$base" && losetup -f "$name/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    fi
+    # What another process attached just now is one too many: both keep the first.
+    find_loops "$name"
+    first=
+    for loop in $loops; do
+        if [ -z "$first" ]; then first=$loop; else losetup -d "$loop" || :; fi
+    done
+    [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
+    why=$(ln -sfn "$first" "$devices/$name" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    # It may have been deleted meanwhile.
+    [ -e "$base/$name/disk" ] || rm -f "$devices/$name"
+}
+
+# The device of the volume $1 goes. In use it goes with its last user.
+detach() {
+    rm -f "$devices/$1"
+    find_loops "$1"
+    for loop in $loops; do
+        why=$(losetup -d "$loop" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    done
+}
+
+# The image file in the directory $1 is as large as it should be, with all its blocks: what is promised is there. Sizes are
+# in whole pages, because a device has no half sectors.
+sized() {
+    size=0
+    [ ! -f "$1/disk" ] || size=$(stat -c %s "$1/disk")
+    [ "$size" -lt "$SIZE_BYTES" ] || return 0
+    why=$(fallocate -l $(((SIZE_BYTES + 4095) / 4096 * 4096)) "$1/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+}
+
 # A copy of the volume CLONE_OF.
 copy() {
     from=$base/$CLONE_OF
     case ${CLONE_OF_SOURCE:-} in
-        *"\"path\":\"$from\""*) ;;
-        *) fail never "the volume to copy is not at $from: it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
+        *"\"path\":\"$(place "$CLONE_OF")\""*) ;;
+        *) fail never "the volume to copy is not at $(place "$CLONE_OF"): it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
     esac
+    flushed "$CLONE_OF"
     copied "$from" "$volume" "$half"
 }
 
+# What was written to the device of the volume $1 is in its file.
+flushed() {
+    [ -z "$devices" ] || [ ! -e "$devices/$1" ] || blockdev --flushbufs "$devices/$1" ||
+        fail retry "on node ${POD_NODE:-?}: what was written to $devices/$1 cannot be flushed"
+}
+
 provision() {
-    [ "${VOLUME_MODE:-Filesystem}" = Filesystem ] ||
-        fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices"
+    case ${VOLUME_MODE:-Filesystem}:$devices in
+        Filesystem: | Block:/*) ;;
+        Filesystem:*) fail never "volumeMode Filesystem is not possible: this class makes block devices (\`devices\`)" ;;
+        *) fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices" ;;
+    esac
     # What there is stays where it is, a copy goes where its blocks can be shared.
     if find "$id"; then
         :
@@ -151,14 +222,30 @@ provision() {
         else
             copied "$snapshot" "$volume" "$half"
         fi
-        exec flex-pv create --local "$volume"
+        made
     fi
+    if [ -n "$devices" ] && [ ! -d "$volume" ]; then
+        why=$(rm -rf "$half" 2>&1 && mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        sized "$half"
+        why=$(mv "$half" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        made
+    fi
+    [ -z "$devices" ] || made
     if [ ! -d "$volume" ]; then
         why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # After the mkdir and not by it: a run that died in between must not leave another mode behind.
     why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     exec flex-pv create --local "$volume"
+}
+
+# The volume is there, with its content.
+made() {
+    if [ -n "$devices" ]; then
+        sized "$volume"
+        attach "$id"
+    fi
+    exec flex-pv create --local "$(place "$id")"
 }
 
 # Takes $1 away from each directory.
@@ -168,6 +255,7 @@ remove() {
         if [ -e "$one/$1" ]; then
             why=$(mv "$one/$1" "$one/.deleting-$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
         fi
+        [ -z "$devices" ] || detach "$1"
         why=$(rm -rf "$one/.deleting-$2" "$one/.copying-$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     done
 }
@@ -177,9 +265,10 @@ snapshot() {
     if find ".snapshot-$sid"; then return 0; fi
     find "$id" || :
     case ${VOLUME_SOURCE:-} in
-        *"\"path\":\"$volume\""*) ;;
-        *) fail never "the volume is not at $volume: it was made with another base-path (${VOLUME_SOURCE:-})" ;;
+        *"\"path\":\"$(place "$id")\""*) ;;
+        *) fail never "the volume is not at $(place "$id"): it was made with another base-path (${VOLUME_SOURCE:-})" ;;
     esac
+    flushed "$id"
     copied "$volume" "$snapshot" "$base/.copying-$sid"
 }
 
@@ -187,7 +276,27 @@ snapshot() {
 expand() {
     find "$id" || :
     [ -d "$volume" ] || fail never "$volume is not on node ${POD_NODE:-?}: what is lost cannot grow"
-    room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
+    [ -n "$devices" ] || room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
+    if [ -n "$devices" ]; then
+        size=$(stat -c %s "$volume/disk" 2>&1) || fail never "on node ${POD_NODE:-?}: $size"
+        # What is there already, as of a run that died, needs no room.
+        [ "$size" -ge "$SIZE_BYTES" ] || room_for $((SIZE_BYTES - size))
+        sized "$volume"
+        attach "$id"
+        why=$(losetup -c "$first" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    fi
+}
+
+# After a restart of the node no file has a device. This is what a DaemonSet runs there; then it has nothing to do.
+attach_all() {
+    [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
+    for one in $bases; do
+        use "$one"
+        names=$(ls -1A "$one" 2>&1) || fail retry "on node ${POD_NODE:-?}: $names"
+        for name in $names; do
+            if is_id "$name" && [ -f "$one/$name/disk" ]; then attach "$name"; fi
+        done
+    done
 }
 
 # A line for each volume, and for what a delete or a copy that died left. Other names are none of ours.
@@ -234,5 +343,6 @@ case ${OPERATION:-} in
     capacity) capacity ;;
     snapshot) snapshot ;;
     delete-snapshot) remove ".snapshot-$sid" "$sid" ;;
+    attach) attach_all ;;
     *) fail never "OPERATION is \`${OPERATION:-}\`: this image can provision, delete, expand, list, tell its capacity and make snapshots" ;;
 esac

@@ -2,19 +2,20 @@
 //! namespace, so that they run at one time.
 
 use std::fs;
+use std::process::Command;
 use std::time::Instant;
 
 use cluster::Snapshotter;
 use contract::names;
 use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::deployed::{HOSTPATH, IMAGE, clean, directory, local_class, log_of, pod, script_class, users, volumes_in};
+use crate::deployed::{HOSTPATH, IMAGE, clean, directory, local_class, log_of, pod, root, users, volumes_in};
 use crate::orchestrator::{OWN, Ring, WHILE, merge, uid};
 use crate::wait::{seen, stays, until};
 
@@ -186,58 +187,58 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     let on_node = directory("block");
     fs::create_dir_all(&on_node).unwrap();
     let before = volumes_in(&on_node);
-    // An image file on a loop device. The device of an image file is found by the file's name, so that a repeated run has
-    // the same. The kernel keeps no more than 63 bytes of what it was called by.
-    let script = format!(
-        r#"set -eu
-        cd {on_node}
-        file=$CLAIM_UUID.img
-        device() {{ losetup -a | grep -F "$file" | cut -d: -f1; }}
-        case $OPERATION in
-        provision)
-            [ -e "$file" ] || truncate -s "$SIZE_BYTES" "$file"
-            [ -n "$(device)" ] || losetup -f "$file"
-            exec flex-pv create --local "$(device)" ;;
-        delete)
-            [ -z "$(device)" ] || losetup -d "$(device)"
-            rm -f "$file" ;;
-        esac"#
-    );
-    let template = json!({ "spec": {
-        "containers": [{
-            "name": "provisioner", "securityContext": { "privileged": true, "allowPrivilegeEscalation": true },
-            "volumeMounts": [{ "name": "dev", "mountPath": "/dev" }, { "name": "base", "mountPath": on_node }],
-        }],
-        "volumes": [
-            { "name": "dev", "hostPath": { "path": "/dev" } }, { "name": "base", "hostPath": { "path": on_node } },
-        ],
-    } });
-    let template = template.to_string();
-    let more = [
-        ("volume-sources", "local:/dev"),
-        ("service-account-name", "hostpath-provisioner"),
-        ("placement", "selected-node"),
-        ("run-as-user", "0"),
-        ("pod-template", template.as_str()),
-    ];
-    script_class(&ring, "block", &script, &more).await;
+    // The shipped config, with a directory of this test and devices of its own.
+    let devices = "/dev/flex-tests-block";
+    let shipped = fs::read_to_string(root().join("configmaps/hostpath-block.yaml")).unwrap();
+    let shipped = shipped.replace("/var/lib/flex-hostpath-block", &on_node).replace("/dev/flex-hostpath", devices);
+    let mut documents = shipped.split("\n---\n");
+    let map: ConfigMap = serde_saphyr::from_str(documents.next().unwrap()).unwrap();
+    let data = map.data.unwrap();
+    let data: Vec<_> = data.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    ring.config("block", "block", &[&data[..], &[("placement", "selected-node")]].concat()).await;
     let wish = json!({ "spec": { "volumeMode": "Block", "resources": { "requests": { "storage": "16Mi" } } } });
     ring.claim_with("c", "block", wish).await;
-    let device = json!({
+    let block = json!({
         "container": { "volumeDevices": [{ "name": "data", "devicePath": "/dev/data" }], "securityContext": { "runAsUser": 0 } },
         "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }],
     });
     let write = "printf 'kept in block 7' | dd of=/dev/data bs=512 seek=7 conv=notrunc,fsync 2>/dev/null; blockdev --getsize64 /dev/data";
-    pod_with(&ring, "writer", write, device.clone()).await;
+    pod_with(&ring, "writer", write, block.clone()).await;
     assert_eq!(log_of(&ring, "writer").await.trim(), (16 << 20).to_string(), "as large as was asked for");
     delete_pod(&ring, "writer").await;
-    pod_with(&ring, "reader", "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15", device).await;
+    pod_with(&ring, "reader", "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15", block.clone()).await;
     assert_eq!(log_of(&ring, "reader").await, "kept in block 7");
     let id = uid(&ring.bound("c").await);
-    let image = fs::read(format!("{on_node}/{id}.img")).unwrap();
+    let image = fs::read(format!("{on_node}/{id}/disk")).unwrap();
     assert_eq!(&image[7 * 512..7 * 512 + 15], b"kept in block 7");
+    // The node restarts: its devices are gone, and the DaemonSet attaches the files again before a pod can have them.
+    delete_pod(&ring, "reader").await;
+    let link = format!("{devices}/{id}");
+    until("nobody has the device", || async {
+        let taken = ring.api::<Pod>(&ring.user).list(&ListParams::default()).await.unwrap().items.len();
+        if taken == 0 { Ok(()) } else { seen(taken) }
+    })
+    .await;
+    let device = fs::read_link(&link).unwrap();
+    fs::remove_dir_all(devices).unwrap();
+    assert!(Command::new("losetup").arg("-d").arg(&device).status().unwrap().success());
+    let mut attach: DaemonSet = serde_saphyr::from_str(documents.next().unwrap()).unwrap();
+    attach.metadata.namespace = None;
+    let sets = ring.api::<DaemonSet>(OWN);
+    let _ = sets.delete("hostpath-block-attach", &DeleteParams::default()).await;
+    until("it is attached again", || async {
+        let made = sets.create(&PostParams::default(), &attach).await;
+        let again = fs::read_link(&link).ok();
+        if again.is_some() { Ok(()) } else { seen((made.err().map(|error| error.to_string()), again)) }
+    })
+    .await;
+    pod_with(&ring, "again", "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15", block.clone()).await;
+    assert_eq!(log_of(&ring, "again").await, "kept in block 7");
+    sets.delete("hostpath-block-attach", &DeleteParams::default()).await.unwrap();
     clean(&ring).await;
     assert_eq!(volumes_in(&on_node), before);
+    assert!(volumes_in(devices).is_empty(), "no name of a device is left");
+    let _ = fs::remove_dir(devices);
 }
 
 #[tokio::test]
