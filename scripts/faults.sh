@@ -44,8 +44,9 @@ cut_points() {
     FLEX_PROVISIONER=$release/flex-provisioner said cargo test --workspace --test faults -- --nocapture
 }
 
+# Nobody needs the cluster with nodes after it, and it does not idle for nothing.
 real_pods() {
-    cargo test --workspace --test whole_faults -- --nocapture
+    cargo test --workspace --test whole_faults -- --nocapture && flex_cluster --tests down
 }
 
 small_soak() {

@@ -152,7 +152,7 @@ pub struct Observed<'a> {
 }
 
 /// What to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, strum::VariantNames)]
 pub enum Step {
     /// Nothing; the next event decides again.
     Nothing,

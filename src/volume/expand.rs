@@ -125,7 +125,7 @@ pub struct Observed<'a> {
 }
 
 /// What to do.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
 pub enum Step {
     /// Nothing; the next event decides again.
     #[default]

@@ -101,6 +101,8 @@ impl Invocation {
             // Out of the terminal's process group, so that an interrupt reaches the test first. setsid needs the
             // opposite: called by the leader of a group it would fork, and the process number would be lost.
             command.process_group(0);
+            // What lives as long as a test has memory to spare, and the processors have better to do than to collect it.
+            command.env("GOGC", "400");
         }
         Ok(command)
     }

@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use flex_provisioner::metrics::Metrics;
 use sim::bugs::Bug;
 use sim::check::Broken;
-use sim::coverage::STEPS;
+use sim::coverage;
 use sim::history::{Outcome, Plan, run_plan};
 use sim::trace::Listener;
 
@@ -200,8 +200,9 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
         println!("replay it with: {}", args.replay(args.bug, *seed));
     }
     println!("in {:.1} s: {}", took.as_secs_f64(), counts(sum));
-    let missed: Vec<&str> = STEPS.iter().copied().filter(|step| !sum.steps.contains(*step)).collect();
-    println!("steps decided: {} of {}; never: {}", STEPS.len() - missed.len(), STEPS.len(), missed.join(", "));
+    let steps = coverage::steps();
+    let missed: Vec<&str> = steps.iter().map(String::as_str).filter(|step| !sum.steps.contains(*step)).collect();
+    println!("steps decided: {} of {}; never: {}", steps.len() - missed.len(), steps.len(), missed.join(", "));
     // A step that no history reaches is one that nothing is known of.
     let complete = missed.iter().all(|step| RARE.contains(step)) || sum.histories < ENOUGH || sum.first.is_some();
     if !complete {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::run::{ONE, Run, TWO, cinder};
+use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 #[test]
 fn a_copy_is_made_where_the_class_says_that_the_storage_can() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use openstack::Proxy;
 use serde_json::{Value, json};
 
-use crate::run::{ONE, Run, TWO, cinder};
+use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 /// Begins a run and kills it when Cinder has answered the call of this number; false if it ended before.
 fn killed_at(proxy: &Proxy, run: &Run, operation: &str, number: usize) -> bool {

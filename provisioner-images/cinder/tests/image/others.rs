@@ -5,7 +5,7 @@ use contract::listing;
 use openstack::Proxy;
 use serde_json::{Value, json};
 
-use crate::run::{ONE, Run, TWO, cinder};
+use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 #[test]
 fn a_volume_grows_where_the_node_can_follow() {

@@ -3,7 +3,7 @@
 use openstack::Proxy;
 use serde_json::{Value, json};
 
-use crate::run::{ONE, Run, TWO, cinder};
+use crate::run::{ONE, Printed, Run, TWO, cinder};
 
 #[test]
 fn iscsi_with_chap_and_two_portals() {

@@ -85,10 +85,7 @@ fn a_run_that_is_told_to_stop_says_what_it_waited_for() {
     let stage = Stage::new(Options::default());
     stage.driver.acts("CreateVolume", [Act::Slow(Duration::from_secs(600))]);
     stage.driver.calls();
-    let words = stage.path("words");
-    fs::write(&words, "").unwrap();
-    fs::set_permissions(&words, fs::Permissions::from_mode(0o666)).unwrap();
-    let run = stage.run(ONE).with("FLEX_TERMINATION_LOG", words.to_str().unwrap());
+    let run = stage.run(ONE);
     let mut begun = run.begin("provision");
     let until = Instant::now() + Duration::from_secs(30);
     while stage.driver.volumes().is_empty() && Instant::now() < until {
@@ -97,7 +94,7 @@ fn a_run_that_is_told_to_stop_says_what_it_waited_for() {
     let pid = begun.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(begun.wait().unwrap().code(), Some(75));
-    let said = fs::read_to_string(&words).unwrap();
+    let said = run.last_words();
     assert!(said.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{said}");
     run.provision().well();
     assert_eq!(stage.driver.volumes().len(), 1);

@@ -1,31 +1,13 @@
-//! Runs the image's program as the flex provisioner would, with `--dry-run` in place of a cluster.
+//! Runs the image's program with `--dry-run` in place of a cluster.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ganesha::Ganesha;
-
-/// Two volumes.
-pub const ONE: &str = "c0ffee00-0000-4000-8000-000000000001";
-/// The second of two volumes.
-pub const TWO: &str = "c0ffee00-0000-4000-8000-000000000002";
-
-/// How a run ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// The exit code.
-    pub code: i32,
-    /// Standard output: the PersistentVolume.
-    pub out: String,
-    /// The termination message.
-    pub last_words: String,
-}
+use image_run::{Ended, Stage};
+pub use image_run::{ONE, TWO};
 
 /// The environment of a run, and the program.
 #[derive(Clone)]
@@ -34,13 +16,7 @@ pub struct Run(BTreeMap<String, String>, Arc<Stage>);
 impl Run {
     /// A run for a volume on a server.
     pub fn new(server: &Ganesha, id: &str) -> Self {
-        Self(BTreeMap::new(), Arc::new(Stage::new()))
-            .with("CLAIM_UUID", id)
-            .with("PV_NAME", &format!("pvc-{id}"))
-            .with("PVC_UID", id)
-            .with("PVC_NAMESPACE", "team")
-            .with("PVC_NAME", "data")
-            .with("STORAGE_CLASS", "nfs")
+        Self(image_run::claim(id, "nfs"), Arc::new(Stage::new(env!("CARGO_BIN_EXE_nfs-provisioner"))))
             .with("SIZE_BYTES", "1048576")
             .with("ACCESS_MODES", "ReadWriteMany")
             .with("SERVER", "127.0.0.1")
@@ -61,18 +37,18 @@ impl Run {
 
     /// A provision run.
     pub fn provision(&self) -> Ended {
-        self.clone().with("OPERATION", "provision").end()
+        self.run("provision")
     }
 
     /// A delete run.
     pub fn delete(&self) -> Ended {
-        self.clone().with("OPERATION", "delete").end()
+        self.run("delete")
     }
 
     /// An expand run to twice the size.
     pub fn expand(&self) -> Ended {
-        let run = self.clone().with("OPERATION", "expand").with("OLD_SIZE_BYTES", &self.0["SIZE_BYTES"]);
-        run.with("SIZE_BYTES", "2097152").end()
+        let run = self.clone().with("OLD_SIZE_BYTES", &self.0["SIZE_BYTES"]);
+        run.with("SIZE_BYTES", "2097152").run("expand")
     }
 
     /// A list run.
@@ -86,11 +62,13 @@ impl Run {
     }
 
     fn for_no_volume(&self, operation: &str) -> Ended {
-        let mut run = self.clone().with("OPERATION", operation);
-        for name in ["CLAIM_UUID", "PV_NAME", "PVC_UID", "SIZE_BYTES"] {
-            run.0.remove(name);
-        }
-        run.end()
+        let mut run = self.clone();
+        image_run::for_no_volume(&mut run.0);
+        run.run(operation)
+    }
+
+    fn run(&self, operation: &str) -> Ended {
+        self.1.end(&mut self.command(operation))
     }
 
     /// Delete runs until one does not ask for another: the server may still remember what a test
@@ -120,16 +98,16 @@ impl Run {
 
     /// A provision run that is killed after a while; false if it had ended by then.
     pub fn provision_killed_after(&self, time: Duration) -> bool {
-        self.clone().with("OPERATION", "provision").killed_after(time)
+        self.killed_after("provision", time)
     }
 
     /// A delete run that is killed after a while; false if it had ended by then.
     pub fn delete_killed_after(&self, time: Duration) -> bool {
-        self.clone().with("OPERATION", "delete").killed_after(time)
+        self.killed_after("delete", time)
     }
 
-    fn killed_after(self, time: Duration) -> bool {
-        let mut process = self.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    fn killed_after(&self, operation: &str, time: Duration) -> bool {
+        let mut process = self.command(operation).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(time);
         let alive = process.try_wait().unwrap().is_none();
         process.kill().unwrap();
@@ -137,48 +115,9 @@ impl Run {
         alive
     }
 
-    fn end(self) -> Ended {
-        fs::write(self.1.log(), "").unwrap();
-        let output = self.command().output().unwrap();
-        Ended {
-            code: output.status.code().expect("ended by a signal"),
-            out: String::from_utf8(output.stdout).unwrap(),
-            last_words: fs::read_to_string(self.1.log()).unwrap(),
-        }
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(self.1.program());
-        command.arg("--dry-run").env_clear().envs(&self.0).env("FLEX_TERMINATION_LOG", self.1.log());
-        command.uid(65532).gid(65532).current_dir("/").stdin(Stdio::null());
+    fn command(&self, operation: &str) -> Command {
+        let mut command = self.1.command(operation, &self.0);
+        command.arg("--dry-run");
         command
-    }
-}
-
-/// A copy of the program, and a place for its last words, that the image's own user can use: that
-/// user has no rights on this machine's disk.
-struct Stage(tempfile::TempDir);
-
-impl Stage {
-    fn new() -> Self {
-        let stage = Self(tempfile::tempdir().unwrap());
-        // By another process: a file that this one holds open for writing, even in a child that a
-        // parallel test forks just now, could not be run.
-        let copied =
-            Command::new("cp").arg(env!("CARGO_BIN_EXE_nfs-provisioner")).arg(stage.program()).status().unwrap();
-        assert!(copied.success());
-        fs::write(stage.log(), "").unwrap();
-        for path in [stage.0.path(), &stage.log(), &stage.program()] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
-        }
-        stage
-    }
-
-    fn program(&self) -> PathBuf {
-        self.0.path().join("nfs-provisioner")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.0.path().join("log")
     }
 }

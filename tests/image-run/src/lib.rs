@@ -1,0 +1,158 @@
+//! Runs a provisioner image's program as the flex provisioner would: as the image's own user, with nothing but a claim in
+//! its environment, and with its last words read back.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// Two volumes.
+pub const ONE: &str = "c0ffee00-0000-4000-8000-000000000001";
+/// The second of two volumes.
+pub const TWO: &str = "c0ffee00-0000-4000-8000-000000000002";
+/// The user and the group of the images.
+const USER: u32 = 65532;
+/// What is in the environment for one volume alone.
+const OF_A_VOLUME: [&str; 6] = ["CLAIM_UUID", "PV_NAME", "PVC_UID", "PVC_NAMESPACE", "PVC_NAME", "SIZE_BYTES"];
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit code.
+    pub code: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error: what it tells of its work, and the last words again.
+    pub log: String,
+    /// The termination message.
+    pub last_words: String,
+}
+
+impl Ended {
+    /// It went well.
+    #[track_caller]
+    pub fn well(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+
+    /// It failed with a code, and said something.
+    #[track_caller]
+    pub fn failed(self, code: i32, says: &str) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        assert!(self.last_words.contains(says), "`{says}` in {self:?}");
+        self
+    }
+}
+
+/// What the environment says of a claim for one gibibyte of a class.
+pub fn claim(id: &str, class: &str) -> BTreeMap<String, String> {
+    [
+        ("CLAIM_UUID", id),
+        ("PV_NAME", &format!("pvc-{id}")),
+        ("PVC_UID", id),
+        ("PVC_NAMESPACE", "team"),
+        ("PVC_NAME", "data"),
+        ("STORAGE_CLASS", class),
+        ("SIZE_BYTES", "1073741824"),
+        ("ACCESS_MODES", "ReadWriteOnce"),
+        ("VOLUME_MODE", "Filesystem"),
+        ("RECLAIM_POLICY", "Delete"),
+        ("INSTANCE", "default"),
+        ("PROVISIONER", "flex-provisioner.io"),
+        ("POD_NAMESPACE", "flex-provisioner"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// Takes away what is of one volume: runs such as `list` are for none.
+pub fn for_no_volume(env: &mut BTreeMap<String, String>) {
+    OF_A_VOLUME.iter().for_each(|name| drop(env.remove(*name)));
+}
+
+/// A program, and a directory that it may use as the image's user, who has no rights elsewhere on this machine.
+pub struct Stage {
+    program: File,
+    directory: TempDir,
+}
+
+impl Stage {
+    /// Of the program at a path.
+    ///
+    /// # Panics
+    /// If the program is not there, or there is no room.
+    pub fn new(program: &str) -> Self {
+        let everybody = fs::Permissions::from_mode(0o777);
+        let stage = Self {
+            program: File::open(program).expect("the program"),
+            directory: tempfile::Builder::new().permissions(everybody).tempdir().expect("a temporary directory"),
+        };
+        stage.write("termination-log", "", 0o666);
+        stage
+    }
+
+    /// The path of a name in the directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes a file there, with the directories above it, for everybody to read.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub fn write(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("it is in a directory")).expect("a directory");
+        fs::write(&path, text).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a file of ours");
+        let above = Path::new(name).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+        above.for_each(|above| {
+            fs::set_permissions(self.directory.path().join(above), fs::Permissions::from_mode(0o755))
+                .expect("a directory of ours");
+        });
+        path
+    }
+
+    /// A run of an operation with an environment, not started yet.
+    pub fn command(&self, operation: &str, env: &BTreeMap<String, String>) -> Command {
+        // By its open file: the user may not walk the path.
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.program.as_raw_fd()));
+        command.env_clear().envs(env).env("OPERATION", operation).env("FLEX_TERMINATION_LOG", self.log());
+        command.uid(USER).gid(USER).current_dir("/").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end. Of one stage, one run at a time has last words.
+    ///
+    /// # Panics
+    /// If it cannot be started, is ended by a signal, or says what is no UTF-8.
+    #[track_caller]
+    pub fn end(&self, command: &mut Command) -> Ended {
+        fs::write(self.log(), "").expect("the last words");
+        let output = command.output().expect("the program starts");
+        Ended {
+            code: output.status.code().expect("ended by a signal"),
+            out: String::from_utf8(output.stdout).expect("UTF-8"),
+            log: String::from_utf8(output.stderr).expect("UTF-8"),
+            last_words: self.last_words(),
+        }
+    }
+
+    /// What the last run left as its last words.
+    ///
+    /// # Panics
+    /// If they are no UTF-8.
+    pub fn last_words(&self) -> String {
+        fs::read_to_string(self.log()).expect("the last words")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path("termination-log")
+    }
+}
