@@ -15,7 +15,7 @@ use crate::config::{Placement, Recipe};
 use crate::decision::Tell;
 use crate::node::Places;
 use crate::object::ObjectName;
-use crate::run::job::Place;
+use crate::run::job::{self, Place};
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
@@ -75,7 +75,7 @@ pub(super) fn look(
     };
     let alive = pods.iter().filter(|pod| pod.marks.operation == operation.as_str() && !pod.is_over());
     // Whatever its number and target: both follow from what is seen.
-    let expected = format!("{operation}-{}-", volume.id().unwrap_or_default());
+    let expected = job::prefix(operation, volume.id().unwrap_or_default());
     Seen {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
         starting: context.shared.index().is_any_expected(&expected),

@@ -63,9 +63,8 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             Next::Full => return Ok(Pass::After(FULL)),
             Next::Started => return Ok(Pass::Started),
             Next::Wait => {
-                return Ok(
-                    context.wait(decision.wake_at, &[provision_name(&claim), delete_name(&claim, &snapshot.places)])
-                );
+                return Ok(context
+                    .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
             }
             Next::Again => {}
             Next::With(newer) => claim = *newer,
@@ -114,7 +113,7 @@ fn observed<T>(
     let provision = |pod: &&Arc<Pod>| pod.marks.operation == "provision";
     let run = context.run_state(&s.jobs, &s.pods, &provision_name(claim));
     let delete_name = delete_name(claim, &s.places);
-    let delete_run = context.run_state(&s.deletes, &s.pods, &delete_name);
+    let delete_run = context.delete_state(Operation::Delete, &claim.id(), (&s.deletes, &s.pods), &delete_name);
     let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
     let volumes: Vec<_> = s.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
     then(&Observed {

@@ -86,13 +86,16 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         let delete_name =
             job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(&content), &content.uid);
         let run = context.run_state(&seen.jobs, &seen.pods, &run_name);
-        let delete_run = context.run_state(&seen.deletes, &seen.pods, &delete_name);
+        let known = (&seen.deletes[..], &seen.pods[..]);
+        let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name);
         let decision = decided(context, &content, &seen, &learnt, (run, delete_run));
         let Decision { step, tell, wake_at } = decision;
         tracing::debug!(content = content.name, ?step, "decided");
         tell.into_iter().for_each(|tell| context.tell(about(&content), tell));
         match act(context, &content, &seen, step, &mut learnt).await? {
-            Next::Wait => return Ok(context.wait(wake_at, &[run_name, delete_name])),
+            Next::Wait => {
+                return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
+            }
             Next::Started => return Ok(Pass::Started),
             Next::Again => {}
             Next::With(newer) => content = *newer,

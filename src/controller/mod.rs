@@ -28,6 +28,7 @@ use crate::cluster::watch::Shared;
 use crate::cluster::writes::{WriteError, Writes};
 use crate::config::classes::Identity;
 use crate::metrics::Metrics;
+use crate::run::job;
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
 
@@ -118,6 +119,27 @@ impl Context {
         }
     }
 
+    /// What became of a delete run under an id, by the name of its Job. It is not absent while another of the id is under
+    /// way: two of them never run at one time. One that failed and whose Job was taken away may have been begun anew, by a
+    /// pass that had not seen yet that its failure was noted.
+    fn delete_state(
+        &self,
+        operation: Operation,
+        id: &str,
+        (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
+        name: &str,
+    ) -> RunState {
+        let is_other_alive = || {
+            jobs.iter().any(|job| job.marks.operation == operation.as_str() && !job.over)
+                || volumes::pods_alive(pods, operation)
+                || self.shared.index().is_any_expected(&job::prefix(operation, id))
+        };
+        match self.run_state(jobs, pods, name) {
+            RunState::Absent if is_other_alive() => RunState::Running,
+            state => state,
+        }
+    }
+
     /// Creates the Job of a run, and does not take it for absent until the watch shows it.
     async fn create_job(&self, job: &k8s_openapi::api::batch::v1::Job) -> Result<(), WriteError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -156,11 +178,11 @@ impl Context {
     }
 
     /// Waits for the next event; at the latest until the time that was decided, or until a created
-    /// Job must have been seen.
+    /// Job must have been seen, whose name begins as one of these.
     fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {
         let index = self.shared.index();
         match wake_at {
-            None if jobs.iter().any(|job| index.is_expected(job)) => Pass::After(EXPECTED),
+            None if jobs.iter().any(|job| index.is_any_expected(job)) => Pass::After(EXPECTED),
             None => Pass::Done,
             Some(at) => Pass::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),
         }

@@ -61,7 +61,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         };
         let node = next_node(&volume, claim, home, &places);
         let run_name = job_name(&volume, home, &node);
-        let run = context.run_state(&jobs, &pods, &run_name);
+        let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
         let size = expansion::look(context, &volume, &provenance, &jobs, &pods, &of_size);
         let attributes = modification::look(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
         let (expand_runs, modify_runs) = (size.runs.runs(), attributes.runs.runs());
@@ -87,9 +87,9 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         let mut next = Next::Again;
         match step {
             Step::Nothing if attributes.runs.is_starting() => {
-                return Ok(attributes.runs.wait(context, wake_at, &[run_name]));
+                return Ok(attributes.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)]));
             }
-            Step::Nothing => return Ok(size.runs.wait(context, wake_at, &[run_name])),
+            Step::Nothing => return Ok(size.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)])),
             Step::Expand(step) => {
                 let decision = expand::Decision { step, tell, wake_at };
                 next = expansion::act(context, &volume, &size, decision, &mut of_size).await?;

@@ -53,10 +53,16 @@ pub struct Place {
 /// went half-way, on several nodes, and a volume that turned up later): `scope` keeps them apart,
 /// so that the success of one is never taken for that of another.
 pub fn name(operation: Operation, id: &str, attempt: u32, scope: &str) -> String {
+    let prefix = prefix(operation, id);
     match scope {
-        "" => format!("{operation}-{id}-{attempt}"),
-        scope => format!("{operation}-{id}-{attempt}-{}", &hash(scope.as_bytes())[..6]),
+        "" => format!("{prefix}{attempt}"),
+        scope => format!("{prefix}{attempt}-{}", &hash(scope.as_bytes())[..6]),
     }
+}
+
+/// How the names of all Jobs of an operation for an id begin.
+pub fn prefix(operation: Operation, id: &str) -> String {
+    format!("{operation}-{id}-")
 }
 
 /// The Job of one attempt.

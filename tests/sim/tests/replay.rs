@@ -28,3 +28,14 @@ fn a_bug_shows() {
     let found = (0..400).any(|seed| !run(seed, Some(Bug::IdleDelete), false, &Metrics::default()).wrong.is_empty());
     assert!(found, "delete runs that delete nothing go unnoticed");
 }
+
+#[test]
+fn seeds_that_once_were_broken_are_well() {
+    for (seed, what) in [
+        (74169, "a version of a config was lost when its deletion was broken off"),
+        (84600, "a delete run began beside its predecessor, whose Job had gone with its namespace"),
+    ] {
+        let wrong = run(seed, None, false, &Metrics::default()).wrong;
+        assert!(wrong.is_empty(), "{seed}, of old: {what}; now: {wrong:?}");
+    }
+}
