@@ -203,7 +203,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return record(o, class, Cause::new("VolumeRefused", why), Failure::Never, now);
     }
     if !claim.is_held() {
-        return stopping(o).unwrap_or_else(|| anew(o, class, now));
+        return stopping(o).unwrap_or_else(|| after_another(o, anew(o, class, now)));
     }
     match &o.run {
         RunState::Absent if o.stamped_recipe.is_none() => record(
@@ -405,7 +405,15 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     if wait > 0 && now < due {
         return Decision::nothing().until(due);
     }
-    next(o, class, recipe, failure.attempt, now)
+    after_another(o, next(o, class, recipe, failure.attempt, now))
+}
+
+/// What an earlier attempt made is the claim's volume: a watch that lags must not have another made on another node.
+fn after_another(o: &Observed<'_>, next: Decision) -> Decision {
+    match next.step {
+        Step::Stamp { .. } if !o.no_volume && o.volumes.is_empty() => Step::ConfirmNoVolume.into(),
+        _ => next,
+    }
 }
 
 /// What must end before another attempt may begin, if anything.

@@ -221,6 +221,8 @@ fn row_26_the_next_attempt() {
     world.claim.nodes = vec!["a".into(), "b".into()];
     world.claim.selected_node = Some("a".into());
     let nodes = vec!["b".to_owned(), "a".to_owned()];
+    let unsure = World { no_volume: false, ..world.clone() };
+    assert_eq!(unsure.decide(NOW + 2).step, Step::ConfirmNoVolume, "the watch may lag, and a second be made");
     assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes, taken: 0 }, "last is where it is to run");
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(world.step(), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
@@ -263,6 +265,8 @@ fn row_28_without_its_finalizer_an_attempt_begins_anew() {
     world.jobs[0].deleting = true;
     world.rests();
     (world.jobs, world.run) = (vec![], RunState::Absent);
+    assert_eq!(world.step(), Step::ConfirmNoVolume);
+    world.no_volume = true;
     assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 });
     world.class.recipe = Err("the config has errors".into());
     world.waits("the config has errors");

@@ -199,9 +199,9 @@ fn stamped(attempt: u32) -> World {
     world
 }
 
-/// Its attempt has failed a moment ago.
+/// Its attempt has failed a moment ago, and made no volume.
 fn failed_with(kind: Failure) -> World {
-    let mut world = stamped(1);
+    let mut world = World { no_volume: true, ..stamped(1) };
     world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, kind));
     world
 }
