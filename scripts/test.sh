@@ -20,11 +20,6 @@ build_tests() {
         build_faults
 }
 
-# Most of them wait for servers, most of the time.
-tests() {
-    RUST_TEST_THREADS=4 cargo test --workspace --no-fail-fast
-}
-
 cinder_image() {
     cargo test --workspace --no-fail-fast --test cinder
 }
@@ -33,7 +28,7 @@ stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' build_tests
 begin_computing
-budget=840 stage 'tests' tests
+budget=840 stage 'tests' cargo test --workspace --no-fail-fast
 budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
 # Both wait most of the time.
 beside 'the Cinder image' cinder_image

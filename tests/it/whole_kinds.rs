@@ -130,8 +130,12 @@ async fn a_stateful_set_of_20_replicas_has_20_volumes() {
     let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
     for claim in &claims {
         let name = claim.metadata.name.as_deref().unwrap().strip_prefix("data-").unwrap();
-        let written = fs::read_to_string(format!("{on_node}/{}/name", uid(claim))).unwrap();
-        assert_eq!(written.trim(), name, "each has its own");
+        // A container is ready before its program has run.
+        until("each has its own", || async {
+            let written = fs::read_to_string(format!("{on_node}/{}/name", uid(claim)));
+            if written.as_ref().is_ok_and(|text| text.trim() == name) { Ok(()) } else { seen(written) }
+        })
+        .await;
     }
     assert_eq!((claims.len(), volumes_in(&on_node).len()), (count as usize, before.len() + count as usize));
     sets.delete("set", &DeleteParams::default()).await.unwrap();
