@@ -10,6 +10,7 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use self::look::{Learnt, Snapshot, look};
+use super::deletes::start_delete_job;
 use super::{Context, Pass, STEPS, copies, refused_job};
 use crate::attributes::Attributes;
 use crate::claim::decide::{
@@ -462,43 +463,6 @@ async fn start_delete(
             context.tell(about(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
         }
-    }
-}
-
-/// Creates the Job of a delete run: in the config's namespace, or where that is gone in our own; and
-/// without what may be gone with it, if that kept the last one from starting. Returns why it cannot be
-/// created. An error says that nobody knows: the Job may exist, so that no other may take its place.
-pub(super) async fn start_delete_job(
-    context: &Context,
-    recipe: &Recipe,
-    request: &contract::request::Request,
-    mut place: Place,
-    last: Option<&LastFailure>,
-) -> Result<Option<Cause>, WriteError> {
-    place.without_account |= last.is_some_and(|failure| failure.without_account);
-    let own = &context.identity.namespace;
-    if place.namespace != *own && !context.identity.config_namespaces.contains(&place.namespace) {
-        place = Place { namespace: own.clone(), without_account: true, ..place };
-    }
-    loop {
-        let error = match context.create_job(&job::job(recipe, request, &place)).await {
-            Ok(()) => return Ok(None),
-            Err(error) => error,
-        };
-        let gone = match &error {
-            WriteError::NotFound { .. } => true,
-            // Our Role went with the namespace; authorization is asked before the namespace.
-            WriteError::Refused { message, .. } => {
-                message.contains("being terminated") || message.contains("cannot create resource")
-            }
-            WriteError::Conflict(_) | WriteError::Failed { .. } => return Err(error),
-            WriteError::Foreign(_) => false,
-        };
-        if gone && place.namespace != *own {
-            place = Place { namespace: own.clone(), without_account: true, ..place };
-            continue;
-        }
-        return Ok(Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))));
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use contract::names;
 use contract::request::{ClaimRef, Operation};
 
-use super::claims::{start_delete_job, timestamp};
+use super::claims::timestamp;
+use super::deletes::start_delete_job;
 use super::late::{self, Left};
 use super::volumes::{alive_on, pods_alive};
 use super::{Context, Pass, STEPS, copies, refused_job, snapshots};

@@ -6,7 +6,8 @@ use std::time::Duration;
 use contract::names;
 use contract::request::{Operation, Request};
 
-use super::claims::{recipe_of_jobs, start_delete_job, timestamp};
+use super::claims::{recipe_of_jobs, timestamp};
+use super::deletes::start_delete_job;
 use super::{Context, Pass};
 use crate::cluster::writes::WriteError;
 use crate::config::{Placement, Recipe};

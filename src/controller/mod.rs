@@ -7,6 +7,7 @@ pub mod claims;
 pub mod configs;
 mod contents;
 mod copies;
+mod deletes;
 mod expansion;
 mod late;
 mod modification;
@@ -28,7 +29,6 @@ use crate::cluster::watch::Shared;
 use crate::cluster::writes::{WriteError, Writes};
 use crate::config::classes::Identity;
 use crate::metrics::Metrics;
-use crate::run::job;
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
 
@@ -115,27 +115,6 @@ impl Context {
         let complaints: Vec<_> = complaints.iter().map(Arc::as_ref).collect();
         match state(job, &pods, &complaints) {
             RunState::Absent if index.is_expected(name) => RunState::Running,
-            state => state,
-        }
-    }
-
-    /// What became of a delete run under an id, by the name of its Job. It is not absent while another of the id is under
-    /// way: two of them never run at one time. One that failed and whose Job was taken away may have been begun anew, by a
-    /// pass that had not seen yet that its failure was noted.
-    fn delete_state(
-        &self,
-        operation: Operation,
-        id: &str,
-        (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
-        name: &str,
-    ) -> RunState {
-        let is_other_alive = || {
-            jobs.iter().any(|job| job.marks.operation == operation.as_str() && !job.over)
-                || volumes::pods_alive(pods, operation)
-                || self.shared.index().is_any_expected(&job::prefix(operation, id))
-        };
-        match self.run_state(jobs, pods, name) {
-            RunState::Absent if is_other_alive() => RunState::Running,
             state => state,
         }
     }

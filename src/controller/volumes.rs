@@ -8,7 +8,8 @@ use contract::names::reason;
 use contract::request::Operation;
 
 use super::changes::{Learnt, Next};
-use super::claims::{recipe_of_jobs, start_delete_job, timestamp};
+use super::claims::{recipe_of_jobs, timestamp};
+use super::deletes::start_delete_job;
 use super::{Context, Pass, STEPS, expansion, modification};
 use crate::claim::LastFailure;
 use crate::claim::fit::source_fits;
