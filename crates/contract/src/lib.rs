@@ -11,6 +11,7 @@ pub mod capacity;
 pub mod exit;
 pub mod listing;
 pub mod names;
+mod operation;
 pub mod parameter;
 pub mod quantity;
 pub mod request;

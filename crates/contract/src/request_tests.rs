@@ -1,0 +1,107 @@
+use super::*;
+
+pub(crate) fn request() -> Request {
+    Request {
+        operation: Operation::Provision,
+        claim_uuid: "c0ffee00-0000-4000-8000-000000000001".into(),
+        provision_ts: "2026-01-01T00:00:00Z".into(),
+        attempt: 3,
+        pv_name: "pvc-c0ffee00-0000-4000-8000-000000000001".into(),
+        claim: ClaimRef {
+            namespace: "team".into(),
+            name: "data".into(),
+            uid: "c0ffee00-0000-4000-8000-000000000001".into(),
+        },
+        storage_class: "silver".into(),
+        size_bytes: 3 << 30,
+        old_size_bytes: Some(1 << 30),
+        clone_of: Some(Original {
+            id: "c0ffee00-0000-4000-8000-000000000002".into(),
+            pv_name: "pvc-c0ffee00-0000-4000-8000-000000000002".into(),
+            source: r#"{"nfs":{"path":"/a","server":"s"}}"#.into(),
+            size_bytes: 2 << 30,
+            node: "node-2".into(),
+        }),
+        snapshot: Some(Snapshot {
+            id: "c0ffee00-0000-4000-8000-000000000003".into(),
+            of: "c0ffee00-0000-4000-8000-000000000004".into(),
+            size_bytes: Some(2 << 30),
+            node: "node-2".into(),
+            namespace: "team".into(),
+            name: "monday".into(),
+        }),
+        attributes_class: "gold".into(),
+        attributes: [("iops".to_owned(), "900".to_owned())].into(),
+        old_attributes_class: "silver".into(),
+        old_attributes: [("iops".to_owned(), "100".to_owned())].into(),
+        access_modes: vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()],
+        volume_mode: "Filesystem".into(),
+        mount_options: vec!["noatime".into()],
+        reclaim_policy: "Delete".into(),
+        fs_type: "ext4".into(),
+        username: "tom".into(),
+        user_groups: vec!["a".into(), "b".into()],
+        service_account: "foo".into(),
+        kube_api: "https://10.10.2.1:443".into(),
+        node_name: "node-1".into(),
+        topology: [("kubernetes.io/hostname".to_owned(), "node-1".to_owned())].into(),
+        class_topologies: r#"[{"zone":["a"]}]"#.into(),
+        provisioner: crate::names::DEFAULT_PROVISIONER.into(),
+        instance: "default".into(),
+        volume_source: String::new(),
+        claim_metadata: [("team.example/key".to_owned(), "a,b=\"c\"".to_owned())].into(),
+        parameters: [("example.com/Pool".to_owned(), "gold".to_owned()), ("iops".to_owned(), "900".to_owned())].into(),
+        pod_namespace: crate::names::FIELD_MANAGER.into(),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let env: BTreeMap<_, _> = request().properties().into_iter().map(|p| (p.env(), p.value)).collect();
+    assert_eq!(Request::from_env(|name| env.get(name).cloned()), Ok(request()));
+}
+
+#[test]
+fn the_seed_s_properties_have_their_names() {
+    let mut request = request();
+    request.parameters =
+        [("zone".to_owned(), "west".to_owned()), ("use-nfs-server".to_owned(), "10.10.2.4".to_owned())].into();
+    let properties = request.properties();
+    let value = |name: &str| properties.iter().find(|p| p.name == name).map(|p| p.value.as_str());
+    assert_eq!(value("username"), Some("tom"));
+    assert_eq!(value("zone"), Some("west"));
+    assert_eq!(value("use-nfs-server"), Some("10.10.2.4"));
+    assert_eq!(value("service-account"), Some("foo"));
+    assert_eq!(value("size"), Some("3Gi"));
+    assert!(is_reserved("USERNAME") && is_reserved("SERVICE_TOKEN") && !is_reserved("ZONE"));
+}
+
+#[test]
+fn some_runs_are_for_no_volume() {
+    for operation in [Operation::List, Operation::Capacity] {
+        let env = [("OPERATION", operation.as_str()), ("STORAGE_CLASS", "c")];
+        let found = Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
+        let found = found.unwrap();
+        assert_eq!((found.operation, found.claim_uuid.as_str(), found.size_bytes), (operation, "", 0));
+    }
+}
+
+#[test]
+fn a_run_about_a_snapshot_has_its_id_and_needs_no_volume_to_delete_it() {
+    let read = |env: &[(&str, &str)]| {
+        Request::from_env(|name| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+    };
+    let env = [("OPERATION", "delete-snapshot"), ("STORAGE_CLASS", "c"), ("SNAPSHOT_ID", "s")];
+    let found = read(&env).unwrap();
+    assert_eq!((found.operation, found.claim_uuid.as_str()), (Operation::DeleteSnapshot, ""));
+    assert_eq!(found.snapshot.unwrap(), Snapshot { id: "s".into(), ..Snapshot::default() });
+    assert!(read(&env[..2]).unwrap_err().to_string().contains("SNAPSHOT_ID"));
+    let error = read(&[("OPERATION", "snapshot"), ("STORAGE_CLASS", "c")]).unwrap_err().to_string();
+    assert!(error.contains("CLAIM_UUID, PV_NAME, SIZE_BYTES, SNAPSHOT_ID"), "{error}");
+}
+
+#[test]
+fn all_that_is_missing_is_named_at_once() {
+    let error = Request::from_env(|name| (name == "OPERATION").then(|| "provision".into())).unwrap_err();
+    assert!(error.to_string().contains("STORAGE_CLASS, CLAIM_UUID, PV_NAME, SIZE_BYTES"), "{error}");
+}
