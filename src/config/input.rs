@@ -62,7 +62,7 @@ impl From<&ConfigMap> for Config {
 impl Config {
     /// The CSI driver whose external provisioner it takes the place of.
     pub fn stands_for(&self) -> Option<&str> {
-        self.data.get(sidecar::KEY).map(|name| name.trim()).filter(|name| !name.is_empty())
+        sidecar::driver(&self.data)
     }
 
     /// Whether it is meant for this orchestrator.

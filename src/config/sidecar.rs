@@ -13,6 +13,11 @@ use crate::object::ObjectName;
 /// The key of a config that names the CSI driver whose external provisioner it takes the place of.
 pub const KEY: &str = "stands-for";
 
+/// The driver that a config with this data stands for.
+pub fn driver(data: &BTreeMap<String, String>) -> Option<&str> {
+    data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())
+}
+
 /// A Lease that does not say how long a term is.
 const TERM: Duration = Duration::from_secs(15);
 /// No longer term is believed: a Lease of a program that is gone must not stand for ever.

@@ -99,8 +99,7 @@ pub(super) struct SeenSnapshot {
 fn stands_for(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
     let Lookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
-    let driver = class.recipe.as_ref().ok()?.record.data.get(sidecar::KEY)?;
-    Some(driver.trim().to_owned())
+    sidecar::driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
 }
 
 impl SeenSnapshot {

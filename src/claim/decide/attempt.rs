@@ -53,7 +53,7 @@ fn unserved(o: &Observed<'_>) -> Decision {
         None => waits(),
         Some(_) => found(o).unwrap_or_else(|| match o.run {
             RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
-            RunState::Succeeded if !o.no_volume && o.volumes.is_empty() => Step::ConfirmNoVolume.into(),
+            RunState::Succeeded if is_volume_unsure(o) => Step::ConfirmNoVolume.into(),
             _ => waits(),
         }),
     }
@@ -408,10 +408,15 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     after_another(o, next(o, class, recipe, failure.attempt, now))
 }
 
+/// No volume is seen, and nobody has asked the API for one.
+fn is_volume_unsure(o: &Observed<'_>) -> bool {
+    !o.no_volume && o.volumes.is_empty()
+}
+
 /// What an earlier attempt made is the claim's volume: a watch that lags must not have another made on another node.
 fn after_another(o: &Observed<'_>, next: Decision) -> Decision {
     match next.step {
-        Step::Stamp { .. } if !o.no_volume && o.volumes.is_empty() => Step::ConfirmNoVolume.into(),
+        Step::Stamp { .. } if is_volume_unsure(o) => Step::ConfirmNoVolume.into(),
         _ => next,
     }
 }
