@@ -213,39 +213,33 @@ provision() {
     else
         roomiest
     fi
-    [ -d "$volume" ] || room_for "$SIZE_BYTES"
-    if [ -n "${CLONE_OF:-}${SNAPSHOT_ID:-}" ]; then
-        if [ -d "$volume" ]; then
-            :
-        elif [ -n "${CLONE_OF:-}" ]; then
-            copy
-        else
-            copied "$snapshot" "$volume" "$half"
-        fi
-        made
-    fi
-    if [ -n "$devices" ] && [ ! -d "$volume" ]; then
-        why=$(rm -rf "$half" 2>&1 && mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-        sized "$half"
-        why=$(mv "$half" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-        made
-    fi
-    [ -z "$devices" ] || made
     if [ ! -d "$volume" ]; then
-        why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        room_for "$SIZE_BYTES"
+        make
     fi
-    # After the mkdir and not by it: a run that died in between must not leave another mode behind.
-    why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    exec flex-pv create --local "$volume"
-}
-
-# The volume is there, with its content.
-made() {
     if [ -n "$devices" ]; then
         sized "$volume"
         attach "$id"
+    elif [ -z "${CLONE_OF:-}$sid" ]; then
+        # After the mkdir and not by it: a run that died in between must not leave another mode behind.
+        why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     exec flex-pv create --local "$(place "$id")"
+}
+
+# The volume is there with its content, or not at all.
+make() {
+    if [ -n "${CLONE_OF:-}" ]; then
+        copy
+    elif [ -n "$sid" ]; then
+        copied "$snapshot" "$volume" "$half"
+    elif [ -n "$devices" ]; then
+        why=$(rm -rf "$half" 2>&1 && mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        sized "$half"
+        why=$(mv "$half" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    else
+        why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    fi
 }
 
 # Takes $1 away from each directory.
@@ -276,8 +270,9 @@ snapshot() {
 expand() {
     find "$id" || :
     [ -d "$volume" ] || fail never "$volume is not on node ${POD_NODE:-?}: what is lost cannot grow"
-    [ -n "$devices" ] || room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
-    if [ -n "$devices" ]; then
+    if [ -z "$devices" ]; then
+        room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
+    else
         size=$(stat -c %s "$volume/disk" 2>&1) || fail never "on node ${POD_NODE:-?}: $size"
         # What is there already, as of a run that died, needs no room.
         [ "$size" -ge "$SIZE_BYTES" ] || room_for $((SIZE_BYTES - size))
