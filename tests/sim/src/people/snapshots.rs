@@ -34,6 +34,11 @@ fn all(store: &Store, kind: Kind) -> Vec<(ObjectName, Rc<Value>)> {
     store.all(kind).map(|(name, object)| (name.clone(), object.clone())).collect()
 }
 
+fn some_snapshot(store: &Store, rng: &mut Rng) -> Option<ObjectName> {
+    let snapshots = all(store, Kind::Snapshot);
+    (!snapshots.is_empty()).then(|| rng.pick(&snapshots).0.clone())
+}
+
 /// The node where a snapshot is; empty for none.
 fn node_of(content: &Value) -> String {
     let made_by: Value = serde_json::from_str(annotation(content, names::PROVENANCE)).unwrap_or_default();
@@ -83,33 +88,25 @@ impl People {
     }
 
     fn delete_snapshot(store: &mut Store, rng: &mut Rng) {
-        let snapshots = all(store, Kind::Snapshot);
-        if !snapshots.is_empty() {
-            let (name, _) = rng.pick(&snapshots);
+        if let Some(name) = some_snapshot(store, rng) {
             line(|| format!("user: deletes snapshot {name}"));
             count("snapshots deleted");
-            store.delete(Kind::Snapshot, name);
+            store.delete(Kind::Snapshot, &name);
         }
     }
 
     /// As with `kubectl delete` and a patch that takes away all finalizers. Its content knows nothing of it.
     fn force_away(store: &mut Store, rng: &mut Rng) {
-        let snapshots = all(store, Kind::Snapshot);
-        if !snapshots.is_empty() {
-            let (name, _) = rng.pick(&snapshots);
+        if let Some(name) = some_snapshot(store, rng) {
             line(|| format!("admin: deletes snapshot {name}, and takes its finalizers off"));
             count("snapshots forced away");
-            store.delete(Kind::Snapshot, name);
-            store.update(Kind::Snapshot, name, |snapshot| snapshot["metadata"]["finalizers"] = json!([]));
+            store.delete(Kind::Snapshot, &name);
+            store.update(Kind::Snapshot, &name, |snapshot| snapshot["metadata"]["finalizers"] = json!([]));
         }
     }
 
     fn restore(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng) {
-        let snapshots = all(store, Kind::Snapshot);
-        if snapshots.is_empty() {
-            return;
-        }
-        let (from, _) = rng.pick(&snapshots);
+        let Some(from) = some_snapshot(store, rng) else { return };
         let name = *rng.pick(&["a", "b", "c"]);
         // No other image knows the storage of the one that was made by hand; which class made it stands nowhere.
         let class = if from.name == GIVEN { self.classes[0] } else { *rng.pick(&self.classes) };
