@@ -28,7 +28,6 @@ use std::process::ExitCode;
 use contract::request::{Operation, Request};
 use kit::Failure;
 use kit::patience::persistently;
-use tokio::signal::unix::{SignalKind, signal};
 
 use api::Cinder;
 use cluster::Cluster;
@@ -56,9 +55,7 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
         request,
         doing: RefCell::new(String::new()),
     };
-    // The first process of a container dies of no signal that it does not ask for.
-    let mut told_to_stop =
-        signal(SignalKind::terminate()).map_err(|error| Failure::retry(format!("cannot start: {error}")))?;
+    let mut told_to_stop = kit::told_to_stop()?;
     tokio::select! {
         outcome = persistently(PATIENCE, || operate(&run), Trouble::failure) => outcome,
         _ = told_to_stop.recv() => {

@@ -75,6 +75,19 @@ impl Driver {
         }
     }
 
+    /// The same over the same connection, for one member of a batch, whose calls it knows apart from those of others.
+    pub fn for_member(&self) -> Self {
+        Driver {
+            channel: self.channel.clone(),
+            call: self.call,
+            name: self.name.clone(),
+            services: self.services.clone(),
+            expands: self.expands,
+            calls: self.calls.clone(),
+            doing: RefCell::new("what others of the batch asked for"),
+        }
+    }
+
     /// Asks until it is ready. A driver that says nothing of it is.
     async fn ready(&self, parameters: &Parameters, until: Instant) -> Result<(), Failure> {
         let mut pause = Duration::from_millis(50);

@@ -1,10 +1,11 @@
-//! A provisioner image: volumes of any CSI driver, made by a run for each claim.
+//! A provisioner image: volumes of any CSI driver, made by a run for each claim, or for a batch of them.
 //!
 //! It does what the external provisioner of CSI does, without running all the time. `csi-provisioner --dry-run` makes the
 //! volume and prints the PersistentVolume instead of creating it, for trying a driver without a cluster.
 
 mod answer;
 mod backend;
+mod batch;
 mod capability;
 mod change;
 mod cluster;
@@ -21,12 +22,15 @@ mod template;
 mod topology;
 mod trouble;
 
+use std::future::Future;
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use contract::request::{Operation, Request};
 use kit::Failure;
 use kit::patience::persistently;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
+use tokio::sync::Semaphore;
 
 use cluster::Cluster;
 use driver::Driver;
@@ -35,29 +39,50 @@ use run::{PATIENCE, Run};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
-    kit::run_or_show("csi-provisioner", work)
+    match kit::batch::is_one() {
+        true => kit::batch::run(batch::work),
+        false => kit::run_or_show("csi-provisioner", work),
+    }
 }
 
 async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::of(&request.parameters)?;
-    // The first process of a container dies of no signal that it does not ask for.
-    let mut told_to_stop =
-        signal(SignalKind::terminate()).map_err(|error| Failure::retry(format!("cannot start: {error}")))?;
-    let run = tokio::select! {
-        driver = Driver::reach(&parameters) => {
-            Run { driver: driver?, cluster: Cluster::new(dry_run), parameters, request }
-        }
-        _ = told_to_stop.recv() => {
-            return Err(Failure::retry(format!(
-                "no CSI driver was ready at {} before the end of the config's `timeout`, which is shorter than csi-connect-timeout",
-                parameters.endpoint
-            )));
-        }
+    let mut told_to_stop = kit::told_to_stop()?;
+    let driver = reach(&parameters, &mut told_to_stop).await?;
+    let run = Run { driver, cluster: Rc::new(Cluster::new(dry_run)), parameters, request };
+    let stop = async {
+        told_to_stop.recv().await;
     };
-    let elsewhere = run.driver.has_topology() && !run.request.node_name.is_empty();
+    carry_out(&run, &Semaphore::new(1), stop).await
+}
+
+/// The driver, as soon as it is ready.
+///
+/// # Errors
+/// It is not in time, or before the run is told to stop.
+async fn reach(parameters: &Parameters, told_to_stop: &mut Signal) -> Result<Driver, Failure> {
     tokio::select! {
-        outcome = persistently(PATIENCE, || operate(&run), |trouble: Trouble| trouble.failure(elsewhere)) => outcome,
+        driver = Driver::reach(parameters) => driver,
         _ = told_to_stop.recv() => Err(Failure::retry(format!(
+            "no CSI driver was ready at {} before the end of the config's `timeout`, which is shorter than csi-connect-timeout",
+            parameters.endpoint
+        ))),
+    }
+}
+
+/// Does what is asked for, when it is its turn, and again while its trouble may pass. Who waits for that has no turn.
+///
+/// # Errors
+/// It is not done, or not before the run is told to stop.
+async fn carry_out(run: &Run, turns: &Semaphore, told_to_stop: impl Future<Output = ()>) -> Result<(), Failure> {
+    let elsewhere = run.driver.has_topology() && !run.request.node_name.is_empty();
+    let attempt = || async {
+        let _turn = turns.acquire().await.map_err(|closed| Failure::retry(closed.to_string()))?;
+        operate(run).await
+    };
+    tokio::select! {
+        outcome = persistently(PATIENCE, attempt, |trouble: Trouble| trouble.failure(elsewhere)) => outcome,
+        () = told_to_stop => Err(Failure::retry(format!(
             "the CSI driver {} had not ended {} at the end of the config's `timeout`; the next attempt asks for the same again. If \
              that is usual for it, make `timeout` longer",
             run.driver.name,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::batch::MOST;
 use kit::Failure;
 
 use crate::endpoint::{self, Endpoint};
@@ -11,6 +12,8 @@ use crate::secrets::{self, PREFIX};
 /// Begins all parameters of this image itself.
 const OWN: &str = "csi-";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+/// So many members of a batch are at work at one time, unless said otherwise.
+const WORKER_THREADS: usize = 10;
 
 /// The checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Parameters {
     pub connect: Duration,
     /// How long one call may take.
     pub call: Duration,
+    /// Of a batch, so many members are at work at one time.
+    pub worker_threads: usize,
     /// Directory of `ca.crt`, `tls.crt` and `tls.key`, for TCP.
     pub tls: Option<String>,
     /// The name in the driver's certificate, if not the host's.
@@ -80,6 +85,14 @@ impl Parameters {
             }
         };
         let (connect, call) = (time("csi-connect-timeout", 60), time("csi-timeout", 15));
+        let worker_threads = match own("csi-worker-threads").map(|text| (text, text.parse())) {
+            None => WORKER_THREADS,
+            Some((_, Ok(number @ 1..=MOST))) => number,
+            Some((text, _)) => {
+                problems.push(format!("csi-worker-threads is `{text}`: write a whole number from 1 to {MOST}"));
+                WORKER_THREADS
+            }
+        };
         let endpoint = match endpoint::parse(own("csi-endpoint").unwrap_or_default()) {
             Ok(endpoint) => endpoint,
             Err(problem) => {
@@ -131,6 +144,7 @@ impl Parameters {
             endpoint,
             connect,
             call,
+            worker_threads,
             tls,
             tls_name: own("csi-tls-server-name").map(str::to_owned),
             driver: own("csi-driver").map(str::to_owned),
@@ -148,10 +162,22 @@ impl Parameters {
     }
 }
 
+impl Parameters {
+    /// Whether both are for the same driver, spoken to in the same way.
+    pub fn same_driver(&self, other: &Self) -> bool {
+        let of = |it: &Self| {
+            let Self { endpoint, connect, call, tls, tls_name, driver, .. } = it.clone();
+            (endpoint, connect, call, tls, tls_name, driver)
+        };
+        of(self) == of(other)
+    }
+}
+
 const KNOWN: &[&str] = &[
     "csi-endpoint",
     "csi-connect-timeout",
     "csi-timeout",
+    "csi-worker-threads",
     "csi-tls",
     "csi-tls-server-name",
     "csi-driver",
@@ -228,6 +254,7 @@ mod tests {
         let failure = of(&[
             ("csi-timeout", "soon"),
             ("csi-connect-timeout", "2h"),
+            ("csi-worker-threads", "0"),
             ("csi-strict-topology", "yes"),
             ("csi-volume-name-prefix", "A b"),
             ("csi-limit", "much"),
@@ -240,6 +267,7 @@ mod tests {
         for says in [
             "csi-timeout is `soon`",
             "csi-connect-timeout is `2h`",
+            "csi-worker-threads is `0`",
             "csi-strict-topology is `yes`",
             "csi-volume-name-prefix is `A b`",
             "csi-limit",

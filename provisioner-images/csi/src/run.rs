@@ -1,6 +1,7 @@
 //! What all operations share: the driver, Kubernetes, the request, and patience.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use contract::request::Request;
@@ -31,12 +32,12 @@ pub const MODIFY_SECRET: [&str; 2] =
 /// What a call is made with.
 pub type Credentials = BTreeMap<String, String>;
 
-/// One run of the image.
+/// One run of the image, or what it does for one member of a batch.
 pub struct Run {
     /// The driver.
     pub driver: Driver,
-    /// Kubernetes.
-    pub cluster: Cluster,
+    /// Kubernetes, which the runs of a batch share.
+    pub cluster: Rc<Cluster>,
     /// The parameters of class and config.
     pub parameters: Parameters,
     /// What is to be done.

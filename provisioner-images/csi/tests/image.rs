@@ -3,6 +3,8 @@
 
 #[path = "image/api.rs"]
 mod api;
+#[path = "image/batch.rs"]
+mod batch;
 #[path = "image/changes.rs"]
 mod changes;
 #[path = "image/delete.rs"]

@@ -3,9 +3,10 @@
 //! [`run`] reads the request from the environment, runs the image's work and turns its failure into
 //! an exit code and last words; [`cluster`] creates the PersistentVolume; [`affinity`] knows which
 //! node a volume stands on; [`patience`] asks a backend again whose trouble may pass; [`listing`] prints what the backend has, [`capacity`] tells how much room it has; [`copy`]
-//! copies a directory that is in use; [`each`](each::each) runs a program for each claim of a batch; [`flex_pv`] is what the helper makes of its arguments. Nothing here makes storage.
+//! copies a directory that is in use; [`batch`] is the frame around the claims of a batch, and [`each`](each::each) runs a program for each of them; [`flex_pv`] is what the helper makes of its arguments. Nothing here makes storage.
 
 pub mod affinity;
+pub mod batch;
 pub mod capacity;
 pub mod cluster;
 pub mod copy;
@@ -18,4 +19,4 @@ pub mod patience;
 mod run;
 
 pub use failure::Failure;
-pub use run::{block_on, conclude, request, run, run_or_show};
+pub use run::{block_on, conclude, request, run, run_or_show, told_to_stop};

@@ -4,8 +4,10 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use contract::request::Request;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{Failure, last_words};
+use crate::each::{Each, each};
+use crate::{Failure, batch, last_words};
 
 /// Runs an image: reads the request, does the work, and tells how it ended.
 pub fn run<F>(work: impl FnOnce(Request) -> F) -> ExitCode
@@ -19,8 +21,11 @@ where
     conclude(request().and_then(|request| block_on(work(request))))
 }
 
+/// So many members of a batch are at work at one time, of an image whose members have processes of their own.
+const JOBS: usize = 8;
+
 /// The same for an image that knows one argument, `--dry-run`, which its work is told of: to make the volume, and print
-/// what it would create in the cluster.
+/// what it would create in the cluster. In a run for a batch the program is started anew for each member.
 pub fn run_or_show<F>(program: &str, work: impl FnOnce(Request, bool) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
@@ -34,6 +39,11 @@ where
             return conclude(Err(Failure::usage(usage)));
         }
     };
+    if batch::is_one() {
+        // Not by its path, which need not be known to the user of the image.
+        let command = std::iter::once("/proc/self/exe".into()).chain(arguments.into_iter().map(Into::into)).collect();
+        return each(Each { command, jobs: JOBS, limit: None });
+    }
     run(|request| work(request, dry_run))
 }
 
@@ -55,6 +65,15 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
     // A name lookup that hangs on a thread of its own must not delay the answer.
     runtime.shutdown_background();
     outcome
+}
+
+/// What says that the run is to stop. The first process of a container dies of no signal that it does not ask for.
+///
+/// # Errors
+/// It cannot be asked for.
+pub fn told_to_stop() -> Result<Signal, Failure> {
+    signal(SignalKind::terminate())
+        .map_err(|error| Failure::retry(format!("the end of the run cannot be waited for: {error}")))
 }
 
 /// Leaves the last words of a failure and turns it into the exit code.

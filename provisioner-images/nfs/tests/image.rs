@@ -1,6 +1,8 @@
 //! The image against a real NFS server: what each run leaves on it, says and exits with. What stands
 //! on the server is seen through another client (libnfs) as well as on its disk.
 
+#[path = "image/batch.rs"]
+mod batch;
 #[path = "image/capacity.rs"]
 mod capacity;
 #[path = "image/delete.rs"]

@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use contract::batch::{self, Failed};
+use contract::request::Request;
 use tempfile::TempDir;
 
 /// Two volumes.
@@ -48,6 +50,17 @@ impl Ended {
         assert!(self.last_words.contains(says), "`{says}` in {self:?}");
         self
     }
+
+    /// Which members of a batch failed, with exit code and words, by their number from 1. It told of all how they ended.
+    #[track_caller]
+    pub fn outcomes(&self) -> BTreeMap<usize, (i32, String)> {
+        assert_eq!(self.code, 0, "{self:?}");
+        let failed = match self.last_words.as_str() {
+            "" => Vec::new(),
+            told => batch::read_outcomes(told).unwrap_or_else(|| panic!("{self:?}")),
+        };
+        failed.into_iter().map(|Failed { member, code, words }| (member, (code, words))).collect()
+    }
 }
 
 /// What the environment says of a claim for one gibibyte of a class.
@@ -69,6 +82,21 @@ pub fn claim(id: &str, class: &str) -> BTreeMap<String, String> {
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into()
+}
+
+/// The environment of a run for several claims, made of those that they would have by themselves, and the lines of its list.
+///
+/// # Panics
+/// If one of them is not that of a run.
+pub fn batch(members: &[BTreeMap<String, String>]) -> (BTreeMap<String, String>, Vec<String>) {
+    let request = |env: &BTreeMap<String, String>| Request::from_env(|name| env.get(name).cloned()).expect("a run");
+    let requests: Vec<Request> = members.iter().map(request).collect();
+    let split = batch::split(&requests);
+    // What is no property, such as what comes of Secrets, all have in common.
+    let mut env = members[0].clone();
+    requests[0].properties().iter().for_each(|property| drop(env.remove(&property.env())));
+    env.extend(split.common.iter().map(|property| (property.env(), property.value.clone())));
+    (env, split.lines)
 }
 
 /// Takes away what is of one volume: runs such as `list` are for none.
@@ -117,6 +145,14 @@ impl Stage {
                 .expect("a directory of ours");
         });
         path
+    }
+
+    /// A run for several claims by [`batch()`], not started yet.
+    pub fn batch(&self, env: &BTreeMap<String, String>, lines: &[String]) -> Command {
+        let list = self.write("batch", &lines.join("\n"), 0o644);
+        let mut command = self.command(batch::OPERATION, env);
+        command.env(batch::VARIABLE, list);
+        command
     }
 
     /// A run of an operation with an environment, not started yet.

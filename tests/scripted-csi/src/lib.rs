@@ -18,6 +18,7 @@ pub use csi_spec::csi::plugin_capability::service::Type as Offer;
 use csi_spec::csi::{CreateSnapshotRequest, CreateVolumeRequest, Snapshot, Topology, Volume};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 pub use tonic::Code;
 use tonic::Status;
@@ -107,6 +108,7 @@ struct State {
     number: usize,
     calls: Vec<Call>,
     acts: BTreeMap<&'static str, VecDeque<Act>>,
+    acts_on: BTreeMap<Call, VecDeque<Act>>,
     secrets: Vec<(&'static str, BTreeMap<String, String>)>,
     place: Vec<Topology>,
     room: i64,
@@ -115,8 +117,9 @@ struct State {
     hold: Option<usize>,
     answered: usize,
     held: bool,
-    making: usize,
+    at_work: usize,
     most: usize,
+    connections: usize,
 }
 
 struct Shared {
@@ -184,7 +187,7 @@ impl Driver {
         let server = Server::builder()
             .add_service(IdentityServer::new(service.clone()))
             .add_service(ControllerServer::new(service))
-            .serve_with_incoming(UnixListenerStream::new(listener));
+            .serve_with_incoming(UnixListenerStream::new(listener).map(driver.shared.counted()));
         driver.runtime().spawn(server);
         driver.at = Some(socket.to_owned());
         driver
@@ -204,7 +207,7 @@ impl Driver {
             .expect("the certificates are well")
             .add_service(IdentityServer::new(service.clone()))
             .add_service(ControllerServer::new(service))
-            .serve_with_incoming(TcpListenerStream::new(listener));
+            .serve_with_incoming(TcpListenerStream::new(listener).map(driver.shared.counted()));
         driver.runtime().spawn(server);
         driver
     }
@@ -219,9 +222,16 @@ impl Driver {
         self.shared.state().acts.entry(call).or_default().extend(acts);
     }
 
+    /// What becomes of the next calls of a kind that are about one name or id.
+    pub fn acts_on(&self, call: &'static str, about: &str, acts: impl IntoIterator<Item = Act>) {
+        self.shared.state().acts_on.entry((call, about.to_owned())).or_default().extend(acts);
+    }
+
     /// What was told of calls to come is forgotten.
     pub fn forget_acts(&self) {
-        self.shared.state().acts.clear();
+        let mut state = self.shared.state();
+        state.acts.clear();
+        state.acts_on.clear();
     }
 
     /// Where all volumes can be reached that it makes from now on.
@@ -278,9 +288,14 @@ impl Driver {
         std::mem::take(&mut self.shared.state().secrets)
     }
 
-    /// How many volumes were being made at one time, at most.
+    /// How many volumes were being made or deleted at one time, at most. It is counted anew from now on.
     pub fn most_at_once(&self) -> usize {
-        self.shared.state().most
+        std::mem::take(&mut self.shared.state().most)
+    }
+
+    /// How many connections there were so far.
+    pub fn connections(&self) -> usize {
+        self.shared.state().connections
     }
 
     /// From now on the answer of this number is held back when the call is done, or none. What is held is let go.
@@ -304,6 +319,32 @@ impl Driver {
 }
 
 impl Shared {
+    /// Counts each connection that comes by.
+    fn counted<T>(self: &Arc<Self>) -> impl FnMut(T) -> T + Send + 'static {
+        let shared = self.clone();
+        move |connection| {
+            shared.state().connections += 1;
+            connection
+        }
+    }
+
+    /// A call about a volume, which counts among those at one time.
+    async fn call_at_work<T>(
+        &self,
+        call: &'static str,
+        about: &str,
+        work: impl FnOnce(&mut State) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        {
+            let mut state = self.state();
+            state.at_work += 1;
+            state.most = state.most.max(state.at_work);
+        }
+        // A caller who goes away takes the call along.
+        let _at_work = AtWork(self);
+        self.call(call, about, work).await
+    }
+
     /// A call, with what becomes of it.
     async fn call<T>(
         &self,
@@ -314,7 +355,8 @@ impl Shared {
         let act = {
             let mut state = self.state();
             state.calls.push((call, about.to_owned()));
-            state.acts.get_mut(call).and_then(VecDeque::pop_front)
+            let on = state.acts_on.get_mut(&(call, about.to_owned())).and_then(VecDeque::pop_front);
+            on.or_else(|| state.acts.get_mut(call).and_then(VecDeque::pop_front))
         };
         let told = |code: Code| Err(Status::new(code, format!("as it was told to {call}")));
         let result = match act {
@@ -341,5 +383,14 @@ impl Shared {
             released.await;
         }
         result
+    }
+}
+
+/// One of the calls at one time, until it is dropped.
+struct AtWork<'a>(&'a Shared);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.state().at_work -= 1;
     }
 }

@@ -110,14 +110,7 @@ impl Controller for Service {
             _ => None,
         };
         let name = request.name.clone();
-        {
-            let mut state = self.0.state();
-            state.making += 1;
-            state.most = state.most.max(state.making);
-        }
-        let answer = self.0.call("CreateVolume", &name, |state| state.create(request)).await;
-        self.0.state().making -= 1;
-        let mut answer = answer?;
+        let mut answer = self.0.call_at_work("CreateVolume", &name, |state| state.create(request)).await?;
         if let (Some(twist), Some(volume)) = (twist, &mut answer.volume) {
             twist(volume);
         }
@@ -131,7 +124,7 @@ impl Controller for Service {
             state.volumes.retain(|_, made| made.volume.volume_id != volume_id);
             Ok(DeleteVolumeResponse {})
         };
-        self.0.call("DeleteVolume", &volume_id.clone(), work).await.map(Response::new)
+        self.0.call_at_work("DeleteVolume", &volume_id.clone(), work).await.map(Response::new)
     }
 
     async fn controller_publish_volume(

@@ -1,4 +1,4 @@
-//! Expand, list and capacity runs.
+//! Expand, list and capacity runs, and those for many claims.
 
 use contract::capacity::Answer;
 use contract::listing;
@@ -81,4 +81,19 @@ fn the_room_is_that_of_the_pools_within_the_quota() {
     project.set_quota(0, -1);
     assert_eq!(capacity().bytes, 0);
     run.clone().with("TYPE", "platinum").for_no_volume("capacity").failed(78, "no volume type `platinum`");
+}
+
+#[test]
+fn each_claim_of_a_batch_has_its_own_outcome() {
+    let project = cinder().project("batch");
+    let members: Vec<Run> =
+        (1..=10).map(|number| Run::new(&project, &format!("c0ffee00-0000-4000-8000-{number:012}"))).collect();
+    let mut wanted = members.clone();
+    wanted[2] = wanted[2].clone().with("CLAIM_UUID", "no id");
+    let failed = Run::batch("provision", &wanted).outcomes();
+    assert_eq!(failed.keys().collect::<Vec<_>>(), [&3], "{failed:?}");
+    assert_eq!(failed[&3], (65, "CLAIM_UUID is not the UUID of a claim".to_owned()));
+    assert_eq!(project.volumes().len(), 9);
+    assert_eq!(Run::batch("delete", &members).outcomes(), [].into());
+    assert_eq!(project.volumes(), Vec::<Value>::new());
 }

@@ -84,6 +84,12 @@ impl Api {
         self.get(&format!("/api/v1/persistentvolumes/pvc-{id}"))
     }
 
+    /// The names of all PersistentVolumes, in their order.
+    pub fn volumes(&self) -> Vec<String> {
+        let objects = self.objects.lock().unwrap();
+        objects.keys().filter_map(|path| path.strip_prefix("/api/v1/persistentvolumes/")).map(str::to_owned).collect()
+    }
+
     /// Takes the PersistentVolume of an id away.
     pub fn remove_volume(&self, id: &str) {
         self.objects.lock().unwrap().remove(&format!("/api/v1/persistentvolumes/pvc-{id}"));

@@ -46,6 +46,20 @@ impl Stage {
             .parameter("csi-connect-timeout", "5s")
     }
 
+    /// A run for many claims, each of which would have such a run of its own.
+    pub fn batch(&self, operation: &str, members: &[Run<'_>]) -> Batch<'_> {
+        let own: Vec<_> = members.iter().map(|member| member.whole(operation)).collect();
+        let (env, lines) = image_run::batch(&own);
+        Batch { stage: self, env, lines }
+    }
+
+    /// Each volume of the driver has a PersistentVolume, and each of those a volume.
+    #[track_caller]
+    pub fn nothing_is_orphaned(&self) {
+        let volumes: Vec<String> = self.driver.volumes().into_keys().collect();
+        assert_eq!(volumes, self.api.volumes());
+    }
+
     /// The driver's volume of an id.
     #[track_caller]
     pub fn made(&self, id: &str) -> scripted_csi::Made {
@@ -114,10 +128,46 @@ impl Run<'_> {
     }
 
     fn command(&self, operation: &str) -> Command {
+        self.stage.stage.command(operation, &self.whole(operation))
+    }
+
+    fn whole(&self, operation: &str) -> BTreeMap<String, String> {
         let names: Vec<&str> = self.parameters.keys().map(String::as_str).collect();
-        let mut command = self.stage.stage.command(operation, &self.env);
-        command.env("PARAMETER_NAMES", names.join(","));
-        command.envs(self.parameters.iter().map(|(name, value)| (contract::parameter::env_name(name), value)));
-        command
+        let mut env = self.env.clone();
+        let parameters =
+            self.parameters.iter().map(|(name, value)| (contract::parameter::env_name(name), value.clone()));
+        env.extend(parameters);
+        env.insert("PARAMETER_NAMES".to_owned(), names.join(","));
+        env.insert("OPERATION".to_owned(), operation.to_owned());
+        env
+    }
+}
+
+/// A run for many claims.
+pub struct Batch<'a> {
+    stage: &'a Stage,
+    env: BTreeMap<String, String>,
+    /// The lines of its list.
+    pub lines: Vec<String>,
+}
+
+impl Batch<'_> {
+    /// A whole run.
+    pub fn run(&self) -> Ended {
+        self.stage.stage.end(&mut self.command())
+    }
+
+    /// A run that goes on by itself.
+    pub fn begin(&self) -> Child {
+        self.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// What the last run of the stage left as its last words.
+    pub fn last_words(&self) -> String {
+        self.stage.stage.last_words()
+    }
+
+    fn command(&self) -> Command {
+        self.stage.stage.batch(&self.env, &self.lines)
     }
 }

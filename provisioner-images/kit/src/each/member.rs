@@ -16,10 +16,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::{Each, cannot_start, not_started};
+use crate::Failure;
+use crate::batch::Stop;
 use crate::last_words::PATH_VARIABLE;
 
 /// How long a process may take to stop when asked, and less than what the kubelet gives to all of them.
@@ -33,31 +34,26 @@ const WORDS: usize = 600;
 ///
 /// # Errors
 /// With its exit code and last words.
-pub(super) async fn run(
-    each: &Each,
-    number: usize,
-    member: &Member,
-    stopped: watch::Receiver<bool>,
-) -> Result<(), (i32, String)> {
+pub(super) async fn run(each: &Each, number: usize, member: &Member, stop: Stop) -> Result<(), Failure> {
     let program = &each.command[0];
-    let no_process = |error: io::Error| (not_started(&error), cannot_start(program, &error));
+    let no_process = |error: io::Error| Failure { code: not_started(&error), message: cannot_start(program, &error) };
     // A file of its own without a place of its own: the image may have none that can be written to.
     let words = File::from(memfd_create("words", MemfdFlags::CLOEXEC).map_err(|error| no_process(error.into()))?);
     let (mut output, mut child) = start(each, member, &words).map_err(no_process)?;
     let mut log = Log { number, line: Vec::new(), end: Vec::new() };
-    let ended = attend(each, &mut child, &mut output, &mut log, stopped).await;
+    let ended = attend(each, &mut child, &mut output, &mut log, stop).await;
     while let Ok(Ok(true)) = timeout(DRAIN, log.follow(&mut output)).await {}
     log.print();
-    let (status, stopped_for) = ended.map_err(|error| (exit::TEMPFAIL, format!("its end was missed: {error}")))?;
+    let (status, stopped_for) = ended.map_err(|error| Failure::retry(format!("its end was missed: {error}")))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     let said = text(&read(&words)).or_else(|| text(&log.end)).unwrap_or_default();
     match stopped_for {
         _ if code == exit::OK => Ok(()),
         Some(limit) => {
             let told = format!("it took longer than {} s and was stopped; its last words: ", limit.as_secs());
-            Err((exit::TEMPFAIL, told + if said.is_empty() { "none" } else { &said }))
+            Err(Failure::retry(told + if said.is_empty() { "none" } else { &said }))
         }
-        None => Err((code, said)),
+        None => Err(Failure { code, message: said }),
     }
 }
 
@@ -85,7 +81,7 @@ async fn attend(
     child: &mut Child,
     output: &mut pipe::Receiver,
     log: &mut Log,
-    mut stopped: watch::Receiver<bool>,
+    mut stop: Stop,
 ) -> io::Result<(ExitStatus, Option<Duration>)> {
     let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     // One that has just ended cannot be stopped, which is what was wanted.
@@ -102,7 +98,7 @@ async fn attend(
         tokio::select! {
             status = child.wait() => return Ok((status?, too_long)),
             more = log.follow(output), if open => open = more.unwrap_or(false),
-            Ok(()) = stopped.changed(), if !asked => {
+            () = stop.told(), if !asked => {
                 kill(Signal::TERM);
                 (asked, due) = (true, Some(Instant::now() + GRACE));
             }

@@ -61,6 +61,14 @@ impl Run {
         self.for_no_volume("capacity")
     }
 
+    /// A run of an operation for many volumes, each of which would have such a run of its own.
+    pub fn batch(operation: &str, members: &[Run]) -> Ended {
+        let own: Vec<_> = members.iter().map(|member| member.clone().with("OPERATION", operation).0).collect();
+        let (env, lines) = image_run::batch(&own);
+        let stage = &members[0].1;
+        stage.end(stage.batch(&env, &lines).arg("--dry-run"))
+    }
+
     fn for_no_volume(&self, operation: &str) -> Ended {
         let mut run = self.clone();
         image_run::for_no_volume(&mut run.0);

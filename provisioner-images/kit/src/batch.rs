@@ -1,0 +1,122 @@
+//! The frame around a batch ([`contract::batch`]): its members in, and how each of them ended out.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::process::ExitCode;
+
+use contract::batch::{self, Failed, Member};
+use contract::exit;
+use tokio::signal::unix::Signal;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::{Failure, block_on, conclude, last_words};
+
+/// Whether the run is for a batch.
+pub fn is_one() -> bool {
+    std::env::var_os("OPERATION").is_some_and(|operation| operation == batch::OPERATION)
+}
+
+/// Runs an image for a batch: reads who is in it, does the work, and says why that could not be begun.
+pub fn run<F>(work: impl FnOnce(Vec<Member>) -> F) -> ExitCode
+where
+    F: Future<Output = Result<ExitCode, Failure>>,
+{
+    match members().and_then(|members| block_on(work(members))) {
+        Ok(code) => code,
+        Err(failure) => conclude(Err(failure)),
+    }
+}
+
+fn members() -> Result<Vec<Member>, Failure> {
+    let path = std::env::var_os(batch::VARIABLE)
+        .filter(|path| !path.is_empty())
+        .ok_or_else(|| Failure::usage(format!("OPERATION is batch, and {} is not set", batch::VARIABLE)))?;
+    let list = std::fs::read_to_string(&path)
+        .map_err(|error| Failure::retry(format!("the list of members {}: {error}", path.display())))?;
+    batch::read(&list).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+/// The end of the run as its members see it.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Waits until the run is told to stop. It can be waited for again.
+    pub async fn told(&mut self) {
+        // Who tells is there until all members have ended.
+        let _ = self.0.wait_for(|stopped| *stopped).await;
+    }
+}
+
+/// Does the work of each member, which gets its number, from 1. No more than `at_once` are begun before others have ended,
+/// and none any more when the run is told to stop. Who failed is told as soon as it is known.
+///
+/// The exit code is 0 if it is told of all how they ended.
+pub async fn each<T, F>(
+    members: Vec<T>,
+    at_once: usize,
+    mut told_to_stop: Signal,
+    work: impl Fn(usize, T, Stop) -> F,
+) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>> + 'static,
+{
+    let (stop, stopped) = watch::channel(false);
+    let mut waiting = (1..).zip(members).peekable();
+    let mut at_work = JoinSet::new();
+    let mut numbers = BTreeMap::new();
+    let mut told = Told::default();
+    let all = async {
+        loop {
+            while at_work.len() < at_once && !*stopped.borrow() {
+                let Some((number, member)) = waiting.next() else { break };
+                let task = at_work.spawn_local(work(number, member, Stop(stopped.clone())));
+                numbers.insert(task.id(), number);
+            }
+            let (id, outcome) = tokio::select! {
+                ended = at_work.join_next_with_id() => match ended {
+                    Some(Ok(ended)) => ended,
+                    Some(Err(defect)) => {
+                        (defect.id(), Err(Failure::retry(format!("the image has a defect, please report it: {defect}"))))
+                    }
+                    None => break,
+                },
+                Some(()) = told_to_stop.recv() => {
+                    stop.send_replace(true);
+                    continue;
+                }
+            };
+            if let (Some(member), Err(failure)) = (numbers.remove(&id), outcome) {
+                told.note(member, failure);
+            }
+        }
+    };
+    LocalSet::new().run_until(all).await;
+    match (waiting.peek().is_none(), told.unwritten) {
+        (false, _) => ExitCode::from(128 + 15),
+        // What is not told is not known.
+        (true, true) => ExitCode::from(exit::TEMPFAIL as u8),
+        (true, false) => ExitCode::SUCCESS,
+    }
+}
+
+/// Who failed.
+#[derive(Default)]
+struct Told {
+    failed: Vec<Failed>,
+    /// Who reads of them will miss some.
+    unwritten: bool,
+}
+
+impl Told {
+    /// Leaves what failed at once: whoever ends this process does not ask whether it has told all.
+    fn note(&mut self, member: usize, Failure { code, message }: Failure) {
+        self.failed.push(Failed { member, code, words: message });
+        let written = last_words::write(&batch::write_outcomes(&self.failed));
+        self.unwritten = written.is_err();
+        if let Err(error) = written {
+            eprintln!("which members have failed cannot be left as the termination message: {error}");
+        }
+    }
+}
