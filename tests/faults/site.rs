@@ -519,37 +519,58 @@ impl Site<'_> {
         }
     }
 
-    /// What is not as it must be at the end.
-    pub async fn unsettled(&self, bound: &[&str]) -> Vec<Finding> {
+    /// What is not as it must be at the end, as far as one looks: no further than the first that is not, so that waiting
+    /// does not keep the API server from what is waited for.
+    async fn unsettled(&self, bound: &[&str]) -> Vec<Finding> {
+        let broken = self.world.node.backend().broken(&self.name);
+        let mut findings: Vec<_> =
+            broken.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect();
+        let claims = self.claims().list(&ListParams::default()).await.expect("claims are listed").items;
+        findings.extend(self.unsettled_claims(&claims, bound));
+        if findings.is_empty() {
+            findings.extend(self.unsettled_volumes(&claims).await);
+        }
+        if findings.is_empty() {
+            findings.extend(self.left_of_runs().await);
+        }
+        if findings.is_empty() {
+            findings.extend(self.left_of_snapshots().await);
+        }
+        findings
+    }
+
+    fn unsettled_claims(&self, claims: &[PersistentVolumeClaim], bound: &[&str]) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
-        let all = ListParams::default();
-        let claims = self.claims().list(&all).await.expect("claims are listed").items;
-        let wanted: BTreeSet<&str> = bound.iter().copied().collect();
-        let there: BTreeSet<String> = claims.iter().map(|claim| claim.name_any()).collect();
-        for missing in wanted.iter().filter(|name| !there.contains(**name)) {
+        for missing in bound.iter().filter(|name| !claims.iter().any(|claim| claim.name_any() == **name)) {
             find(Trouble::Leaked, format!("claim {missing} is gone"));
         }
-        let mut expected: BTreeMap<String, String> = BTreeMap::new();
-        for claim in &claims {
+        let ours = |finalizer: &String| {
+            let prefixes = [names::CLAIM_FINALIZER, names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
+            prefixes.iter().any(|prefix| finalizer.starts_with(prefix))
+        };
+        for claim in claims {
             let name = claim.name_any();
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
-            let ours = |finalizer: &String| {
-                let prefixes = [names::CLAIM_FINALIZER, names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
-                prefixes.iter().any(|prefix| finalizer.starts_with(prefix))
-            };
             let held = claim.finalizers().iter().any(ours);
             let said = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
-            if !wanted.contains(name.as_str()) {
+            if !bound.contains(&name.as_str()) {
                 find(Trouble::Stuck, format!("claim {name} is not gone: {}", said()));
             } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || held {
                 find(Trouble::Stuck, format!("claim {name} is not Bound and free: {}", said()));
             }
-            expected.insert(names::pv_name(&uid(claim)), uid(claim));
         }
+        findings
+    }
+
+    /// Volumes and storage, each of which must be that of one of the claims.
+    async fn unsettled_volumes(&self, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
+        let expected: BTreeMap<_, _> = claims.iter().map(|claim| (names::pv_name(&uid(claim)), uid(claim))).collect();
         let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
-        let of_site = format!("{}={}", names::LABEL_INSTANCE, self.name);
-        let volumes = volumes.list(&all.clone().labels(&of_site)).await.expect("volumes are listed").items;
+        let of_site = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, self.name));
+        let volumes = volumes.list(&of_site).await.expect("volumes are listed").items;
         for volume in &volumes {
             let name = volume.name_any();
             let Some(claim) = expected.get(&name) else {
@@ -568,30 +589,30 @@ impl Site<'_> {
             }
         }
         let objects: BTreeSet<String> = volumes.iter().map(|volume| volume.name_any()).collect();
-        let storage = self.storage();
-        for left in storage.iter().filter(|id| !objects.contains(&names::pv_name(id))) {
+        let storage: BTreeMap<_, _> = self.storage().into_iter().map(|id| (names::pv_name(&id), id)).collect();
+        for (_, left) in storage.iter().filter(|(name, _)| !objects.contains(*name)) {
             find(Trouble::Leaked, format!("storage {left} has no PersistentVolume"));
         }
         for left in self.world.node.backend().left(&self.name) {
             find(Trouble::Leaked, format!("an attempt has left {left}"));
         }
-        for lost in objects.iter().filter(|name| !storage.iter().any(|id| names::pv_name(id) == **name)) {
+        for lost in objects.iter().filter(|name| !storage.contains_key(*name)) {
             find(Trouble::Leaked, format!("volume {lost} has no storage"));
         }
-        // The Jobs of failed runs are kept for their logs, for a time that Kubernetes looks after.
+        findings
+    }
+
+    /// Jobs and pods. Those of failed runs are kept for their logs, for a time that Kubernetes looks after.
+    async fn left_of_runs(&self) -> Vec<Finding> {
+        let all = ListParams::default();
         let jobs = self.in_admin::<Job>().list(&all).await.expect("Jobs are listed").items;
         let (kept, left): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
-        left.iter().for_each(|job| find(Trouble::Leaked, format!("Job {} is left", job.name_any())));
         let kept: BTreeSet<String> = kept.iter().map(|job| job.name_any()).collect();
-        for pod in self.in_admin::<Pod>().list(&all).await.expect("pods are listed").items {
-            if pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)) {
-                find(Trouble::Leaked, format!("pod {} is left", pod.name_any()));
-            }
-        }
-        let broken = self.world.node.backend().broken(&self.name);
-        broken.into_iter().for_each(|what| find(Trouble::Duplicate, what));
-        findings.extend(self.left_of_snapshots().await);
-        findings
+        let pods = self.in_admin::<Pod>().list(&all).await.expect("pods are listed").items;
+        let without = pods.iter().filter(|pod| pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)));
+        let jobs = left.iter().map(|job| format!("Job {} is left", job.name_any()));
+        let left = jobs.chain(without.map(|pod| format!("pod {} is left", pod.name_any())));
+        left.map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
     }
 
     /// Who holds the Lease.
