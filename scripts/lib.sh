@@ -27,9 +27,9 @@ need_root() { # FOR WHAT
 }
 
 # All programs in one go, so that cargo builds each dependency once and with one set of features; then the images.
-build() { # [CARGO'S OPTIONS, TO LEAVE SOME OUT]
+build() { # without=PACKAGE leaves one out
     [[ -x $release/flex-cluster ]] || say "building the programs of this project, about 5 minutes on 2 cores the first time"
-    cargo build --release --workspace --bins "$@" >&2 ||
+    cargo build --release --workspace --bins ${without:+--exclude "$without"} >&2 ||
         fail "cargo could not build the programs (its output is above)" \
             "if it could not download: check that this machine reaches the registry that cargo is set up for, and run it again"
     provisioner-images/images.sh --no-build >/dev/null

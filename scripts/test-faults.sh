@@ -9,7 +9,7 @@ need_root "a test with a real Kubernetes"
 ends_with faults_line
 
 stage 'setup' scripts/setup.sh --test
-stage 'programs and images' build --exclude flex-bench
+without=flex-bench stage 'programs and images' build
 stage 'build the tests' build_faults
 begin_computing
 faults_stages

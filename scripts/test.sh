@@ -25,7 +25,7 @@ cinder_image() {
 }
 
 stage 'setup' scripts/setup.sh --test
-stage 'programs and images' build --exclude flex-bench
+without=flex-bench stage 'programs and images' build
 stage 'build the tests' build_tests
 begin_computing
 budget=840 stage 'tests' cargo test --workspace --no-fail-fast

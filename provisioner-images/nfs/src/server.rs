@@ -10,14 +10,25 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::parameters::Parameters;
 use crate::trouble::{self, Kind, kind};
 
-/// How long a server may take to answer at first; a pod that waits holds a place on its node.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a server may take to answer at first, on one connection and then on another; a pod that waits holds a place
+/// on its node. A busy nfs-ganesha now and then overlooks what comes in on a connection, and that one stays silent.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 
 /// What stands at a path, by the numbers that both protocol versions use.
 const DIRECTORY: u32 = 2;
 
 /// Everything in a path but its letters, its slashes and what names commonly hold.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
+
+/// What the server says to a client that mounts, if it says anything.
+async fn answer(url: &str) -> Option<nfs_rs::Result<Box<dyn Mount>>> {
+    for patience in PATIENCE {
+        if let Ok(answer) = tokio::time::timeout(patience, nfs_rs::parse_url_and_mount(url)).await {
+            return Some(answer);
+        }
+    }
+    None
+}
 
 /// A connection to an export.
 pub struct Server {
@@ -32,16 +43,19 @@ impl Server {
         let mut problem = None;
         for version in parameters.versions {
             let url = url(parameters, version);
-            match tokio::time::timeout(PATIENCE, nfs_rs::parse_url_and_mount(&url)).await {
-                Ok(Ok(mount)) => return Ok(Self { mount, at }),
-                Ok(Err(error)) => {
+            match answer(&url).await {
+                Some(Ok(mount)) => return Ok(Self { mount, at }),
+                Some(Err(error)) => {
                     let other_version_may_do = trouble::is_of_version(&error);
                     problem = Some(trouble::unreachable(&at, &error));
                     if !other_version_may_do {
                         break;
                     }
                 }
-                Err(_) => return Err(Failure::retry(format!("{at} gave no answer within {} s", PATIENCE.as_secs()))),
+                None => {
+                    let waited: Duration = PATIENCE.iter().sum();
+                    return Err(Failure::retry(format!("{at} gave no answer within {} s", waited.as_secs())));
+                }
             }
         }
         Err(problem.unwrap_or_else(|| Failure::config(format!("{at}: no protocol version to speak"))))

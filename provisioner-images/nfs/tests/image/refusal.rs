@@ -1,7 +1,8 @@
 //! What is not done, and what is said about it.
 
-use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
+use std::{fs, io, thread};
 
 use ganesha::{Ganesha, Options};
 
@@ -82,14 +83,36 @@ fn requests_that_cannot_be() {
 #[test]
 fn a_server_that_is_not_there_is_left_to_the_next_attempt() {
     let server = Ganesha::start(Options::default());
-    let run = Run::new(&server, ONE);
-    drop(server);
+    // A port that is taken, so that no other server comes there, and at which nobody listens.
+    let client = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
+    let port = client.local_addr().unwrap().port();
+    let run = Run::new(&server, ONE).with("PORT", &port.to_string());
     let begin = Instant::now();
     for ended in [run.provision(), run.delete()] {
         assert_eq!(ended.code, 75, "{ended:?}");
         assert!(ended.last_words.contains("cannot be reached"), "{ended:?}");
     }
+    assert!(server.list("").is_empty());
     assert!(begin.elapsed().as_secs() < 20);
+}
+
+#[test]
+fn a_server_that_overlooks_a_connection_is_asked_on_another() {
+    let server = Ganesha::start(Options::default());
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let run = Run::new(&server, ONE).with("PORT", &listener.local_addr().unwrap().port().to_string());
+    let to = (Ipv4Addr::LOCALHOST, server.port());
+    thread::spawn(move || {
+        let (_overlooked, _) = listener.accept().unwrap();
+        let (client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(to).unwrap();
+        let (mut from, mut back) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        thread::spawn(move || io::copy(&mut from, &mut { server }));
+        io::copy(&mut back, &mut { client })
+    });
+    let ended = run.provision();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(server.list(""), [run.directory()]);
 }
 
 #[test]
