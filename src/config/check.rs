@@ -7,7 +7,7 @@ use contract::{parameter, quantity, request};
 
 use super::record::Record;
 use super::sidecar;
-use super::values::{backoff, duration, known_yaml, list, map, refresh, source_rule, words};
+use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
 use crate::limits;
 use crate::object::is_dns_name;
@@ -72,6 +72,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
 const DEFAULT_RETRIES: u32 = 15;
 const DEFAULT_MAX_IN_FLIGHT: usize = 100;
+const DEFAULT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 const DEFAULT_CAPACITY_INTERVAL: Refresh =
     Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
 
@@ -199,6 +200,10 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         max_in_flight_per_namespace: r
             .read("max-in-flight-per-namespace", |text| number(text, 1, 10_000))
             .map(|n| n as usize),
+        batch_size: r
+            .read("batch-size", |text| number(text, 1, contract::batch::MOST as u64))
+            .map_or(1, |n| n as usize),
+        batch_window: r.read("batch-window", moment).unwrap_or(DEFAULT_BATCH_WINDOW),
         share: Share {
             volumes: r.read("max-volumes", |text| number(text, 0, 1_000_000)),
             bytes: r.read("max-bytes", size),
@@ -291,10 +296,8 @@ fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
 }
 
 fn refuse_unbuilt(r: &mut Reader<'_>) {
-    for key in ["batch-size", "batch-window", "pool"] {
-        if r.data.contains_key(key) {
-            r.fail(key, "is not built into this version of the orchestrator; remove the key");
-        }
+    if r.data.contains_key("pool") {
+        r.fail("pool", "is not built into this version of the orchestrator; remove the key");
     }
 }
 

@@ -195,11 +195,22 @@ fn what_is_not_built_is_refused_by_name() {
     refused("capabilities", "teleport", "`teleport` is no capability; known are clone, snapshot");
     assert_eq!(problems(&[("capabilities", "")]), [""; 0], "none declared is none promised");
     assert!(good(&[("capabilities", "expand")]).can("expand") && !good(&[]).can("expand"));
-    for key in ["batch-size", "batch-window", "pool"] {
-        for value in ["4", ""] {
-            refused(key, value, "is not built into this version of the orchestrator; remove the key");
-        }
+    for value in ["4", ""] {
+        refused("pool", value, "is not built into this version of the orchestrator; remove the key");
     }
+}
+
+#[test]
+fn batches_are_bounded_in_number_and_time() {
+    let none = good(&[]);
+    assert_eq!((none.batch_size, none.batch_window), (1, Duration::from_millis(50)));
+    let some = good(&[("batch-size", "250"), ("batch-window", "1s")]);
+    assert_eq!((some.batch_size, some.batch_window), (250, Duration::from_secs(1)));
+    for size in ["0", "251", "many"] {
+        refused("batch-size", size, "must be a whole number from 1 to 250");
+    }
+    refused("batch-window", "6s", "`6s` is out of range; at most 5s");
+    refused("batch-window", "50", "`50` is not a length of time; write for example 50ms or 1s");
 }
 
 #[test]

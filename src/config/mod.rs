@@ -186,6 +186,10 @@ pub struct Recipe {
     pub max_in_flight: usize,
     /// Those of them for claims of one namespace.
     pub max_in_flight_per_namespace: Option<usize>,
+    /// Claims that one run may be for.
+    pub batch_size: usize,
+    /// How long a run for several claims waits for them.
+    pub batch_window: Duration,
     /// How much of it may be taken in all.
     pub share: Share,
     /// How much of it the claims of one namespace may take.

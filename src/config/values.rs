@@ -105,13 +105,26 @@ pub fn map(text: &str) -> Result<BTreeMap<String, String>, String> {
 
 /// A length of time such as `90s`, `5m` or `1h30m`: at least a second, at most a week.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let explain = || format!("`{text}` is not a length of time; write for example 90s, 5m or 1h30m");
-    let span: jiff::SignedDuration = text.trim().parse().map_err(|_| explain())?;
-    let duration = Duration::try_from(span).map_err(|_| explain())?;
+    let duration = any_duration(text, "90s, 5m or 1h30m")?;
     if duration < Duration::from_secs(1) || duration > Duration::from_secs(7 * 24 * 3600) {
         return Err(format!("`{text}` is out of range; at least 1s, at most 168h"));
     }
     Ok(duration)
+}
+
+/// A moment such as `50ms` or `1s`: at most 5 s.
+pub fn moment(text: &str) -> Result<Duration, String> {
+    let duration = any_duration(text, "50ms or 1s")?;
+    if duration > Duration::from_secs(5) {
+        return Err(format!("`{text}` is out of range; at most 5s"));
+    }
+    Ok(duration)
+}
+
+fn any_duration(text: &str, example: &str) -> Result<Duration, String> {
+    let explain = || format!("`{text}` is not a length of time; write for example {example}");
+    let span: jiff::SignedDuration = text.trim().parse().map_err(|_| explain())?;
+    Duration::try_from(span).map_err(|_| explain())
 }
 
 /// `5s..10m`, or just the first wait.
@@ -199,6 +212,10 @@ mod tests {
         assert_eq!(duration("5m").unwrap(), Duration::from_secs(300));
         for text in ["", "5", "-5m", "0s", "500h", "soon"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+        assert_eq!(moment("50ms").unwrap(), Duration::from_millis(50));
+        for text in ["", "50", "-5ms", "6s", "soon"] {
+            assert!(moment(text).is_err(), "{text}");
         }
         assert!(backoff("10m..5s", Duration::from_secs(300)).is_err());
         let seconds = |text| refresh(text, Duration::from_secs(10)).map(|r| (r.pause.as_secs(), r.interval.as_secs()));
