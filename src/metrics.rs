@@ -60,6 +60,8 @@ pub struct Metrics {
     snapshot_runs: Family<Outcome, Counter>,
     capacities: Family<Segment, Gauge<u64, AtomicU64>>,
     capacity_runs: Family<Outcome, Counter>,
+    batches: Family<Class, Counter>,
+    batch_claims: Family<Class, Counter>,
     errors: Family<Category, Counter>,
     orphans: Family<OrphanKind, Gauge>,
     orphans_removed: Family<OrphanKind, Counter>,
@@ -80,6 +82,7 @@ impl Default for Metrics {
         let (modified, modify_failed) = <(Family<_, _>, Family<_, _>)>::default();
         let snapshot_runs = Family::<Outcome, Counter>::default();
         let (capacities, capacity_runs) = <(Family<Segment, _>, Family<Outcome, Counter>)>::default();
+        let (batches, batch_claims) = <(Family<Class, Counter>, Family<Class, Counter>)>::default();
         let errors = Family::<Category, Counter>::default();
         let (orphans, orphans_removed) = <(Family<OrphanKind, Gauge>, Family<OrphanKind, Counter>)>::default();
         let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
@@ -135,6 +138,8 @@ impl Default for Metrics {
             capacities.clone(),
         );
         registry.register("flex_capacity_runs", "Capacity runs that ended, by outcome", capacity_runs.clone());
+        registry.register("flex_batches", "Runs for several claims that were begun, by class", batches.clone());
+        registry.register("flex_batch_claims", "Claims for which they were, by class", batch_claims.clone());
         registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
         registry.register("flex_orphans", "What is left over, or does not get on, by kind", orphans.clone());
         registry.register("flex_orphans_removed", "What was left over and has been removed", orphans_removed.clone());
@@ -155,6 +160,8 @@ impl Default for Metrics {
             snapshot_runs,
             capacities,
             capacity_runs,
+            batches,
+            batch_claims,
             errors,
             orphans,
             orphans_removed,
@@ -200,6 +207,12 @@ impl Metrics {
     pub fn snapshot_run(&self, operation: Operation, done: bool) {
         let outcome = if done { "done" } else { "failed" };
         self.snapshot_runs.get_or_create(&Outcome { operation: operation.as_str(), outcome }).inc();
+    }
+
+    /// A run for so many claims of a class was begun.
+    pub fn batch(&self, name: &str, claims: usize) {
+        self.batches.get_or_create(&class(name)).inc();
+        self.batch_claims.get_or_create(&class(name)).inc_by(claims as u64);
     }
 
     /// A capacity run ended.

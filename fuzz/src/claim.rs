@@ -152,7 +152,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     };
     if draw.chance() {
         let (ts, taken) = claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.taken)).unwrap_or_default();
-        claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken });
+        claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken, batch: None });
         claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     }
     let seen: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
@@ -212,7 +212,7 @@ fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
             noted(&nodes);
             assert!(acceptable(claim, recipe).is_ok(), "an attempt begins for what cannot be served");
             let ts = "2026-01-01T00:00:00.000000Z".into();
-            claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), taken });
+            claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), taken, batch: None });
             claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
             claim.nodes = nodes;
         }

@@ -123,7 +123,7 @@ fn claim(recipe: &Recipe) -> Claim {
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("it is a claim");
     let mut claim = Claim::from(&claim);
     let ts = "2026-01-01T00:00:00Z".into();
-    claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken: 0 });
+    claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt: 1, config: recipe.version(), taken: 0, batch: None });
     claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     claim
 }

@@ -24,6 +24,7 @@ use self::origin::DataSource;
 use self::resize::Resize;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
+use crate::run::batch;
 use crate::run::state::Cause;
 use crate::volume::Volume;
 
@@ -80,6 +81,8 @@ pub struct Stamp {
     pub config: String,
     /// How many volumes of the claim were taken before.
     pub taken: u32,
+    /// The batch that the attempt is to be in; none for a run of its own.
+    pub batch: Option<String>,
 }
 
 /// What is remembered of the last failed run, on the claim or the volume.
@@ -205,6 +208,11 @@ impl Claim {
         self.own_stamp().is_some() && self.instance.as_deref().is_some_and(|other| other != instance)
     }
 
+    /// The batch that its attempt is to be in.
+    pub fn batch(&self) -> Option<&String> {
+        self.own_stamp().and_then(|stamp| stamp.batch.as_ref())
+    }
+
     /// What its runs get as `CLAIM_UUID`.
     pub fn id(&self) -> String {
         volume_id(&self.uid, self.taken())
@@ -287,6 +295,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
                 config: annotation(names::CONFIG).unwrap_or_default(),
                 taken: taken(metadata.annotations.as_ref()),
+                batch: annotation(names::BATCH).filter(|name| batch::is_name(name)),
             }),
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes: nodes(annotation(names::NODES).as_deref()),

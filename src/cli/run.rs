@@ -144,6 +144,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                     if !leads {
                         context.metrics.forget();
                         context.sweep.forget();
+                        shared.index().forget_gathering();
                     }
                     if leads {
                         // A leader decides everything anew, from what is known by then.

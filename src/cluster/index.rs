@@ -2,6 +2,7 @@
 //! keys must be decided anew.
 
 mod attributes;
+mod batches;
 mod capacity;
 mod claims;
 mod configs;
@@ -12,6 +13,8 @@ mod runs;
 mod share;
 mod snapshots;
 mod volumes;
+
+pub use self::batches::Arrival;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -45,12 +48,16 @@ const IN_LINE: Duration = Duration::from_secs(25);
 pub const REPLACED: Duration = Duration::from_secs(30);
 
 /// A Job that the watch does not show yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Expected {
     since: Duration,
     class: String,
     namespace: String,
     created: bool,
+    /// The node that its pod must run on.
+    node: Option<String>,
+    /// The batch that there is in its place, and whom its run is for.
+    batch: Option<(String, Key)>,
 }
 
 /// Whom a run would be for.
@@ -95,6 +102,8 @@ pub enum Key {
     Claim(ObjectName),
     /// A volume.
     Volume(String),
+    /// A run for several claims that is about to begin, by the name of its Job.
+    Batch(String),
     /// A VolumeSnapshot.
     Snapshot(ObjectName),
     /// A VolumeSnapshotContent.
@@ -163,6 +172,7 @@ pub struct Index {
     grants: BTreeMap<ObjectName, Grant>,
     attributes: BTreeMap<String, crate::attributes::Class>,
     sidecars: Sidecars,
+    batches: batches::Batches,
 }
 
 impl Index {
@@ -204,6 +214,7 @@ impl Index {
             grants: BTreeMap::new(),
             attributes: BTreeMap::new(),
             sidecars: Sidecars::default(),
+            batches: batches::Batches::default(),
         }
     }
 
@@ -222,7 +233,7 @@ impl Index {
     pub fn all_keys(&self) -> Vec<Key> {
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
-        let jobs = self.jobs.values().map(|job| runs::job_key(job));
+        let jobs = self.jobs.values().flat_map(|job| runs::job_keys(job));
         let keys = claims.chain(volumes).chain(jobs).chain(self.snapshots.keys());
         keys.chain([Key::Configs, Key::Orphans, Key::Capacity]).collect()
     }

@@ -19,7 +19,7 @@ use crate::claim::decide::{
 use crate::claim::request::{Attempt, request};
 use crate::claim::{Claim, LastFailure, Stamp, volume_id};
 use crate::cluster::events::About;
-use crate::cluster::index::{Asker, Key};
+use crate::cluster::index::{Arrival, Asker, Index, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
@@ -27,6 +27,7 @@ use crate::config::topology::Topologies;
 use crate::config::{Placement, Recipe};
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
+use crate::run::batch::Member;
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
@@ -141,6 +142,7 @@ fn observed<T>(
         origin: s.original.as_ref().map(copies::Seen::origin),
         copying: &s.copying,
         removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
+        left_out: s.left_out,
     })
 }
 
@@ -191,8 +193,9 @@ async fn act(
             let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
             let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
             let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
+            let ts = timestamp(context);
             // Another worker may have taken the place since it was decided.
-            let promised = {
+            let (promised, batch) = {
                 let mut index = context.shared.index();
                 if index.claim_is_refused(claim, recipe).is_some() {
                     return Ok(Next::Again);
@@ -202,14 +205,26 @@ async fn act(
                     index.stand_in_line(&asker, &class.name);
                     return Ok(Next::Full);
                 }
-                index.promise(claim, &class.name)
+                if s.left_out {
+                    index.forget_expected(&provision_name(claim));
+                }
+                let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
+                let batch = if attempt == 1 { joins(&mut index) } else { None };
+                (index.promise(claim, &class.name), batch)
             };
-            let stamp =
-                Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt, config: recipe.version(), taken };
+            if let Some(batch) = &batch {
+                context.shared.queue.add(Key::Batch(batch.clone()));
+            }
+            let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), taken, batch };
             let stamped = match writes.stamp(claim, &stamp, &nodes).await {
                 Ok(stamped) => stamped,
                 Err(error) => {
-                    context.shared.index().forget_expected(&job);
+                    let woken = {
+                        let mut index = context.shared.index();
+                        index.forget_expected(&job);
+                        index.not_stamped(claim)
+                    };
+                    woken.into_iter().for_each(|key| context.shared.queue.add(key));
                     // After any other error it may have been stamped all the same, and so it may before this try.
                     let refused = matches!(
                         error,
@@ -293,6 +308,11 @@ async fn act(
             if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&s.jobs, &s.pods)).await? {
                 return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
             }
+            if let Some(batch) = claim.batch()
+                && context.is_batch_unseen(batch, of).await?
+            {
+                return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
+            }
             learnt.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
             learnt.no_volume = learnt.volume.is_none();
             Ok(Next::Again)
@@ -303,9 +323,9 @@ async fn act(
             Ok(Next::Again)
         }
         Step::RemoveJob { job } => {
-            let uid =
-                s.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone()).unwrap_or_default();
-            writes.remove_job(&job, &uid).await?;
+            if let Some(job) = s.jobs.iter().find(|candidate| candidate.name == job) {
+                context.remove_run(job).await?;
+            }
             Ok(Next::Wait)
         }
         Step::StartDelete { attempt, node, elsewhere } => {
@@ -338,7 +358,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
     began.and_then(|began| Duration::try_from(context.clock.wall().duration_since(began)).ok()).unwrap_or_default()
 }
 
-async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Learnt) -> Result<Next, WriteError> {
+async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &mut Learnt) -> Result<Next, WriteError> {
     let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
     let Ok(attributes) = &s.attributes else { return Ok(Next::Wait) };
     let allowed = match serving(claim, &s.classes) {
@@ -367,9 +387,18 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &Lear
         namespace: recipe.config.namespace.clone(),
         node: pinned.then_some(node),
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
-        attributes: Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty()),
         ..Place::default()
     };
+    let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
+    if let Some(batch) = claim.batch() {
+        let (id, attempt, claim) = (claim.id(), stamp.attempt, claim.name.clone());
+        let member = Member { id, attempt, claim, attributes };
+        let taken = context.shared.index().come(batch, Arrival { member, request, place, recipe: recipe.clone() });
+        context.shared.queue.add(Key::Batch(batch.clone()));
+        learnt.left_out = !taken;
+        return Ok(if taken { Next::Started } else { Next::Again });
+    }
+    let place = Place { attributes, ..place };
     match context.create_job(&job::job(recipe, &request, &place)).await {
         Ok(()) => Ok(Next::Started),
         Err(WriteError::NotFound { message, .. }) => {

@@ -12,6 +12,7 @@ use super::{Context, Pass};
 use crate::cluster::writes::WriteError;
 use crate::config::{Placement, Recipe};
 use crate::object::ObjectName;
+use crate::run::batch;
 use crate::run::job::{self, Place};
 use crate::run::late::{self, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
@@ -105,7 +106,7 @@ pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass
     match (decision.step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
             for job in stored.iter().chain(left.jobs.iter().filter(|job| job.marks.operation != stores.as_str())) {
-                context.writes.remove_job(&job.name, &job.uid).await?;
+                context.remove_run(job).await?;
             }
             Ok(Pass::Done)
         }
@@ -122,10 +123,8 @@ async fn start(
     run: &Job,
     attempt: u32,
 ) -> Result<Pass, WriteError> {
-    let Some(job) = context.writes.read_job(&run.name).await? else { return Ok(Pass::Done) };
-    let env = job.spec.and_then(|spec| spec.template.spec?.containers.into_iter().next()?.env).unwrap_or_default();
-    let request = Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone());
-    let request = match request {
+    let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Pass::Done) };
+    let request = match batch::asked(job, left.id) {
         Ok(request) => Request {
             operation: left.operations().1,
             attempt,

@@ -1,6 +1,7 @@
 //! `observe → decide → act`: workers take keys from the queue, look at the index, ask the pure
 //! decision, and carry out its step.
 
+mod batches;
 mod capacity;
 mod changes;
 pub mod claims;
@@ -93,6 +94,7 @@ impl Context {
             Key::Configs => configs::pass(self).await,
             Key::Claim(name) => claims::pass(self, name).await,
             Key::Volume(name) => volumes::pass(self, name).await,
+            Key::Batch(name) => batches::pass(self, name).await,
             Key::Snapshot(name) => snapshots::pass(self, name).await,
             Key::Content(name) => contents::pass(self, name).await,
             Key::Orphans => sweep::pass(self).await,
@@ -187,7 +189,7 @@ impl Context {
                 Some(content) => (contents::about(&content), contract::names::reason::SNAPSHOT_FAILED),
                 None => return,
             },
-            Key::Configs | Key::Orphans | Key::Capacity => return,
+            Key::Configs | Key::Batch(_) | Key::Orphans | Key::Capacity => return,
         };
         self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
     }

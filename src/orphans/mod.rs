@@ -449,7 +449,7 @@ impl<'a> World<'a> {
     fn new(s: &'a Snapshot, now: i64) -> Self {
         let mut jobs_by_id: HashMap<&str, Vec<&Job>> = HashMap::new();
         for job in &s.jobs {
-            jobs_by_id.entry(job.marks.id.as_str()).or_default().push(job);
+            job.ids().for_each(|id| jobs_by_id.entry(id.as_str()).or_default().push(job));
         }
         let mut ended: HashMap<(&str, &str), i64> = HashMap::new();
         for pod in &s.pods {

@@ -43,20 +43,21 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let claim = w.claims.get(id).copied();
     let owner = match &job.volume {
         Some(volume) => w.volumes.contains_key(volume.as_str()),
-        None => claim.is_some() || of_no_volume,
+        None => of_no_volume || job.ids().any(|id| w.claims.contains_key(id.as_str())),
     };
     if !owner {
-        // It may be all that tells how a volume was made.
-        if w.unadopted.contains(id) {
+        if is_witness(w, job) {
             return None;
         }
+        let batch = !job.members.is_empty();
         let detail = match &job.volume {
             Some(volume) => format!("its volume {volume} does not exist"),
+            None if batch => format!("none of the {} claims exists that it was for", job.runs()),
             None => format!("no claim has the id {id}"),
         };
         let found = finding(Kind::JobWithoutOwner, detail).since(job.created);
         // What it made is deleted first, and it tells how.
-        if job.volume.is_none() && is_known(w, job) {
+        if job.volume.is_none() && (batch || is_known(w, job)) {
             return (age > SLOW).then_some(found);
         }
         let removal = Removal::Job { claim: id.to_owned(), volume: job.volume.clone() };
@@ -84,9 +85,12 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
 fn is_stalled(w: &World<'_>, job: &Job) -> bool {
     let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(LATE));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
-    // It may be all that tells how a volume was made.
-    let witness = w.unadopted.contains(job.marks.id.as_str());
-    late && !has_pod && !witness && !job.over && !job.complete && job.failed.is_none()
+    late && !has_pod && !is_witness(w, job) && !job.over && !job.complete && job.failed.is_none()
+}
+
+/// It may be all that tells how a volume was made.
+fn is_witness(w: &World<'_>, job: &Job) -> bool {
+    job.ids().any(|id| w.unadopted.contains(id.as_str()))
 }
 
 /// It is a run of a recipe that is kept.
@@ -105,6 +109,7 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let claim = w.claims.get(id.as_str());
     let whose = match claim {
         _ if OF_NO_VOLUME.contains(&pod.marks.operation.as_str()) => "no claim".to_owned(),
+        _ if !pod.members.is_empty() => format!("{} claims", pod.members.len()),
         Some(claim) => format!("claim {}", claim.name),
         None => format!("a claim that is gone ({id})"),
     };

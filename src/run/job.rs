@@ -65,20 +65,20 @@ pub fn prefix(operation: Operation, id: &str) -> String {
     format!("{operation}-{id}-")
 }
 
+/// What a pod is told.
+pub(super) struct Told {
+    /// The operation that it is about.
+    pub operation: Operation,
+    /// What stands in its environment, and in files.
+    pub properties: Vec<Property>,
+    /// What stands in a file alone, with the variable that has its path.
+    pub file: Option<(&'static str, Property)>,
+}
+
 /// The Job of one attempt.
 pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     let id = place.content.as_ref().map_or(&request.claim_uuid, |(_, id)| id);
-    let mut labels: BTreeMap<String, String> = [
-        (names::LABEL_INSTANCE, request.instance.clone()),
-        (names::LABEL_CLASS, label_value(&request.storage_class)),
-        (names::LABEL_OPERATION, request.operation.to_string()),
-        (names::LABEL_CLAIM_UUID, id.clone()),
-        (names::LABEL_ATTEMPT, request.attempt.to_string()),
-        ("app.kubernetes.io/managed-by", names::FIELD_MANAGER.to_owned()),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect();
+    let labels = labels(request, id);
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
     let volume = place.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
     let content = place.content.clone().map(|(content, _)| (names::JOB_CONTENT, content));
@@ -93,7 +93,36 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
         .chain(attributes)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
-    let generated = pod(recipe, request, place, labels.clone(), annotations.clone());
+    let told = Told { operation: request.operation, properties: request.properties(), file: None };
+    let name = name(request.operation, id, request.attempt, &place.scope);
+    of_pod(recipe, place, name, (labels, annotations.clone()), &told, annotations)
+}
+
+/// The labels of a run's Job and pod, under an id.
+pub(super) fn labels(request: &Request, id: &str) -> BTreeMap<String, String> {
+    [
+        (names::LABEL_INSTANCE, request.instance.clone()),
+        (names::LABEL_CLASS, label_value(&request.storage_class)),
+        (names::LABEL_OPERATION, request.operation.to_string()),
+        (names::LABEL_CLAIM_UUID, id.to_owned()),
+        (names::LABEL_ATTEMPT, request.attempt.to_string()),
+        ("app.kubernetes.io/managed-by", names::FIELD_MANAGER.to_owned()),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect()
+}
+
+/// A Job with these labels and annotations, and with what its pod is told and bears beside the labels.
+pub(super) fn of_pod(
+    recipe: &Recipe,
+    place: &Place,
+    name: String,
+    (mut labels, annotations): (BTreeMap<String, String>, BTreeMap<String, String>),
+    told: &Told,
+    of_pod: BTreeMap<String, String>,
+) -> Job {
+    let generated = pod(recipe, told, place, labels.clone(), of_pod);
     let template = match &recipe.pod_template {
         Some(partial) => template::merge(partial.clone(), generated),
         None => generated,
@@ -101,7 +130,7 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));
     Job {
         metadata: ObjectMeta {
-            name: Some(name(request.operation, id, request.attempt, &place.scope)),
+            name: Some(name),
             namespace: Some(place.namespace.clone()),
             labels: Some(labels),
             annotations: Some(annotations),
@@ -125,16 +154,16 @@ fn seconds(duration: Duration) -> i64 {
 
 fn pod(
     recipe: &Recipe,
-    request: &Request,
+    told: &Told,
     place: &Place,
     labels: BTreeMap<String, String>,
     mut annotations: BTreeMap<String, String>,
 ) -> PodTemplateSpec {
-    let properties = request.properties();
     let token = recipe.service_token && !place.without_account;
-    let optional = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
-    annotations.extend(properties.iter().enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
-    let mut volumes = vec![property_volume(recipe, &properties, token, optional)];
+    let optional = matches!(told.operation, Operation::Delete | Operation::DeleteSnapshot);
+    let files = || told.properties.iter().chain(told.file.as_ref().map(|(_, file)| file));
+    annotations.extend(files().enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
+    let mut volumes = vec![property_volume(recipe, files(), token, optional)];
     let mut mounts = vec![mount("flex-properties", names::PROPERTY_DIR)];
     for (n, secret) in recipe.secret_volume.iter().enumerate() {
         let name = format!("flex-secret-{n}");
@@ -157,7 +186,7 @@ fn pod(
         image_pull_policy: recipe.pull_policy.clone(),
         command: (!recipe.command.is_empty()).then(|| recipe.command.iter().map(|word| literal(word)).collect()),
         args: (!recipe.args.is_empty()).then(|| recipe.args.iter().map(|word| literal(word)).collect()),
-        env: Some(environment(recipe, &properties, token, optional)),
+        env: Some(environment(recipe, told, token, optional)),
         env_from: (!recipe.secret_env.is_empty())
             .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, optional)).collect()),
         resources: recipe.resources.clone(),
@@ -215,7 +244,7 @@ fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-fn environment(recipe: &Recipe, properties: &[Property], token: bool, optional: bool) -> Vec<EnvVar> {
+fn environment(recipe: &Recipe, told: &Told, token: bool, optional: bool) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.into(),
         value_from: Some(EnvVarSource {
@@ -224,10 +253,11 @@ fn environment(recipe: &Recipe, properties: &[Property], token: bool, optional: 
         }),
         ..EnvVar::default()
     };
-    let mut env: Vec<EnvVar> = properties
-        .iter()
-        .map(|property| EnvVar { name: property.env(), value: Some(literal(&property.value)), ..EnvVar::default() })
-        .collect();
+    let text = |name: String, value: &str| EnvVar { name, value: Some(literal(value)), ..EnvVar::default() };
+    let mut env: Vec<EnvVar> = told.properties.iter().map(|property| text(property.env(), &property.value)).collect();
+    if let Some((variable, file)) = &told.file {
+        env.push(text((*variable).to_owned(), &format!("{}/{}", names::PROPERTY_DIR, file.name)));
+    }
     env.push(field("POD_NAME", "metadata.name"));
     env.push(field("POD_NAMESPACE", "metadata.namespace"));
     env.push(field("POD_NODE", "spec.nodeName"));
@@ -256,9 +286,13 @@ fn secret_env(secret: &str, optional: bool) -> EnvFromSource {
 }
 
 /// The properties as files, each under its own name, from the numbered annotations.
-fn property_volume(recipe: &Recipe, properties: &[Property], token: bool, optional: bool) -> Volume {
+fn property_volume<'a>(
+    recipe: &Recipe,
+    properties: impl Iterator<Item = &'a Property>,
+    token: bool,
+    optional: bool,
+) -> Volume {
     let items = properties
-        .iter()
         .enumerate()
         .map(|(n, property)| DownwardAPIVolumeFile {
             path: property.name.clone(),
@@ -317,4 +351,4 @@ fn nodes(place: &Place) -> Option<Affinity> {
 
 #[cfg(test)]
 #[path = "job_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::record::Record;
 
-fn recipe(data: &[(&str, &str)]) -> Recipe {
+pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
     let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let record = Record {
         config: ObjectName::new("admin", "silver"),
@@ -13,7 +13,7 @@ fn recipe(data: &[(&str, &str)]) -> Recipe {
     record.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-fn request(recipe: &Recipe) -> Request {
+pub(in crate::run) fn request(recipe: &Recipe) -> Request {
     Request {
         operation: Operation::Provision,
         claim_uuid: "0d9c2f0e-0000-4000-8000-000000000001".into(),
@@ -55,7 +55,7 @@ fn request(recipe: &Recipe) -> Request {
     }
 }
 
-fn place(node: Option<&str>) -> Place {
+pub(in crate::run) fn place(node: Option<&str>) -> Place {
     Place { namespace: "admin".into(), node: node.map(str::to_owned), ..Place::default() }
 }
 

@@ -1,10 +1,13 @@
 //! Jobs, pods and complaints as far as they matter: what is kept in memory of each.
 
+use std::sync::Arc;
+
 use contract::names;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::batch::Member;
 use super::job::CONTAINER;
 use crate::attributes::Attributes;
 use crate::object::ObjectName;
@@ -30,6 +33,11 @@ fn marks(metadata: &ObjectMeta) -> Marks {
         attempt: label(names::LABEL_ATTEMPT).parse().unwrap_or(0),
         class: label(names::LABEL_CLASS),
     }
+}
+
+/// The members of a batch, by its pod.
+fn members(metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
+    super::batch::members(metadata.and_then(|metadata| metadata.annotations.as_ref()))
 }
 
 /// How a Job ended.
@@ -78,9 +86,18 @@ pub struct Job {
     pub created: i64,
     /// After how many seconds Kubernetes ends it; none for never.
     pub deadline: Option<i64>,
+    /// Whom it is for, if it is a batch.
+    pub members: Arc<[Member]>,
+    /// The Job that there is, where this is what one claim sees of a batch.
+    pub batch: Option<ObjectName>,
 }
 
 impl Job {
+    /// The Job that there is.
+    pub fn real_name(&self) -> &ObjectName {
+        self.batch.as_ref().unwrap_or(&self.name)
+    }
+
     /// It is a run for a claim that has no volume.
     pub fn is_of_claim(&self) -> bool {
         self.volume.is_none() && self.content.is_none()
@@ -97,6 +114,7 @@ impl From<&batch::Job> for Job {
             deleting: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
+            members: members(job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref())),
             ..Job::default()
         };
         if let Some(annotations) = &job.metadata.annotations {
@@ -173,6 +191,8 @@ pub struct Pod {
     pub terminated: Option<Terminated>,
     /// A container has begun to run.
     pub started: bool,
+    /// Whom it is for, if it is of a batch.
+    pub members: Arc<[Member]>,
 }
 
 impl Pod {
@@ -219,6 +239,7 @@ impl From<&core::Pod> for Pod {
             message: status.and_then(|s| s.message.clone()).unwrap_or_default(),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             created: seconds(pod.metadata.creation_timestamp.as_ref()),
+            members: members(Some(&pod.metadata)),
             ..Pod::default()
         };
         let Some(status) = status else { return view };

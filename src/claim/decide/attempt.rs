@@ -284,6 +284,7 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return reselect;
     }
     match is_misplaced(o, class) {
+        _ if o.left_out => after_another(o, anew(o, class, now)),
         true => anew(o, class, now),
         false => keeps_original(o).or_else(|| begun_again(o, now)).unwrap_or_else(|| Step::StartRun.into()),
     }

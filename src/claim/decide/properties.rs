@@ -170,7 +170,7 @@ prop_compose! {
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uuid, attempt, recipe)| Stamp {
-            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0,
+            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0, batch: None,
         });
         claim.nodes = nodes;
         claim.last_failure = last_failure;
@@ -185,8 +185,15 @@ fn worlds() -> impl Strategy<Value = World> {
     let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
     let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| Removed { times, at: NOW - 5 }));
     let ways = select(vec![Binding::Direct, Binding::Controller]);
-    let flags =
-        (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.8), prop::bool::weighted(0.8), ways, removed);
+    let flags = (
+        any::<bool>(),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.8),
+        ways,
+        removed,
+        prop::bool::weighted(0.1),
+    );
     let volumes = (
         prop::option::weighted(0.4, volumes(names::pv_name(UID))),
         prop::option::weighted(0.2, volumes("misnamed".into())),
@@ -211,6 +218,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 attributes: None,
                 binding: flags.4,
                 removed: flags.5,
+                left_out: flags.6,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
                     has_object: class.2,
@@ -338,7 +346,9 @@ impl World {
                 if nodes.last().is_some_and(|node| self.choice.next.as_ref() == Some(node)) {
                     self.choice = Choice { last: true, ..Choice::default() };
                 }
-                self.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, taken });
+                self.claim.stamp =
+                    Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config, taken, batch: None });
+                self.left_out = false;
                 self.claim.nodes = nodes;
                 if !self.claim.is_held() {
                     self.claim.finalizers.push(names::CLAIM_FINALIZER.into());

@@ -56,6 +56,7 @@ struct World {
     origin: Option<Original>,
     copying: Vec<Copying>,
     removed: Option<Removed>,
+    left_out: bool,
 }
 
 /// What a claim is to be a copy of.
@@ -112,6 +113,7 @@ impl World {
             }),
             copying: &self.copying,
             removed: self.removed,
+            left_out: self.left_out,
         })
     }
 
@@ -181,6 +183,7 @@ fn new() -> World {
         origin: None,
         copying: vec![],
         removed: None,
+        left_out: false,
     }
 }
 
@@ -193,7 +196,8 @@ fn stamped(attempt: u32) -> World {
     let mut world = new();
     world.claim.nodes = vec!["home".into()];
     let recipe = recipe_with(&[]);
-    world.claim.stamp = Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0 });
+    world.claim.stamp =
+        Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0, batch: None });
     world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
     world.stamped_recipe = Some(recipe);
     world

@@ -8,6 +8,7 @@ use super::{Asker, EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
 use crate::claim::decide::Removed;
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
+use crate::object::ObjectName;
 use crate::run::view::Job;
 
 impl Index {
@@ -23,7 +24,7 @@ impl Index {
         self.revisions_used.insert(recipe.record.hash(), self.clock.passed());
         let since = self.clock.passed();
         let class = crate::object::label_value(&recipe.class);
-        let expected = Expected { since, class, namespace: asker.namespace.clone(), created: false };
+        let expected = Expected { since, class, namespace: asker.namespace.clone(), ..Expected::default() };
         self.expected.insert(job.to_owned(), expected);
         true
     }
@@ -86,9 +87,9 @@ impl Index {
 
     /// A Job was created by this process: until the watch shows it, it is not taken for absent.
     pub fn expect_job(&mut self, job: &str) {
-        let expected = self.expected.get(job);
-        let (class, namespace) = expected.map(|e| (e.class.clone(), e.namespace.clone())).unwrap_or_default();
-        self.expected.insert(job.to_owned(), Expected { since: self.clock.passed(), class, namespace, created: true });
+        let since = self.clock.passed();
+        let expected = self.expected.entry(job.to_owned()).or_default();
+        (expected.since, expected.created) = (since, true);
     }
 
     /// The Job was not created after all.
@@ -114,12 +115,16 @@ impl Index {
 
     /// Somebody removed a Job: if it was under way, how often is remembered until its claim has its volume.
     pub(super) fn note_removed(&mut self, job: &Job) {
-        if job.marks.operation != "provision" || job.over || !self.claim_by_id.contains_key(&job.marks.id) {
+        if job.marks.operation != "provision" || job.over {
             return;
         }
-        let before = self.removed(&job.marks.id, &job.name.name).map_or(0, |removed| removed.times);
-        let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
-        self.removed.insert(job.marks.id.clone(), (job.name.clone(), removed));
+        let alone = job.members.is_empty().then(|| (job.marks.id.clone(), job.name.name.clone()));
+        let members = job.members.iter().map(|member| (member.id.clone(), member.job_name()));
+        for (id, name) in members.chain(alone).filter(|(id, _)| self.claim_by_id.contains_key(id)) {
+            let before = self.removed(&id, &name).map_or(0, |removed| removed.times);
+            let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
+            self.removed.insert(id, (ObjectName::new(&job.name.namespace, name), removed));
+        }
     }
 
     /// A pod of the Job is on a node that does not answer.
@@ -139,7 +144,8 @@ impl Index {
             .values()
             .filter(|job| !job.over && job.marks.class == class && takes_a_place(job))
             .filter(|job| !self.is_lost(job))
-            .count();
+            .map(|job| job.runs())
+            .sum::<usize>();
         let expected = self
             .expected
             .values()

@@ -9,24 +9,29 @@ use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
 
 impl Index {
-    /// All Jobs.
+    /// All Jobs, as there are.
     pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
 
-    /// All pods.
+    /// All pods, as there are.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values()
     }
 
-    /// Jobs of a volume id.
+    /// Jobs of a volume id; a batch as what it is for that id.
     pub fn jobs_of(&self, id: &str) -> Vec<Arc<Job>> {
-        self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name).cloned()).collect()
+        let jobs = self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name));
+        jobs.filter_map(|job| self.job_for(job, id)).collect()
     }
 
-    /// Jobs of the runs for a claim by its name, which may be gone.
+    /// Jobs of the runs for a claim by its name, which may be gone; a batch as what it is for each of its ids.
     pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
-        self.jobs.values().filter(|job| job.is_of_claim() && job.claim.as_ref() == Some(name)).cloned().collect()
+        let of_claim = self.jobs.values().filter(|job| job.is_of_claim());
+        let alone = of_claim.clone().filter(|job| job.claim.as_ref() == Some(name)).cloned();
+        let members = of_claim.flat_map(|job| job.members.iter().map(move |member| (job, member)));
+        let members = members.filter(|(_, member)| member.claim == *name);
+        alone.chain(members.filter_map(|(job, member)| self.job_for(job, &member.id))).collect()
     }
 
     /// The volume ids of provision runs that are no claim's, and whose recipes are kept.
@@ -35,7 +40,7 @@ impl Index {
             self.jobs.values().filter(|job| job.is_of_claim() && job.marks.operation == "provision" && !job.deleting);
         let provisions =
             provisions.filter(|job| hash_of(&job.config).is_some_and(|hash| self.recipes.contains_key(hash)));
-        let ids = provisions.map(|job| &job.marks.id).filter(|id| !self.claim_by_id.contains_key(*id));
+        let ids = provisions.flat_map(|job| job.ids()).filter(|id| !self.claim_by_id.contains_key(*id));
         ids.cloned().collect()
     }
 
@@ -44,9 +49,10 @@ impl Index {
         self.jobs.values().filter(|job| job.volume.as_deref() == Some(name)).cloned().collect()
     }
 
-    /// Pods of a volume id.
+    /// Pods of a volume id; that of a batch as what it is for that id.
     pub fn pods_of(&self, id: &str) -> Vec<Arc<Pod>> {
-        self.pods_by_id.get(id).into_iter().flatten().filter_map(|name| self.pods.get(name).cloned()).collect()
+        let pods = self.pods_by_id.get(id).into_iter().flatten().filter_map(|name| self.pods.get(name));
+        pods.filter_map(|pod| self.pod_for(pod, id)).collect()
     }
 
     /// What Kubernetes complains about of these objects.
@@ -58,13 +64,23 @@ impl Index {
     pub fn change_job(&mut self, change: Change<Job>) -> Vec<Key> {
         match change {
             Change::Apply(job) => {
-                let mut keys = vec![job_key(&job)];
+                let mut keys = job_keys(&job);
                 self.expected.remove(&job.name.name);
-                self.jobs_by_id.entry(job.marks.id.clone()).or_default().insert(job.name.clone());
                 let job = Arc::new(job);
                 let before = self.jobs.insert(job.name.clone(), job.clone());
+                if let Some(before) = before.as_ref().filter(|before| before.members != job.members) {
+                    keys.extend(job_keys(before));
+                    own_ids(before).for_each(|id| drop_from(&mut self.jobs_by_id, id, &before.name));
+                }
+                for id in own_ids(&job) {
+                    self.jobs_by_id.entry(id.clone()).or_default().insert(job.name.clone());
+                }
+                if !job.members.is_empty() {
+                    keys.extend(self.see_batch(&job));
+                }
                 if job.over && before.is_none_or(|before| !before.over) {
                     keys.extend(self.next_in_line(&job));
+                    keys.extend(self.gathering_of(&job));
                 }
                 keys.extend(self.see_growth(&job, false));
                 keys
@@ -72,12 +88,14 @@ impl Index {
             Change::Delete(name) => {
                 let Some(job) = self.jobs.remove(&name) else { return Vec::new() };
                 self.complaints.remove(&job.uid);
-                drop_from(&mut self.jobs_by_id, &job.marks.id, &name);
+                own_ids(&job).for_each(|id| drop_from(&mut self.jobs_by_id, id, &name));
                 self.note_removed(&job);
-                let mut keys = vec![job_key(&job)];
+                self.forget_left(&job.uid);
+                let mut keys = job_keys(&job);
                 keys.extend(self.see_growth(&job, true));
                 if !job.over {
                     keys.extend(self.next_in_line(&job));
+                    keys.extend(self.gathering_of(&job));
                 }
                 keys
             }
@@ -93,14 +111,16 @@ impl Index {
         match change {
             Change::Apply(pod) => {
                 let keys = self.pod_keys(&pod);
-                self.pods_by_id.entry(pod.marks.id.clone()).or_default().insert(pod.name.clone());
+                for id in ids_of_pod(&pod) {
+                    self.pods_by_id.entry(id.clone()).or_default().insert(pod.name.clone());
+                }
                 self.pods.insert(pod.name.clone(), Arc::new(pod));
                 keys
             }
             Change::Delete(name) => {
                 let Some(pod) = self.pods.remove(&name) else { return Vec::new() };
                 self.complaints.remove(&pod.uid);
-                drop_from(&mut self.pods_by_id, &pod.marks.id, &name);
+                ids_of_pod(&pod).for_each(|id| drop_from(&mut self.pods_by_id, id, &name));
                 self.pod_keys(&pod)
             }
             Change::Retain(all) => self.retain(all, |index| index.pods.keys().cloned().collect(), Index::change_pod),
@@ -115,9 +135,11 @@ impl Index {
             return vec![Key::Capacity];
         }
         let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
-        let mut keys: Vec<Key> = job.map(|job| job_key(job)).into_iter().collect();
-        keys.extend(self.claim_keys(&pod.marks.id));
-        keys.extend(self.volume_keys(&pod.marks.id));
+        let mut keys: Vec<Key> = job.map(|job| job_keys(job)).unwrap_or_default();
+        for id in ids_of_pod(pod) {
+            keys.extend(self.claim_keys(id));
+            keys.extend(self.volume_keys(id));
+        }
         keys.extend(self.snapshots.of_pod(&pod.marks));
         keys.sort();
         keys.dedup();
@@ -128,7 +150,7 @@ impl Index {
     pub fn complain(&mut self, complaint: Complaint) -> Vec<Key> {
         let job = self.jobs.values().find(|job| job.uid == complaint.about);
         let keys = match job {
-            Some(job) => vec![job_key(job)],
+            Some(job) => job_keys(job),
             None => match self.pods.values().find(|pod| pod.uid == complaint.about) {
                 Some(pod) => self.pod_keys(pod),
                 // About an object that is gone, or not seen yet: its next event decides.
@@ -145,11 +167,24 @@ impl Index {
 }
 
 /// What is decided anew when a Job changes.
-pub(super) fn job_key(job: &Job) -> Key {
-    match (&job.content, &job.volume) {
+pub(super) fn job_keys(job: &Job) -> Vec<Key> {
+    if !job.members.is_empty() {
+        return job.claims().cloned().map(Key::Claim).collect();
+    }
+    vec![match (&job.content, &job.volume) {
         (None, None) if job.marks.operation == CAPACITY => Key::Capacity,
         (Some(content), _) => Key::Content(content.clone()),
         (None, Some(volume)) => Key::Volume(volume.clone()),
         (None, None) => Key::Claim(job.claim.clone().unwrap_or_default()),
-    }
+    }]
+}
+
+/// The ids under which a Job is found: a batch also by its own name.
+fn own_ids(job: &Job) -> impl Iterator<Item = &String> {
+    job.members.iter().map(|member| &member.id).chain([&job.marks.id])
+}
+
+/// The same of a pod.
+fn ids_of_pod(pod: &Pod) -> impl Iterator<Item = &String> {
+    pod.members.iter().map(|member| &member.id).chain([&pod.marks.id])
 }

@@ -10,7 +10,6 @@ use crate::claim::Claim;
 use crate::claim::quota::{Taken, growth_refusal, refusal};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
-use crate::object::ObjectName;
 use crate::run::view::Job;
 use crate::volume::Volume;
 
@@ -288,15 +287,11 @@ impl Index {
     /// Runs that take a place and go on, for claims and snapshots of a namespace.
     pub(super) fn runs_in_namespace(&self, class: &str, namespace: &str) -> usize {
         let class = crate::object::label_value(class);
-        let in_namespace =
-            |claim: &Option<ObjectName>| claim.as_ref().is_some_and(|claim| claim.namespace == namespace);
-        let seen = self
-            .jobs
-            .values()
-            .filter(|job| !job.over && job.marks.class == class && takes_a_place(job) && in_namespace(&job.claim));
+        let seen = self.jobs.values().filter(|job| !job.over && job.marks.class == class && takes_a_place(job));
         let expected = self.expected.values().filter(|expected| expected.class == class);
         let expected = expected.filter(|e| e.namespace == namespace && self.clock.since(e.since) < super::EXPECTED);
-        seen.filter(|job| !self.is_lost(job)).count() + expected.count()
+        let seen = seen.filter(|job| !self.is_lost(job)).flat_map(|job| job.claims());
+        seen.filter(|claim| claim.namespace == namespace).count() + expected.count()
     }
 }
 

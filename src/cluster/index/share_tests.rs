@@ -9,6 +9,7 @@ use serde_json::json;
 use super::super::tests::index;
 use super::super::{Change, Index};
 use super::*;
+use crate::object::ObjectName;
 use crate::run::view::Marks;
 
 const CLASSES: [&str; 2] = ["c", "d"];

@@ -15,10 +15,10 @@ const CLASS: &str = "c";
 
 /// A clock that a test sets.
 #[derive(Clone, Debug, Default)]
-struct Hands(Arc<Mutex<Duration>>);
+pub(super) struct Hands(Arc<Mutex<Duration>>);
 
 impl Hands {
-    fn pass(&self, time: Duration) {
+    pub(super) fn pass(&self, time: Duration) {
         *self.0.lock().unwrap() += time;
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn index() -> Index {
     timed().1
 }
 
-fn timed() -> (Hands, Index) {
+pub(super) fn timed() -> (Hands, Index) {
     let hands = Hands::default();
     let identity = Identity {
         provisioner: "p".into(),

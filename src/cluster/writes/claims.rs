@@ -76,6 +76,7 @@ impl Writes {
             names::ATTEMPT: stamp.attempt.to_string(),
             names::CONFIG: stamp.config,
             names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+            names::BATCH: stamp.batch,
             names::TAKEN: (stamp.taken > 0).then(|| stamp.taken.to_string()),
         });
         if foreign {

@@ -38,6 +38,7 @@ pub(super) struct Snapshot {
     pub attributes: Result<Attributes, String>,
     pub original: Option<copies::Seen>,
     pub copying: Vec<Copying>,
+    pub left_out: bool,
 }
 
 /// What was learnt in this pass beyond the index.
@@ -48,6 +49,7 @@ pub(super) struct Learnt {
     pub volume: Option<Volume>,
     pub nodes: Vec<(String, NodeState)>,
     pub original: copies::Newer,
+    pub left_out: bool,
 }
 
 /// Looks at a claim and all that concerns it.
@@ -132,6 +134,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on).chain(&its_node));
     places.0.extend(learnt.nodes.iter().cloned());
     let copying = copies::copying(claim, &index);
+    let left_out = learnt.left_out || stamped.as_ref().is_some_and(|recipe| index.is_left_out(claim, recipe));
     Snapshot {
         classes,
         stamped,
@@ -149,6 +152,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         attributes,
         original,
         copying,
+        left_out,
     }
 }
 

@@ -1,0 +1,360 @@
+//! Batches: who gathers for one, and who has left it.
+//!
+//! All of it can be built again: who was stamped for a batch by the stamps, who has left it by deciding once more.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::request::{Operation, Request};
+
+use super::{EXPECTED, Index, Key};
+use crate::claim::Claim;
+use crate::config::{Placement, Recipe};
+use crate::limits;
+use crate::object::{ObjectName, label_value};
+use crate::run::batch::{self, Member};
+use crate::run::gather::{Observed, Step, decide};
+use crate::run::job::Place;
+use crate::run::view::{Job, Pod};
+
+/// What is known of batches beside their Jobs and pods.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    gathering: BTreeMap<String, Gathering>,
+    /// Those whose Jobs the API server does not take.
+    refused: BTreeSet<String>,
+    /// Ids of members that want nothing of their batch any more, by the UID of its Job.
+    left: HashMap<String, BTreeSet<String>>,
+}
+
+/// A batch whose Job is about to be created.
+#[derive(Debug)]
+struct Gathering {
+    /// The version of the config.
+    version: String,
+    /// The node that its pod must run on.
+    node: Option<String>,
+    class: String,
+    size: usize,
+    window: Duration,
+    began: Duration,
+    /// The ids of those who are to come, or have come.
+    stamped: BTreeSet<String>,
+    /// Each with about how many bytes it adds.
+    come: Vec<(Arrival, usize)>,
+}
+
+/// A claim that is there for its batch.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// Who it is.
+    pub member: Member,
+    /// What the image is asked.
+    pub request: Request,
+    /// Where its run is to be.
+    pub place: Place,
+    /// The recipe of its attempt.
+    pub recipe: Arc<Recipe>,
+}
+
+impl Gathering {
+    fn new(recipe: &Recipe, node: Option<&str>, began: Duration) -> Self {
+        Gathering {
+            version: recipe.version(),
+            node: node.map(str::to_owned),
+            class: recipe.class.clone(),
+            size: recipe.batch_size,
+            window: recipe.batch_window,
+            began,
+            stamped: BTreeSet::new(),
+            come: Vec::new(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.come.len() >= self.size || self.come.iter().map(|(_, bytes)| bytes).sum::<usize>() >= limits::POD / 2
+    }
+
+    fn arrived(&self, id: &str) -> Option<&Arrival> {
+        self.come.iter().map(|(arrival, _)| arrival).find(|arrival| arrival.member.id == id)
+    }
+
+    fn takes(&self, arrival: &Arrival) -> bool {
+        let same_place = self.come.first().is_none_or(|(first, _)| first.place == arrival.place);
+        let fits = self.version == arrival.recipe.version() && self.node == arrival.place.node;
+        fits && same_place && !self.is_full()
+    }
+
+    fn leave(&mut self, id: &str) {
+        self.stamped.remove(id);
+        self.come.retain(|(arrival, _)| arrival.member.id != id);
+    }
+}
+
+/// The node that the run of an attempt must be on, by the nodes that are noted with its stamp.
+fn pinned<'a>(recipe: &Recipe, nodes: &'a [String]) -> Option<&'a str> {
+    nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
+}
+
+impl Index {
+    /// The batch that a first attempt is to be stamped for, under the id of the claim and with the time of the stamp; none
+    /// for a run of its own. Its place is [reserved](Index::reserve) as `job`.
+    pub fn join_batch(
+        &mut self,
+        claim: &Claim,
+        recipe: &Recipe,
+        (job, nodes, ts): (&str, &[String], &str),
+    ) -> Option<String> {
+        let node = pinned(recipe, nodes);
+        if let Some(expected) = self.expected.get_mut(job) {
+            expected.node = node.map(str::to_owned);
+        }
+        if recipe.batch_size < 2 || claim.data_source.is_some() {
+            return None;
+        }
+        let (version, passed) = (recipe.version(), self.clock.passed());
+        let joins = |gathering: &Gathering| {
+            let open = passed.saturating_sub(gathering.began) < gathering.window;
+            let room = gathering.stamped.len() < gathering.size && !gathering.is_full();
+            open && room && gathering.version == version && gathering.node.as_deref() == node
+        };
+        let gathers = self.batches.gathering.iter().find(|(_, gathering)| joins(gathering));
+        let name = match gathers.map(|(name, _)| name.clone()) {
+            Some(name) => name,
+            None if self.is_another_under_way(&recipe.class, node, job, None) => batch::name(&claim.uid, ts),
+            None => return None,
+        };
+        let gathering = self.batches.gathering.entry(name.clone());
+        let gathering = gathering.or_insert_with(|| Gathering::new(recipe, node, passed));
+        gathering.stamped.insert(claim.uid.clone());
+        if let Some(expected) = self.expected.get_mut(job) {
+            expected.batch = Some((name.clone(), Key::Claim(claim.name.clone())));
+        }
+        Some(name)
+    }
+
+    /// A provision run of a class, on a node if that matters, is under way or about to begin: another than that of a Job,
+    /// and of none in a batch.
+    fn is_another_under_way(&self, class: &str, node: Option<&str>, but: &str, batch: Option<&str>) -> bool {
+        let class = label_value(class);
+        let seen = self.jobs.values().filter(|job| !job.over && !job.deleting && job.marks.class == class);
+        let mut seen = seen.filter(|job| job.marks.operation == Operation::Provision.as_str());
+        let on_node = |job: &Arc<Job>| node.is_none() || self.node_of(job).is_none_or(|on| Some(on.as_str()) == node);
+        let mut expected = self.expected.iter().filter(|(job, expected)| {
+            let same = expected.class == class && (node.is_none() || expected.node.as_deref() == node);
+            let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
+            let fresh = self.clock.since(expected.since) < EXPECTED;
+            same && fresh && job.as_str() != but && (batch.is_none() || of != batch)
+        });
+        seen.any(on_node) || expected.next().is_some()
+    }
+
+    /// The node that is noted for the run of a Job.
+    fn node_of(&self, job: &Job) -> Option<&String> {
+        self.claims.get(self.claim_by_id.get(job.ids().next()?)?)?.nodes.last()
+    }
+
+    /// A claim that was stamped for a batch is there. Says whether the batch takes it.
+    pub fn come(&mut self, name: &str, arrival: Arrival) -> bool {
+        let (id, job) = (arrival.member.id.clone(), arrival.member.job_name());
+        let passed = self.clock.passed();
+        if !self.batches.gathering.contains_key(name) {
+            // This process did not stamp them: all that bear its stamp are to come.
+            let mut gathering = Gathering::new(&arrival.recipe, arrival.place.node.as_deref(), passed);
+            let stamped = self.claims.values().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
+            let waits = |claim: &&Arc<Claim>| claim.is_held() && !claim.deleting && !claim.is_bound();
+            gathering.stamped.extend(stamped.filter(waits).map(|claim| claim.id()));
+            self.batches.gathering.insert(name.to_owned(), gathering);
+        }
+        let Some(gathering) = self.batches.gathering.get_mut(name) else { return false };
+        gathering.leave(&id);
+        if !gathering.takes(&arrival) {
+            return false;
+        }
+        let first = gathering.come.first().map_or(&arrival, |(first, _)| first);
+        let bytes = batch::weight(&first.request, &arrival.request);
+        let class = label_value(&gathering.class);
+        let claim = arrival.member.claim.clone();
+        let expected = self.expected.entry(job).or_default();
+        (expected.since, expected.created) = (passed, true);
+        (expected.class, expected.namespace) = (class, claim.namespace.clone());
+        expected.node = arrival.place.node.clone();
+        expected.batch = Some((name.to_owned(), Key::Claim(claim)));
+        gathering.stamped.insert(id);
+        gathering.come.push((arrival, bytes));
+        true
+    }
+
+    /// A claim does not wait for a batch any more. Those that it was to be in are decided anew.
+    pub(super) fn leave_batches(&mut self, id: &str) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for (name, gathering) in &mut self.batches.gathering {
+            if let Some(come) = gathering.arrived(id) {
+                self.expected.remove(&come.member.job_name());
+            }
+            if gathering.stamped.contains(id) {
+                gathering.leave(id);
+                keys.push(Key::Batch(name.clone()));
+            }
+        }
+        keys
+    }
+
+    /// A claim was not stamped for the batch that it was to join.
+    pub fn not_stamped(&mut self, claim: &Claim) -> Vec<Key> {
+        self.leave_batches(&claim.uid)
+    }
+
+    /// The batch that a claim was stamped for is begun without it, or will not be, so that its run is one of its own.
+    pub fn is_left_out(&self, claim: &Claim, recipe: &Recipe) -> bool {
+        let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
+        let job = ObjectName::new(&recipe.config.namespace, name);
+        let alone = stamp.attempt != 1 || claim.data_source.is_some() || recipe.batch_size < 2;
+        let gathers = self.batches.gathering.get(name);
+        let other = gathers.is_some_and(|gathering| {
+            let node = pinned(recipe, &claim.nodes);
+            let fits = gathering.version == recipe.version() && gathering.node.as_deref() == node;
+            !fits || (gathering.is_full() && gathering.arrived(&claim.id()).is_none())
+        });
+        alone || other || self.batches.refused.contains(name) || self.jobs.contains_key(&job) || self.is_expected(name)
+    }
+
+    /// What is to be done for a batch; to create its Job, with whom.
+    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>) {
+        let Some(gathering) = self.batches.gathering.get(name) else { return (Step::Forget, Vec::new()) };
+        let step = decide(&Observed {
+            awaited: gathering.stamped.len() - gathering.come.len(),
+            come: gathering.come.len(),
+            full: gathering.is_full(),
+            others: self.is_another_under_way(&gathering.class, gathering.node.as_deref(), "", Some(name)),
+            passed: self.clock.since(gathering.began),
+            window: gathering.window,
+        });
+        if matches!(step, Step::Wait(_)) {
+            return (step, Vec::new());
+        }
+        let come = self.batches.gathering.remove(name).map(|gathering| gathering.come).unwrap_or_default();
+        let come = come.into_iter().map(|(arrival, _)| arrival);
+        let (come, gone): (Vec<_>, Vec<_>) = come.partition(|arrival| self.still_wants(name, arrival));
+        gone.iter().for_each(|arrival| self.forget_expected(&arrival.member.job_name()));
+        let since = self.clock.passed();
+        for arrival in &come {
+            self.expected.entry(arrival.member.job_name()).and_modify(|expected| expected.since = since);
+        }
+        (if come.is_empty() { Step::Forget } else { step }, come)
+    }
+
+    /// As far as is known here, a claim is as it was when it came.
+    fn still_wants(&self, name: &str, arrival: &Arrival) -> bool {
+        let claim = self.claims.get(&arrival.member.claim).filter(|claim| claim.id() == arrival.member.id);
+        claim.is_none_or(|claim| {
+            // What is kept may be older than its stamp.
+            let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
+            stamped && !claim.deleting && !claim.is_bound()
+        })
+    }
+
+    /// The Job of a batch is not created for these after all: they are decided anew.
+    pub fn not_in_batch<'a>(&mut self, members: impl Iterator<Item = &'a Arrival>) -> Vec<Key> {
+        let key = |arrival: &Arrival| {
+            self.expected.remove(&arrival.member.job_name());
+            Key::Claim(arrival.member.claim.clone())
+        };
+        members.map(key).collect()
+    }
+
+    /// The API server does not take the Job of a batch: each has a run of its own.
+    pub fn refuse_batch(&mut self, name: &str) {
+        // Each is of interest only until those who were stamped for it have been decided about.
+        if self.batches.refused.len() > 1000 {
+            self.batches.refused.clear();
+        }
+        self.batches.refused.insert(name.to_owned());
+    }
+
+    /// Another leads from now on: who gathered here is the other's.
+    pub fn forget_gathering(&mut self) {
+        for (_, gathering) in std::mem::take(&mut self.batches.gathering) {
+            gathering.come.iter().for_each(|(arrival, _)| self.forget_expected(&arrival.member.job_name()));
+        }
+        self.batches.refused.clear();
+    }
+
+    /// Batches of a class that gather: one of its runs has ended.
+    pub(super) fn gathering_of(&self, ended: &Job) -> Vec<Key> {
+        let of_class = |gathering: &Gathering| label_value(&gathering.class) == ended.marks.class;
+        let gathering = self.batches.gathering.iter().filter(|(_, gathering)| of_class(gathering));
+        gathering.map(|(name, _)| Key::Batch(name.clone())).collect()
+    }
+
+    /// The Job of a batch is seen: for whom it is not, it is not expected any more.
+    pub(super) fn see_batch(&mut self, job: &Job) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for member in job.members.iter() {
+            self.expected.remove(&member.job_name());
+        }
+        self.expected.retain(|_, expected| match &expected.batch {
+            Some((name, key)) if *name == job.name.name && expected.created => {
+                keys.push(key.clone());
+                false
+            }
+            _ => true,
+        });
+        keys
+    }
+
+    /// A claim wants nothing of a batch any more, and sees it as being removed. Says whether that holds for all who are in
+    /// it; else it is to be decided anew, as if that were an event.
+    pub fn leave_job(&mut self, job: &Job) -> bool {
+        let Some(real) = self.jobs.get(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
+        let left = self.batches.left.entry(job.uid.clone()).or_default();
+        left.insert(job.marks.id.clone());
+        real.members.iter().all(|member| left.contains(&member.id))
+    }
+
+    /// It was not removed after all.
+    pub fn stay_in_job(&mut self, job: &Job) {
+        if let Some(left) = self.batches.left.get_mut(&job.uid) {
+            left.remove(&job.marks.id);
+        }
+    }
+
+    pub(super) fn forget_left(&mut self, uid: &str) {
+        self.batches.left.remove(uid);
+    }
+
+    fn has_left(&self, uid: &str, id: &str) -> bool {
+        self.batches.left.get(uid).is_some_and(|left| left.contains(id))
+    }
+
+    /// The pods of a Job.
+    fn pods_of_job<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a Pod> {
+        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
+        pods.map(Arc::as_ref).filter(|pod| pod.job_uid == job.uid)
+    }
+
+    /// A Job as it is shown to an id. Who has left a batch that is over does not see it.
+    pub(super) fn job_for(&self, job: &Arc<Job>, id: &str) -> Option<Arc<Job>> {
+        let Some(number) = job.members.iter().position(|member| member.id == id) else { return Some(job.clone()) };
+        let pods: Vec<&Pod> = self.pods_of_job(job).collect();
+        let left = self.has_left(&job.uid, id);
+        if left && job.over && pods.iter().all(|pod| pod.is_over()) {
+            return None;
+        }
+        job.shown_to(number, &pods, left).map(Arc::new)
+    }
+
+    /// A pod as it is shown to an id. Who has left a batch that is over does not see it.
+    pub(super) fn pod_for(&self, pod: &Arc<Pod>, id: &str) -> Option<Arc<Pod>> {
+        let Some(number) = pod.members.iter().position(|member| member.id == id) else { return Some(pod.clone()) };
+        if pod.is_over() && self.has_left(&pod.job_uid, id) {
+            return None;
+        }
+        pod.shown_to(number).map(Arc::new)
+    }
+}
+
+#[cfg(test)]
+#[path = "batches_tests.rs"]
+mod tests;

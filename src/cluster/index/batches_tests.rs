@@ -1,0 +1,246 @@
+use super::super::tests::timed;
+use super::super::{Asker, Change};
+use super::*;
+use crate::config::record::Record;
+use crate::run::gather::PATIENCE;
+use crate::run::view::Marks;
+
+const WINDOW: Duration = Duration::from_millis(50);
+
+fn recipe(size: &str) -> Arc<Recipe> {
+    let data = [("image", "x"), ("batch-size", size), ("placement", "any")];
+    let data = data.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let config = ObjectName::new("own", "c");
+    Arc::new(Record { config, class: "c".into(), data, ..Record::default() }.recipe().unwrap())
+}
+
+fn claim(uid: &str) -> Claim {
+    let text = format!(
+        "{{metadata: {{name: {uid}, namespace: team, uid: {uid}, finalizers: [flex-provisioner.io/claim]}}, spec: {{}}}}"
+    );
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(&text).unwrap();
+    Claim::from(&claim)
+}
+
+fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
+    let stamp = crate::claim::Stamp {
+        uuid: uid.into(),
+        ts: "t".into(),
+        attempt: 1,
+        config: recipe.version(),
+        taken: 0,
+        batch: Some(batch.into()),
+    };
+    Claim { stamp: Some(stamp), ..claim(uid) }
+}
+
+fn job_name(uid: &str) -> String {
+    format!("provision-{uid}-1")
+}
+
+fn arrival(uid: &str, recipe: &Arc<Recipe>) -> Arrival {
+    let claim = claim(uid);
+    let member = Member { id: uid.into(), attempt: 1, claim: claim.name.clone(), attributes: None };
+    let identity = timed().1.identity;
+    let attempt = crate::claim::request::Attempt { number: 1, ..Default::default() };
+    let request = crate::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
+    Arrival { member, request, place: Place::default(), recipe: recipe.clone() }
+}
+
+fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
+    let (claim, job) = (claim(uid), job_name(uid));
+    assert!(index.reserve(&job, &Asker::claim(&claim.name), recipe));
+    index.join_batch(&claim, recipe, (&job, &[], "t"))
+}
+
+/// The Job of a batch, as a watch shows it.
+fn job(name: &str, uids: &[&str]) -> Job {
+    let member = |uid: &&str| arrival(uid, &recipe("2")).member;
+    Job {
+        name: ObjectName::new("own", name),
+        uid: format!("uid-{name}"),
+        marks: Marks { operation: "provision".into(), id: name.into(), attempt: 1, class: "c".into() },
+        members: uids.iter().map(member).collect(),
+        ..Job::default()
+    }
+}
+
+fn pod(name: &str, uids: &[&str], phase: &str) -> Pod {
+    let Job { marks, members, uid, .. } = job(name, uids);
+    let (name, job) = (ObjectName::new("own", "pod"), name.to_owned());
+    Pod { name, uid: "pod".into(), marks, members, job, job_uid: uid, phase: phase.into(), ..Pod::default() }
+}
+
+fn key(uid: &str) -> Key {
+    Key::Claim(ObjectName::new("team", uid))
+}
+
+#[test]
+fn the_first_has_a_run_of_its_own_and_the_next_gather() {
+    let (_, mut index) = timed();
+    let recipe = recipe("2");
+    assert_eq!(join(&mut index, "a", &recipe), None, "nothing is under way");
+    let first = join(&mut index, "b", &recipe).expect("a run is under way");
+    assert!(batch::is_name(&first));
+    assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
+    let second = join(&mut index, "d", &recipe).unwrap();
+    assert_ne!(first, second, "the first may have two");
+    let (step, _) = index.gathered(&first);
+    assert!(matches!(step, Step::Wait(_)), "nobody has come");
+    assert!(index.come(&first, arrival("b", &recipe)));
+    assert!(index.is_expected(&job_name("b")), "it is not begun again");
+    assert!(matches!(index.gathered(&first).0, Step::Wait(_)));
+    assert!(index.come(&first, arrival("c", &recipe)));
+    let (step, come) = index.gathered(&first);
+    let ids: Vec<_> = come.iter().map(|arrival| arrival.member.id.as_str()).collect();
+    assert_eq!((step, ids), (Step::Create, vec!["b", "c"]));
+    assert_eq!(index.gathered(&first).0, Step::Forget, "it is created once");
+}
+
+#[test]
+fn classes_without_batches_copies_and_other_versions_keep_to_themselves() {
+    let (hands, mut index) = timed();
+    let two = recipe("2");
+    join(&mut index, "a", &two);
+    assert_eq!(join(&mut index, "b", &recipe("1")), None);
+    let mut copy = claim("c");
+    copy.data_source = Some(crate::claim::origin::DataSource::Claim(ObjectName::new("team", "o")));
+    assert_eq!(index.join_batch(&copy, &two, (&job_name("c"), &[], "t")), None);
+    let first = join(&mut index, "d", &two).unwrap();
+    assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");
+    hands.pass(WINDOW);
+    assert_ne!(join(&mut index, "f", &two).unwrap(), first, "it is closed");
+}
+
+#[test]
+fn nobody_waits_for_one_that_does_not_come() {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    join(&mut index, "a", &recipe);
+    let batch = join(&mut index, "b", &recipe).unwrap();
+    assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&batch));
+    index.come(&batch, arrival("b", &recipe));
+    hands.pass(WINDOW);
+    assert_eq!(index.gathered(&batch).0, Step::Wait(PATIENCE));
+    assert_eq!(index.not_stamped(&claim("c")), [Key::Batch(batch.clone())]);
+    assert_eq!(index.gathered(&batch).1.len(), 1);
+    // One that comes when it is begun is left out.
+    index.expect_job(&batch);
+    assert!(index.is_left_out(&stamped("c", &batch, &recipe), &recipe));
+}
+
+#[test]
+fn a_claim_that_goes_is_not_in_the_batch() {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    join(&mut index, "a", &recipe);
+    let batch = join(&mut index, "b", &recipe).unwrap();
+    join(&mut index, "c", &recipe);
+    for uid in ["b", "c"] {
+        index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
+        index.come(&batch, arrival(uid, &recipe));
+    }
+    let going = Claim { deleting: true, ..stamped("b", &batch, &recipe) };
+    assert!(index.change_claim(Change::Apply(going)).contains(&Key::Batch(batch.clone())));
+    assert!(!index.is_expected(&job_name("b")), "it need not wait");
+    hands.pass(WINDOW);
+    let ids: Vec<_> = index.gathered(&batch).1.into_iter().map(|arrival| arrival.member.id).collect();
+    assert_eq!(ids, ["c"]);
+}
+
+#[test]
+fn what_gathered_is_built_again_from_the_stamps() {
+    let (_, mut index) = timed();
+    let (recipe, batch) = (recipe("9"), "provision-batch-0123456789abcdef");
+    for uid in ["a", "b"] {
+        index.change_claim(Change::Apply(stamped(uid, batch, &recipe)));
+    }
+    assert!(!index.is_left_out(&stamped("a", batch, &recipe), &recipe));
+    assert!(index.come(batch, arrival("a", &recipe)));
+    assert!(matches!(index.gathered(batch).0, Step::Wait(_)), "the other is to come");
+    assert!(index.come(batch, arrival("b", &recipe)));
+    assert_eq!(index.gathered(batch).1.len(), 2);
+    index.come(batch, arrival("a", &recipe));
+    index.forget_gathering();
+    assert_eq!(index.gathered(batch).0, Step::Forget, "another leads");
+    assert!(!index.is_expected(&job_name("a")));
+}
+
+#[test]
+fn who_is_not_in_the_job_is_told_so() {
+    let (_, mut index) = timed();
+    let (recipe, batch) = (recipe("9"), "provision-batch-0123456789abcdef");
+    for uid in ["a", "b"] {
+        index.come(batch, arrival(uid, &recipe));
+    }
+    index.expect_job(batch);
+    // An orchestrator before this one created it.
+    let keys = index.change_job(Change::Apply(job(batch, &["a", "z"])));
+    for uid in ["a", "b", "z"] {
+        assert!(keys.contains(&key(uid)), "{uid}: {keys:?}");
+    }
+    assert!(!index.is_expected(&job_name("b")) && !index.is_expected(batch));
+    assert!(index.is_left_out(&stamped("b", batch, &recipe), &recipe));
+    assert_eq!((index.jobs_of("a").len(), index.jobs_of("b").len()), (1, 0));
+    let refused = "provision-batch-1123456789abcdef";
+    assert!(!index.is_left_out(&stamped("b", refused, &recipe), &recipe));
+    index.refuse_batch(refused);
+    assert!(index.is_left_out(&stamped("b", refused, &recipe), &recipe));
+}
+
+#[test]
+fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
+    let (_, mut index) = timed();
+    let batch = "provision-batch-0123456789abcdef";
+    index.change_job(Change::Apply(job(batch, &["a", "b"])));
+    index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Running")));
+    let of = |index: &Index, uid: &str| index.jobs_of(uid).into_iter().next();
+    let a = of(&index, "a").unwrap();
+    assert!(!index.leave_job(&a), "the other is still in it");
+    assert!(of(&index, "a").unwrap().deleting && !of(&index, "b").unwrap().deleting);
+    assert_eq!(index.pods_of("a").len(), 1, "its process may run");
+    let over = Job { complete: true, over: true, ..job(batch, &["a", "b"]) };
+    index.change_job(Change::Apply(over.clone()));
+    assert!(of(&index, "a").is_some(), "its pod is not over");
+    index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Succeeded")));
+    assert!(of(&index, "a").is_none() && index.pods_of("a").is_empty());
+    assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "a")), []);
+    assert_eq!(index.jobs_of_claim(&ObjectName::new("team", "b")).len(), 1);
+    assert!(index.leave_job(&of(&index, "b").unwrap()), "nobody is left");
+    index.stay_in_job(&job(batch, &["a", "b"]).shown_to(1, &[], false).unwrap());
+    assert!(of(&index, "b").is_some(), "it could not be removed");
+    index.change_job(Change::Delete(over.name));
+    assert!(index.jobs_of("b").is_empty() && index.batches.left.is_empty());
+}
+
+#[test]
+fn a_batch_takes_as_many_places_as_it_has_members() {
+    let (_, mut index) = timed();
+    index.change_job(Change::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
+    assert_eq!((index.runs_in_flight("c"), index.runs_in_namespace("c", "team")), (3, 3));
+    assert_eq!(index.runs_in_namespace("c", "other"), 0);
+}
+
+#[test]
+fn what_is_told_of_a_batch_is_told_to_all() {
+    let (_, mut index) = timed();
+    let batch = "provision-batch-0123456789abcdef";
+    for uid in ["a", "b"] {
+        index.change_claim(Change::Apply(claim(uid)));
+    }
+    assert_eq!(index.change_job(Change::Apply(job(batch, &["a", "b"]))), [key("a"), key("b")]);
+    let keys = index.change_pod(Change::Apply(pod(batch, &["a", "b"], "Pending")));
+    assert_eq!(keys, [key("a"), key("b")]);
+    let complaint = |about: &str| crate::run::view::Complaint {
+        about: about.into(),
+        reason: "FailedMount".into(),
+        message: "no such Secret".into(),
+        at: 1,
+    };
+    assert_eq!(index.complain(complaint("pod")), [key("a"), key("b")]);
+    let shown = index.pods_of("b");
+    assert_eq!(index.complaints_about(shown.iter().map(|pod| pod.uid.as_str())).len(), 1, "by its own UID");
+    index.change_job(Change::Delete(ObjectName::new("own", batch)));
+    assert_eq!(index.removed("a", &job_name("a")).map(|removed| removed.times), Some(1));
+    assert_eq!(index.removed("b", &job_name("b")).map(|removed| removed.times), Some(1));
+}

@@ -1,0 +1,70 @@
+//! Batches: the Job of one run for several claims is created, and removed when none of them wants anything of it.
+
+use std::sync::Arc;
+
+use super::{Context, Pass, refused_job};
+use crate::cluster::index::Key;
+use crate::cluster::writes::WriteError;
+use crate::run::batch;
+use crate::run::gather::Step;
+use crate::run::view::Job;
+
+/// One pass over a batch that gathers.
+pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let (step, come) = context.shared.index().gathered(name);
+    tracing::debug!(batch = name, ?step, come = come.len(), "decided about a batch");
+    if let Step::Wait(left) = step {
+        return Ok(Pass::After(left));
+    }
+    let Some(first) = come.first() else { return Ok(Pass::Done) };
+    let members: Vec<_> = come.iter().map(|arrival| (arrival.member.clone(), arrival.request.clone())).collect();
+    let (job, count) = batch::job(&first.recipe, name, &members, &first.place);
+    let (within, without) = come.split_at(count);
+    wake(context, context.shared.index().not_in_batch(without.iter()));
+    let Err(error) = context.create_job(&job).await else {
+        context.metrics.batch(&first.recipe.class, count);
+        return Ok(Pass::Done);
+    };
+    let (_, cause) = refused_job(error)?;
+    // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
+    tracing::warn!(batch = name, cause.message, "a run for several claims cannot be created; each gets one of its own");
+    let woken = {
+        let mut index = context.shared.index();
+        index.refuse_batch(name);
+        index.not_in_batch(within.iter())
+    };
+    wake(context, woken);
+    Ok(Pass::Done)
+}
+
+fn wake(context: &Context, keys: Vec<Key>) {
+    keys.into_iter().for_each(|key| context.shared.queue.add(key));
+}
+
+impl Context {
+    /// Removes the Job of a run for a claim. That of a batch goes when no claim wants anything of it any more; until then
+    /// this one sees it as being removed.
+    pub(super) async fn remove_run(&self, job: &Job) -> Result<(), WriteError> {
+        if job.batch.is_none() {
+            return self.writes.remove_job(&job.name, &job.uid).await;
+        }
+        if !self.shared.index().leave_job(job) {
+            wake(self, job.claim.clone().map(Key::Claim).into_iter().collect());
+            return Ok(());
+        }
+        let removed = self.writes.remove_job(job.real_name(), &job.uid).await;
+        if removed.is_err() {
+            self.shared.index().stay_in_job(job);
+        }
+        removed
+    }
+
+    /// Whether the API has the Job of a batch, or a pod of it, that the watches have not shown yet.
+    pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
+        let seen: (Vec<Arc<Job>>, Vec<_>) = {
+            let index = self.shared.index();
+            (index.jobs_of(name), index.pods_of(name))
+        };
+        self.is_run_unseen(contract::request::Operation::Provision, name, namespace, (&seen.0, &seen.1)).await
+    }
+}

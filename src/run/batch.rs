@@ -1,0 +1,221 @@
+//! A batch: the Job of one run for several claims, and what each of them sees of it.
+//!
+//! Job and pod are kept once. To a claim they are shown as the Job and the pod of a run of its own, with its own marks
+//! and its own outcome, so that nothing else needs to know of batches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use contract::batch::{self, Failed, Split};
+use contract::names;
+use contract::request::{Operation, Property, Request, RequestError};
+use k8s_openapi::api::batch::v1 as api;
+use serde::{Deserialize, Serialize};
+
+use super::job::{self, CONTAINER, Place, Told};
+use super::view::{Ended, Job, Marks, Pod, Terminated};
+use crate::attributes::Attributes;
+use crate::config::Recipe;
+use crate::limits;
+use crate::object::{ObjectName, hash};
+
+/// The names of all Jobs of batches begin so. No run of a single claim is called so: an id follows there.
+const PREFIX: &str = "provision-batch-";
+/// What a claim is told of whose outcome the image said nothing.
+const UNTOLD: &str = "the run was for several claims, and ended before it told how this one ended";
+
+/// A claim that a batch is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its volume id.
+    pub id: String,
+    /// The number of its attempt.
+    pub attempt: u32,
+    /// Its name.
+    pub claim: ObjectName,
+    /// The attributes that its volume gets, where it asks for some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+}
+
+impl Member {
+    /// The Job that it would have alone, as which its batch is shown to it.
+    pub fn job_name(&self) -> String {
+        job::name(Operation::Provision, &self.id, self.attempt, "")
+    }
+}
+
+/// The name of the batch that begins with a claim's stamp.
+pub fn name(id: &str, ts: &str) -> String {
+    format!("{PREFIX}{}", hash(format!("{id} {ts}").as_bytes()))
+}
+
+/// Whether a text names a batch, wherever it comes from.
+pub fn is_name(text: &str) -> bool {
+    let hex = |text: &str| text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    text.strip_prefix(PREFIX).is_some_and(hex)
+}
+
+/// The Job of a batch, and for how many of the members: those that have no room in it, the last ones, are left out.
+pub fn job(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Place) -> (api::Job, usize) {
+    let all = whole(recipe, name, members, place);
+    if annotated(&all) <= limits::POD {
+        return (all, members.len());
+    }
+    // One alone has room, as a run of its own has.
+    let (mut fits, mut too_many) = (1, members.len());
+    while fits + 1 < too_many {
+        let middle = fits.midpoint(too_many);
+        match annotated(&whole(recipe, name, &members[..middle], place)) <= limits::POD {
+            true => fits = middle,
+            false => too_many = middle,
+        }
+    }
+    (whole(recipe, name, &members[..fits], place), fits)
+}
+
+fn whole(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Place) -> api::Job {
+    let requests: Vec<Request> = members.iter().map(|(_, request)| request.clone()).collect();
+    let Split { common, lines } = batch::split(&requests);
+    let list = Property { name: batch::FILE.to_owned(), value: lines.join("\n") };
+    let told = Told { operation: Operation::Provision, properties: common, file: Some((batch::VARIABLE, list)) };
+    let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
+    let annotations = BTreeMap::from([(names::JOB_CONFIG.to_owned(), recipe.version())]);
+    let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();
+    // Where it cannot be changed any more: the metadata of the Job itself can be.
+    let mut of_pod = annotations.clone();
+    of_pod.insert(names::BATCH.to_owned(), serde_json::json!(members).to_string());
+    job::of_pod(recipe, place, name.to_owned(), (labels, annotations), &told, of_pod)
+}
+
+/// The bytes of annotations on its pod.
+fn annotated(job: &api::Job) -> usize {
+    let metadata = job.spec.iter().filter_map(|spec| spec.template.metadata.as_ref());
+    let annotations = metadata.flat_map(|metadata| metadata.annotations.iter().flatten());
+    annotations.map(|(key, value)| key.len() + value.len()).sum()
+}
+
+/// About how many bytes a further request adds to a batch that begins with another.
+pub fn weight(first: &Request, request: &Request) -> usize {
+    let common: BTreeMap<String, String> = first.properties().into_iter().map(|p| (p.name, p.value)).collect();
+    let own = request.properties().into_iter().filter(|property| {
+        batch::OWN.contains(&property.name.as_str()) || common.get(&property.name) != Some(&property.value)
+    });
+    own.map(|property| property.name.len() + property.value.len() + 8).sum()
+}
+
+/// The members of a batch, by the annotations of its pod; none for a run of one claim, or if they cannot be read.
+pub(super) fn members(annotations: Option<&BTreeMap<String, String>>) -> Arc<[Member]> {
+    let text = annotations.and_then(|annotations| annotations.get(names::BATCH));
+    text.and_then(|text| serde_json::from_str::<Vec<Member>>(text).ok()).unwrap_or_default().into()
+}
+
+/// What a run was asked for an id, whether it was for one claim or for several.
+///
+/// # Errors
+/// If what its Job says cannot be read.
+pub fn asked(job: api::Job, id: &str) -> Result<Request, RequestError> {
+    let template = job.spec.map(|spec| spec.template).unwrap_or_default();
+    let annotations = template.metadata.and_then(|metadata| metadata.annotations).unwrap_or_default();
+    let lists = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
+    let lists = lists.filter_map(|(_, text)| batch::read(text).ok());
+    let is_its = |member: &batch::Member| member.get("CLAIM_UUID").is_some_and(|uuid| uuid == id);
+    let own = match members(Some(&annotations)).is_empty() {
+        true => None,
+        false => lists.flatten().find(is_its),
+    };
+    let env = template.spec.and_then(|spec| spec.containers.into_iter().next()?.env).unwrap_or_default();
+    let common = |name: &str| env.iter().find(|variable| variable.name == name)?.value.clone();
+    Request::from_env(|name| own.as_ref().and_then(|own| own.get(name).cloned()).or_else(|| common(name)))
+}
+
+/// What the image said of the members; none where it said nothing of them, or has not ended.
+fn outcomes(pod: &Pod) -> Option<Vec<Failed>> {
+    let end = pod.terminated.as_ref().filter(|end| end.container == CONTAINER)?;
+    batch::read_outcomes(&end.message)
+}
+
+/// How a member failed, by its number from 0, if the image said so.
+fn failed(pod: &Pod, number: usize) -> Option<Failed> {
+    outcomes(pod)?.into_iter().find(|failed| failed.member == number + 1)
+}
+
+/// How a member ended: as the image said, else as the pod did. None while the pod has not ended.
+fn end_of(pod: &Pod, number: usize) -> Option<Terminated> {
+    let end = pod.terminated.clone()?;
+    Some(match (outcomes(pod), failed(pod, number)) {
+        (_, Some(failed)) => Terminated { code: failed.code, reason: "Error".into(), message: failed.words, ..end },
+        (Some(_), None) if end.code == 0 => Terminated { message: String::new(), ..end },
+        (Some(_), None) => Terminated { message: UNTOLD.to_owned(), ..end },
+        (None, None) => end,
+    })
+}
+
+impl Job {
+    /// How many runs of one claim it stands for.
+    pub fn runs(&self) -> usize {
+        self.members.len().max(1)
+    }
+
+    /// The claims that it is for.
+    pub fn claims(&self) -> impl Iterator<Item = &ObjectName> {
+        self.members.iter().map(|member| &member.claim).chain(&self.claim)
+    }
+
+    /// The volume ids that it is for.
+    pub fn ids(&self) -> impl Iterator<Item = &String> {
+        let own = self.members.is_empty().then_some(&self.marks.id);
+        self.members.iter().map(|member| &member.id).chain(own)
+    }
+
+    /// As a member of the batch sees it, by its number from 0: the Job of a run of its own. `pods` are those of the batch;
+    /// `leaving` says that the member wants nothing of it any more.
+    pub fn shown_to(&self, number: usize, pods: &[&Pod], leaving: bool) -> Option<Job> {
+        let member = self.members.get(number)?;
+        let pod = pods.iter().filter(|pod| pod.job_uid == self.uid);
+        let pod = pod.max_by_key(|pod| (pod.terminated.is_some(), pod.created));
+        // It has ended well, but whether this member has is told by its pod, which comes by another watch.
+        let untold = self.complete && pod.is_some_and(|pod| pod.terminated.is_none());
+        let failed = pod.filter(|_| self.complete || self.failed.is_some()).and_then(|pod| failed(pod, number));
+        let mut shown = Job {
+            name: ObjectName::new(&self.name.namespace, member.job_name()),
+            marks: member_marks(&self.marks, member),
+            claim: Some(member.claim.clone()),
+            attributes: member.attributes.clone(),
+            deleting: self.deleting || leaving,
+            complete: self.complete && !untold,
+            over: self.over && !untold,
+            members: Arc::default(),
+            batch: Some(self.name.clone()),
+            ..self.clone()
+        };
+        if let Some(failed) = failed {
+            let at = self.failed.as_ref().map_or(0, |failed| failed.at);
+            shown.complete = false;
+            shown.failed = Some(Ended { reason: "MemberFailed".into(), message: failed.words, at });
+        }
+        Some(shown)
+    }
+}
+
+impl Pod {
+    /// As a member of its batch sees it, by its number from 0.
+    pub fn shown_to(&self, number: usize) -> Option<Pod> {
+        let member = self.members.get(number)?;
+        Some(Pod {
+            marks: member_marks(&self.marks, member),
+            job: member.job_name(),
+            terminated: end_of(self, number),
+            members: Arc::default(),
+            ..self.clone()
+        })
+    }
+}
+
+fn member_marks(marks: &Marks, member: &Member) -> Marks {
+    Marks { id: member.id.clone(), attempt: member.attempt, ..marks.clone() }
+}
+
+#[cfg(test)]
+#[path = "batch_tests.rs"]
+mod tests;

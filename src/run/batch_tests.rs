@@ -1,0 +1,194 @@
+use contract::exit::Failure;
+use k8s_openapi::api::core::v1 as core;
+
+use super::*;
+use crate::run::job::tests::{place, recipe, request};
+use crate::run::state::{RunState, state};
+
+const BATCH: &str = "provision-batch-0123456789abcdef";
+
+fn id(number: usize) -> String {
+    format!("c0ffee00-0000-4000-8000-{number:012}")
+}
+
+fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, Request)> {
+    let one = |number: usize| {
+        let (id, name) = (id(number), format!("data-{number}"));
+        let claim = ObjectName::new("team", &name);
+        let request = Request {
+            attempt: 1,
+            claim_uuid: id.clone(),
+            pv_name: names::pv_name(&id),
+            claim: contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
+            ..request(recipe)
+        };
+        (Member { id, attempt: 1, claim, attributes: None }, request)
+    };
+    (0..count).map(one).collect()
+}
+
+fn pod_of(job: &api::Job) -> core::PodTemplateSpec {
+    job.spec.as_ref().unwrap().template.clone()
+}
+
+/// The Job and pod of a batch of three, as they are kept.
+fn batch() -> (Job, Pod) {
+    let recipe = recipe(&[("image", "x")]);
+    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 3), &place(None));
+    job.metadata.uid = Some("job".into());
+    let mut metadata = pod_of(&job).metadata.unwrap();
+    metadata.name = Some(format!("{BATCH}-abcde"));
+    let pod = Pod::from(&core::Pod { metadata, ..core::Pod::default() });
+    (Job::from(&job), Pod { job: BATCH.into(), job_uid: "job".into(), phase: "Running".into(), ..pod })
+}
+
+fn ended(pod: &Pod, code: i32, message: &str) -> Pod {
+    let end = Terminated { container: CONTAINER.into(), code, reason: "Error".into(), message: message.into(), at: 9 };
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    Pod { terminated: Some(end), phase: phase.into(), ..pod.clone() }
+}
+
+/// What the run of a member has come to.
+fn run(job: &Job, pod: &Pod, number: usize) -> RunState {
+    let (job, pod) = (job.shown_to(number, &[pod], false).unwrap(), pod.shown_to(number).unwrap());
+    state(Some(&job), &[&pod], &[])
+}
+
+fn failure(state: RunState) -> (Failure, String) {
+    match state {
+        RunState::Failed { cause, kind, .. } => (kind, cause.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_image_gets_a_list_and_what_all_have_in_common() {
+    let recipe = recipe(&[("image", "x"), ("cost", "5$")]);
+    let (job, count) = job(&recipe, BATCH, &asking(&recipe, 3), &place(Some("a")));
+    assert_eq!((count, job.metadata.name.as_deref()), (3, Some(BATCH)));
+    let pod = pod_of(&job);
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let env: BTreeMap<_, _> =
+        container.env.iter().flatten().filter_map(|v| Some((v.name.as_str(), v.value.as_deref()?))).collect();
+    assert_eq!((env["OPERATION"], env["BATCH"], env["COST"]), ("batch", "/etc/flex/batch", "5$$"));
+    assert!(!env.contains_key("CLAIM_UUID") && !env.contains_key("PVC_NAME"));
+    let volumes = pod.spec.as_ref().unwrap().volumes.clone().unwrap();
+    let sources = volumes[0].projected.as_ref().unwrap().sources.clone().unwrap();
+    let files = sources[0].downward_api.as_ref().unwrap().items.clone().unwrap();
+    let file = files.iter().find(|file| file.path == "batch").unwrap();
+    let path = file.field_ref.as_ref().unwrap().field_path.clone();
+    let annotations = pod.metadata.as_ref().unwrap().annotations.clone().unwrap();
+    let list = &annotations[path.strip_prefix("metadata.annotations['").unwrap().strip_suffix("']").unwrap()];
+    let ids: Vec<_> = contract::batch::read(list).unwrap().iter().map(|member| member["CLAIM_UUID"].clone()).collect();
+    assert_eq!(ids, [id(0), id(1), id(2)]);
+    let labels = job.metadata.labels.as_ref().unwrap();
+    assert_eq!((&*labels[names::LABEL_OPERATION], &*labels[names::LABEL_CLAIM_UUID]), ("provision", BATCH));
+}
+
+#[test]
+fn its_name_is_no_run_s_and_fits_where_names_and_labels_must() {
+    let name = name(&id(1), "2026-01-01T00:00:00.000001Z");
+    assert!(is_name(&name) && name.len() <= 57, "{name}");
+    assert_ne!(name, super::name(&id(1), "2026-01-01T00:00:00.000002Z"));
+    let run = job::name(Operation::Provision, &id(1), 1, "");
+    for other in
+        ["", "provision-batch-", "provision-batch-0123456789abcdeg", "x/provision-batch-0123456789abcdef", &run]
+    {
+        assert!(!is_name(other), "{other}");
+    }
+}
+
+#[test]
+fn who_has_no_room_is_left_out() {
+    let recipe = recipe(&[("image", "x"), ("claim-metadata", "note")]);
+    let mut members = asking(&recipe, 40);
+    for (_, request) in &mut members {
+        request.claim_metadata.insert("note".into(), format!("{}{}", request.claim_uuid, "x".repeat(20_000)));
+    }
+    let (job, count) = job(&recipe, BATCH, &members, &place(None));
+    assert!((10..14).contains(&count), "{count}");
+    assert!(annotated(&job) <= limits::POD);
+    assert_eq!(Job::from(&job).members.len(), count);
+    assert!(
+        annotated(&whole(&recipe, BATCH, &members[..=count], &place(None))) > limits::POD,
+        "as many as there is room for"
+    );
+    let adds = weight(&members[0].1, &members[1].1);
+    assert!((20_000..21_000).contains(&adds), "{adds}");
+}
+
+#[test]
+fn a_member_sees_a_run_of_its_own() {
+    let (job, pod) = batch();
+    let shown = job.shown_to(1, &[], false).unwrap();
+    assert_eq!(shown.name.name, format!("provision-{}-1", id(1)));
+    assert_eq!((&shown.uid, &shown.marks.id, shown.real_name()), (&job.uid, &id(1), &job.name));
+    assert_eq!(shown.claim, Some(ObjectName::new("team", "data-1")));
+    assert!(shown.members.is_empty() && !shown.deleting && shown.is_of_claim());
+    assert!(job.shown_to(1, &[], true).unwrap().deleting, "as if it were being removed");
+    let its = pod.shown_to(1).unwrap();
+    assert_eq!((&its.job, &its.marks.id, its.marks.attempt), (&shown.name.name, &id(1), 1));
+    assert!(job.shown_to(3, &[], false).is_none() && pod.shown_to(3).is_none());
+    assert_eq!(run(&job, &pod, 0), RunState::Running);
+}
+
+#[test]
+fn each_ends_as_the_image_said_of_it() {
+    let (job, pod) = batch();
+    let pod = ended(&pod, 0, "flex-batch 1\n2 75 the array is off\n");
+    let complete = Job { complete: true, over: true, ..job.clone() };
+    for job in [&job, &complete] {
+        assert_eq!((run(job, &pod, 0), run(job, &pod, 2)), (RunState::Succeeded, RunState::Succeeded));
+        let (kind, why) = failure(run(job, &pod, 1));
+        assert_eq!((kind, why.as_str()), (Failure::Retry, "exit code 75: try again later: the array is off"));
+    }
+    let last = complete.shown_to(2, &[&pod], false).unwrap();
+    assert!(last.complete && last.over && last.failed.is_none());
+}
+
+#[test]
+fn without_a_line_a_member_ends_as_the_pod() {
+    let (job, pod) = batch();
+    let failed = |reason: &str| {
+        let ended = Ended { reason: reason.into(), message: "m".into(), at: 10 };
+        Job { failed: Some(ended), over: true, ..job.clone() }
+    };
+    let stopped = ended(&pod, 137, "flex-batch 1\n1 65 no such pool\n");
+    for job in [failed("BackoffLimitExceeded"), failed("DeadlineExceeded")] {
+        let (kind, why) = failure(run(&job, &stopped, 0));
+        assert_eq!((kind, why.as_str()), (Failure::Never, "exit code 65: never for this request: no such pool"));
+        let (kind, why) = failure(run(&job, &stopped, 1));
+        assert!(kind == Failure::Retry && why.contains(UNTOLD), "{why}");
+    }
+    // An image that knows of no batches.
+    let unknown = ended(&pod, 64, "OPERATION=batch is not known");
+    let (kind, why) = failure(run(&failed("BackoffLimitExceeded"), &unknown, 2));
+    assert!(kind == Failure::Never && why.contains("OPERATION=batch is not known"), "{why}");
+}
+
+#[test]
+fn whose_outcome_is_not_seen_yet_goes_on() {
+    let (job, pod) = batch();
+    let complete = Job { complete: true, over: true, ..job };
+    assert_eq!(run(&complete, &pod, 0), RunState::Running, "its pod tells, and has not ended");
+    let shown = complete.shown_to(0, &[], false).unwrap();
+    assert_eq!(state(Some(&shown), &[], &[]), RunState::Succeeded, "nobody can tell any more");
+}
+
+#[test]
+fn what_a_member_was_asked_can_be_read_again() {
+    let recipe = recipe(&[("image", "x")]);
+    let mut members = asking(&recipe, 3);
+    members[1].1.size_bytes = 7;
+    // What the pod is told by Kubernetes does not stand in the Job.
+    members.iter_mut().for_each(|(_, request)| request.pod_namespace = "flex-provisioner".into());
+    for count in [1, 3] {
+        let (job, _) = job(&recipe, BATCH, &members[..count], &place(None));
+        for (member, request) in &members[..count] {
+            assert_eq!(asked(job.clone(), &member.id).as_ref(), Ok(request), "of {count}");
+        }
+        assert!(asked(job, &id(9)).is_err(), "of {count}");
+    }
+    let alone = crate::run::job::job(&recipe, &members[0].1, &place(None));
+    assert_eq!(asked(alone, &id(0)).as_ref(), Ok(&members[0].1));
+}

@@ -1,0 +1,108 @@
+//! When the Job of a batch is created: a pure function of who is to be in it.
+//!
+//! The first row that holds is taken. Who was stamped for the batch *comes* when its claim is to have its run.
+//!
+//! | # | of those that were stamped for the batch | step |
+//! |---|---|---|
+//! | 1 | none is left, or none has come within the time of row 4 | [`Step::Forget`] |
+//! | 2 | as many have come as it may have, by number or bytes | [`Step::Create`] |
+//! | 3 | all have come, and no other run of the class and node is under way, or the window is over | [`Step::Create`] |
+//! | 4 | some have not come [`PATIENCE`] after the window | [`Step::Create`], with those that have |
+//! | 5 | | [`Step::Wait`] for that; after the window nobody joins |
+
+use std::time::Duration;
+
+/// How long after its window a batch waits for those whose stamps are on their way. Who comes later is stamped once more.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// All that the decision rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// So many were stamped for it and have not come yet.
+    pub awaited: usize,
+    /// So many have come.
+    pub come: usize,
+    /// No more than these have room in it.
+    pub full: bool,
+    /// Another run of its class and node is under way.
+    pub others: bool,
+    /// Since it began to gather.
+    pub passed: Duration,
+    /// For how long others may join.
+    pub window: Duration,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, until somebody comes or this time has passed.
+    Wait(Duration),
+    /// Create its Job, with those that have come.
+    Create,
+    /// There is nothing to gather.
+    Forget,
+}
+
+/// The next step.
+pub fn decide(o: &Observed) -> Step {
+    let (closed, late) = (o.passed >= o.window, o.passed >= o.window + PATIENCE);
+    match (o.awaited, o.come) {
+        (0, 0) => Step::Forget,
+        (_, 0) if late => Step::Forget,
+        (_, come) if o.full && come > 0 => Step::Create,
+        (0, _) if closed || !o.others => Step::Create,
+        (0, _) => Step::Wait(o.window - o.passed),
+        _ if late => Step::Create,
+        _ => Step::Wait(o.window + PATIENCE - o.passed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_millis(50);
+
+    fn decided(awaited: usize, come: usize, others: bool, passed: u64) -> Step {
+        let passed = Duration::from_millis(passed);
+        decide(&Observed { awaited, come, full: false, others, passed, window: WINDOW })
+    }
+
+    #[test]
+    fn nobody_waits_when_nothing_is_under_way() {
+        assert_eq!(decided(0, 1, false, 0), Step::Create);
+        assert_eq!(decided(0, 1, true, 0), Step::Wait(WINDOW), "others may come while a run goes on");
+        assert_eq!(decided(0, 1, true, 49), Step::Wait(Duration::from_millis(1)));
+        assert_eq!(decided(0, 1, true, 50), Step::Create);
+    }
+
+    #[test]
+    fn those_whose_stamps_are_on_their_way_are_waited_for() {
+        for others in [false, true] {
+            assert_eq!(decided(1, 3, others, 50), Step::Wait(PATIENCE));
+            assert_eq!(decided(1, 3, others, 1049), Step::Wait(Duration::from_millis(1)));
+            assert_eq!(decided(1, 3, others, 1050), Step::Create, "not for ever");
+            assert_eq!(decided(1, 0, others, 1050), Step::Forget, "none has come");
+        }
+        assert_eq!(decided(1, 0, false, 0), Step::Wait(WINDOW + PATIENCE));
+        assert_eq!(decided(0, 0, false, 0), Step::Forget);
+    }
+
+    #[test]
+    fn a_full_batch_begins_at_once() {
+        let full = Observed { awaited: 7, come: 2, full: true, others: true, passed: Duration::ZERO, window: WINDOW };
+        assert_eq!(decide(&full), Step::Create);
+        assert_eq!(decide(&Observed { awaited: 7, come: 0, ..full.clone() }), Step::Wait(WINDOW + PATIENCE));
+    }
+
+    #[test]
+    fn whoever_is_left_there_is_an_end_of_waiting() {
+        for (awaited, come, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
+            let mut o = Observed { awaited, come, full, others, passed: Duration::ZERO, window: WINDOW };
+            while let Step::Wait(left) = decide(&o) {
+                assert!(!left.is_zero() && o.passed <= WINDOW + PATIENCE, "{o:?}");
+                o.passed += left;
+            }
+        }
+    }
+}

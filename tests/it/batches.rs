@@ -1,0 +1,275 @@
+//! One run for several claims.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use contract::batch::{self, Failed};
+use contract::names::{self, reason};
+use contract::request::Request;
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+use kube::api::ListParams;
+
+use crate::kubelet::nfs_volume_of;
+use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, phase, uid};
+use crate::wait::{GUARD, seen, stays, until};
+
+/// No node is needed for a run.
+const ANYWHERE: (&str, &str) = ("placement", "any");
+
+/// The requests that the pod of a Job would read, of a batch in the order of its list.
+fn requests(job: &Job) -> Vec<Request> {
+    let template = &job.spec.as_ref().unwrap().template;
+    let env = template.spec.as_ref().unwrap().containers[0].env.clone().unwrap_or_default();
+    let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
+    let members = match run.get("OPERATION").map(String::as_str) {
+        Some(batch::OPERATION) => {
+            let annotations = template.metadata.as_ref().unwrap().annotations.clone().unwrap();
+            let properties = annotations.iter().filter(|(key, _)| key.starts_with(names::PROPERTY_PREFIX));
+            properties.filter_map(|(_, text)| batch::read(text).ok()).next_back().expect("a batch has a list")
+        }
+        _ => vec![BTreeMap::new()],
+    };
+    let of = |own: BTreeMap<String, String>| {
+        Request::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).unwrap()
+    };
+    members.into_iter().map(of).collect()
+}
+
+fn is_batch(job: &Job) -> bool {
+    job.name_any().starts_with("provision-batch-")
+}
+
+impl Ring {
+    async fn all_jobs(&self) -> Vec<Job> {
+        self.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// Waits for the Job of a batch for so many claims.
+    async fn batch_of(&self, count: usize) -> Job {
+        let found = until(format!("a batch of {count}"), || async {
+            let jobs = self.all_jobs().await;
+            let names: Vec<_> = jobs.iter().map(|job| (job.name_any(), requests(job).len())).collect();
+            let wanted = |job: &Job| is_batch(job) && requests(job).len() == count;
+            jobs.into_iter().find(wanted).ok_or_else(|| format!("{names:?}"))
+        });
+        self.explained(found).await
+    }
+
+    /// A claim whose run goes on, so that those that come next gather, and a batch for these.
+    async fn gathered(&self, names: &[&str]) -> (Job, Job) {
+        self.claim("first", "c").await;
+        let id = uid(&self.stamped("first").await);
+        let first = self.job(ADMIN, "provision", &id, 1).await;
+        assert!(!is_batch(&first), "nobody waits when there is little to do");
+        for name in names {
+            self.claim(name, "c").await;
+        }
+        (first, self.batch_of(names.len()).await)
+    }
+
+    async fn make(&self, job: &Job, claim: &str) {
+        let wanted = requests(job).into_iter().find(|request| request.claim.name == claim);
+        self.create_volume(&nfs_volume_of(&wanted.expect("the claim is in the batch"))).await;
+    }
+
+    async fn no_jobs_left(&self) {
+        let gone = until("no Job is left", || async {
+            let left: Vec<_> = self.all_jobs().await.iter().map(ResourceExt::name_any).collect();
+            if left.is_empty() { Ok(()) } else { seen(left) }
+        });
+        self.explained(gone).await;
+    }
+}
+
+/// The line of a claim in the list of a batch, from 1.
+fn line(job: &Job, claim: &str) -> usize {
+    1 + requests(job).iter().position(|request| request.claim.name == claim).unwrap()
+}
+
+#[tokio::test]
+async fn a_burst_of_claims_takes_few_jobs() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "50"), ("batch-window", "1s")]).await;
+    for n in 0..100 {
+        ring.claim(&format!("claim-{n}"), "c").await;
+    }
+    let began = Instant::now();
+    ring.run().await;
+    let (mut jobs, mut played, mut sizes) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let all_bound = async {
+        loop {
+            for job in ring.all_jobs().await {
+                if !jobs.insert(job.name_any()) {
+                    continue;
+                }
+                let requests = requests(&job);
+                sizes.push(requests.len());
+                for request in requests {
+                    assert!(played.insert((request.claim_uuid.clone(), request.attempt)), "a claim is in two Jobs");
+                    ring.create_volume(&nfs_volume_of(&request)).await;
+                }
+                ring.pod_of(&job).await;
+                ring.pod_ends(&job, 0, "").await;
+            }
+            let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+            let waiting = claims.iter().filter(|claim| phase(claim) != "Bound").count();
+            if waiting == 0 {
+                return;
+            }
+            assert!(began.elapsed() < GUARD, "{waiting} are not bound; Jobs of {sizes:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    ring.explained(all_bound).await;
+    println!("100 claims bound after {:?} by Jobs for {sizes:?}", began.elapsed());
+    assert!(sizes.len() <= 10 && sizes.iter().max() <= Some(&50), "{sizes:?}");
+    ring.no_jobs_left().await;
+}
+
+#[tokio::test]
+async fn one_that_fails_fails_and_delays_no_other_and_is_tried_alone() {
+    let ring = Ring::start().await;
+    let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
+    ring.config("c", "c", &keys).await;
+    let (first, job) = ring.gathered(&["a", "b", "c"]).await;
+    ring.make(&job, "a").await;
+    ring.bound("a").await;
+    ring.make(&job, "c").await;
+    ring.bound("c").await;
+    let failed = Failed { member: line(&job, "b"), code: 75, words: "the array is switched off".into() };
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, "the array is switched off").await;
+    let id = uid(&ring.get_claim("b").await);
+    let again = ring.job(ADMIN, "provision", &id, 2).await;
+    assert!(!is_batch(&again), "what has failed delays no other");
+    assert_eq!(annotation(&ring.get_claim("b").await, names::BATCH), None);
+    for (job, claim) in [(&again, "b"), (&first, "first")] {
+        ring.make(job, claim).await;
+        ring.bound(claim).await;
+        ring.pod_of(job).await;
+        ring.pod_ends(job, 0, "").await;
+    }
+    ring.no_jobs_left().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_goes_half_way_ends_no_other_s_run() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "3"), ("batch-window", "5s")]).await;
+    let (_, job) = ring.gathered(&["a", "b", "c"]).await;
+    let id = uid(&ring.get_claim("b").await);
+    ring.delete_claim("b").await;
+    stays("the batch goes on", WHILE, || async {
+        let now = ring.api::<Job>(ADMIN).get(&job.name_any()).await.unwrap();
+        let deletes = ring.jobs(ADMIN, "delete", &id).await.len();
+        if now.metadata.deletion_timestamp.is_none() && deletes == 0 { Ok(()) } else { seen((now.metadata, deletes)) }
+    })
+    .await;
+    for claim in ["a", "c"] {
+        ring.make(&job, claim).await;
+        ring.bound(claim).await;
+    }
+    ring.pod_of(&job).await;
+    ring.pod_ends(
+        &job,
+        0,
+        &batch::write_outcomes(&[Failed { member: line(&job, "b"), code: 1, words: String::new() }]),
+    )
+    .await;
+    // What it may have left is deleted when no process of it runs any more.
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_of(&delete).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.claim_gone("b").await;
+    let gone = until("the batch's Job is gone", || async {
+        let left = ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap();
+        left.map_or(Ok(()), |job| seen(job.metadata))
+    });
+    ring.explained(gone).await;
+}
+
+#[tokio::test]
+async fn all_claims_of_a_batch_that_go_take_it_along() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
+    let (_, job) = ring.gathered(&["a", "b"]).await;
+    let ids = [uid(&ring.get_claim("a").await), uid(&ring.get_claim("b").await)];
+    ring.pod_of(&job).await;
+    for claim in ["a", "b"] {
+        ring.delete_claim(claim).await;
+    }
+    for id in ids {
+        let delete = ring.job(ADMIN, "delete", &id, 1).await;
+        assert!(ring.api::<Job>(ADMIN).get_opt(&job.name_any()).await.unwrap().is_none(), "its process is over");
+        ring.pod_of(&delete).await;
+        ring.pod_ends(&delete, 0, "").await;
+    }
+    for claim in ["a", "b"] {
+        ring.claim_gone(claim).await;
+    }
+}
+
+#[tokio::test]
+async fn killed_between_stamps_and_job_it_gathers_the_same_batch() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
+    ring.claim("first", "c").await;
+    let id = uid(&ring.stamped("first").await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    for name in ["a", "b"] {
+        ring.claim(name, "c").await;
+    }
+    let named = async |claim: &str| {
+        let stamped = ring.claim_when(claim, "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some());
+        annotation(&stamped.await, names::BATCH).unwrap()
+    };
+    let names = [named("a").await, named("b").await];
+    assert_eq!(names[0], names[1]);
+    ring.kill().await;
+    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != names[0]), "the window was not over");
+    ring.run().await;
+    let job = ring.batch_of(2).await;
+    assert_eq!(job.name_any(), names[0]);
+    // Nobody is in a second one, whatever is forgotten.
+    ring.restart().await;
+    for claim in ["a", "b"] {
+        ring.make(&job, claim).await;
+        let bound = ring.bound(claim).await;
+        assert_eq!(annotation(&bound, names::ATTEMPT).as_deref(), Some("1"));
+    }
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, "").await;
+    until("the batch's Job is gone", || async {
+        let left: Vec<_> = ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|n| *n == names[0]).collect();
+        if left.is_empty() { Ok(()) } else { seen(left) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_batch_that_kubernetes_refuses_becomes_runs_of_their_own() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
+    // A Job of somebody else has the name: whoever is to be in the batch gets a run of its own.
+    ring.claim("first", "c").await;
+    let id = uid(&ring.stamped("first").await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    ring.claim("a", "c").await;
+    let stamped = ring.claim_when("a", "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some()).await;
+    let name = annotation(&stamped, names::BATCH).unwrap();
+    let theirs = serde_json::from_value::<Job>(serde_json::json!({
+        "metadata": { "name": name },
+        "spec": { "suspend": true, "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }],
+        } } },
+    }));
+    ring.api::<Job>(ADMIN).create(&kube::api::PostParams::default(), &theirs.unwrap()).await.unwrap();
+    let job = ring.job(ADMIN, "provision", &uid(&stamped), 2).await;
+    assert!(!is_batch(&job));
+    let claim = ring.get_claim("a").await;
+    assert_eq!((annotation(&claim, names::BATCH), annotation(&claim, names::FAILURE)), (None, None), "no failure");
+    ring.make(&job, "a").await;
+    ring.bound("a").await;
+}
