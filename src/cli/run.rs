@@ -144,11 +144,10 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                     if !leads {
                         context.metrics.forget();
                         context.sweep.forget();
-                        shared.index().forget_gathering();
                     }
                     if leads {
                         // A leader decides everything anew, from what is known by then.
-                        let keys = shared.index().all_keys();
+                        let keys = shared.index().begin_term();
                         keys.into_iter().for_each(|key| shared.queue.add(key));
                     }
                     shared.queue.pause(!leads);

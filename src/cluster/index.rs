@@ -229,8 +229,9 @@ impl Index {
         gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
     }
 
-    /// Every key: after becoming the leader all is decided anew.
-    pub fn all_keys(&self) -> Vec<Key> {
+    /// A term as leader begins: every key, since all is decided anew. What gathered in a term before is forgotten.
+    pub fn begin_term(&mut self) -> Vec<Key> {
+        self.forget_gathering();
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
         let jobs = self.jobs.values().flat_map(|job| runs::job_keys(job));

@@ -25,9 +25,12 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         context.metrics.batch(&first.recipe.class, count);
         return Ok(Pass::Done);
     };
-    let (_, cause) = refused_job(error)?;
+    let why = match error {
+        WriteError::Foreign(_) => error.to_string(),
+        error => refused_job(error)?.1.message,
+    };
     // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
-    tracing::warn!(batch = name, cause.message, "a run for several claims cannot be created; each gets one of its own");
+    tracing::warn!(batch = name, why, "a run for several claims cannot be created; each gets one of its own");
     let woken = {
         let mut index = context.shared.index();
         index.refuse_batch(name);

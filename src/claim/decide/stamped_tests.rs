@@ -216,6 +216,17 @@ fn row_29_a_chosen_node_that_takes_no_runs_any_more() {
 }
 
 #[test]
+fn row_29_who_is_left_out_of_a_batch_has_a_run_of_its_own() {
+    let world = World { left_out: true, no_volume: false, ..stamped(1) };
+    assert_eq!(world.step(), Step::ConfirmNoVolume, "another process may have seen it in");
+    let sure = World { no_volume: true, ..world.clone() };
+    assert_eq!(sure.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 });
+    assert_eq!(World { fresh: false, ..sure.clone() }.step(), Step::Refresh);
+    assert_eq!(World { room: false, ..sure.clone() }.step(), Step::StandInLine);
+    World { run: RunState::Running, ..sure }.rests();
+}
+
+#[test]
 fn row_26_the_next_attempt() {
     let mut world = failed_with(Failure::Retry);
     world.claim.nodes = vec!["a".into(), "b".into()];

@@ -274,7 +274,7 @@ impl Index {
     }
 
     /// Another leads from now on: who gathered here is the other's.
-    pub fn forget_gathering(&mut self) {
+    pub(super) fn forget_gathering(&mut self) {
         for (_, gathering) in std::mem::take(&mut self.batches.gathering) {
             gathering.come.iter().for_each(|(arrival, _)| self.forget_expected(&arrival.member.job_name()));
         }

@@ -111,7 +111,7 @@ impl Replica {
     /// It leads from now on, or does not any more.
     pub fn lead(&mut self, leads: bool) {
         if leads && !self.leads {
-            let keys = self.context.shared.index().all_keys();
+            let keys = self.context.shared.index().begin_term();
             keys.into_iter().for_each(|key| self.queue.add(key));
         }
         self.leads = leads;
