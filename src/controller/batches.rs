@@ -18,9 +18,8 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     }
     let Some(first) = come.first() else { return Ok(Pass::Done) };
     let members: Vec<_> = come.iter().map(|arrival| (arrival.member.clone(), arrival.request.clone())).collect();
+    // Those who have no room in it see it without them.
     let (job, count) = batch::job(&first.recipe, name, &members, &first.place);
-    let (within, without) = come.split_at(count);
-    wake(context, context.shared.index().not_in_batch(without.iter()));
     let Err(error) = context.create_job(&job).await else {
         context.metrics.batch(&first.recipe.class, count);
         return Ok(Pass::Done);
@@ -31,11 +30,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     };
     // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
     tracing::warn!(batch = name, why, "a run for several claims cannot be created; each gets one of its own");
-    let woken = {
-        let mut index = context.shared.index();
-        index.refuse_batch(name);
-        index.not_in_batch(within.iter())
-    };
+    let woken = context.shared.index().refuse_batch(name);
     wake(context, woken);
     Ok(Pass::Done)
 }

@@ -136,7 +136,7 @@ fn stuck(job: &Job, pod: Option<&Pod>, complaints: &[&Complaint]) -> Option<RunS
     let newest = |about: &str| complaints.iter().filter(|c| c.about == about).max_by_key(|c| c.at);
     let Some(pod) = pod else {
         let complaint = newest(&job.uid)?;
-        let message = last_words(&steady(&complaint.message, &job.name.name));
+        let message = last_words(&steady(&complaint.message, &job.real_name().name));
         return Some(RunState::Stuck {
             cause: Cause::new(&complaint.reason, explain(&complaint.reason, &message)),
             since: job.created,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use contract::request::{Operation, Request};
 
-use super::{EXPECTED, Index, Key};
+use super::{EXPECTED, Expected, Index, Key};
 use crate::claim::Claim;
 use crate::config::{Placement, Recipe};
 use crate::limits;
@@ -80,10 +80,9 @@ impl Gathering {
         self.come.iter().map(|(arrival, _)| arrival).find(|arrival| arrival.member.id == id)
     }
 
-    fn takes(&self, arrival: &Arrival) -> bool {
+    fn is_for(&self, arrival: &Arrival) -> bool {
         let same_place = self.come.first().is_none_or(|(first, _)| first.place == arrival.place);
-        let fits = self.version == arrival.recipe.version() && self.node == arrival.place.node;
-        fits && same_place && !self.is_full()
+        same_place && self.version == arrival.recipe.version() && self.node == arrival.place.node
     }
 
     fn leave(&mut self, id: &str) {
@@ -155,34 +154,49 @@ impl Index {
         self.claims.get(self.claim_by_id.get(job.ids().next()?)?)?.nodes.last()
     }
 
-    /// A claim that was stamped for a batch is there. Says whether the batch takes it.
+    /// A claim that was stamped for a batch is there. Says whether it is to wait for that: until its Job is seen, which may be
+    /// without it where it came too late.
     pub fn come(&mut self, name: &str, arrival: Arrival) -> bool {
-        let (id, job) = (arrival.member.id.clone(), arrival.member.job_name());
-        let passed = self.clock.passed();
+        let is_begun = !self.batches.gathering.contains_key(name) && self.is_expected(name);
+        if !is_begun && !self.gather(name, &arrival) {
+            return false;
+        }
+        let Arrival { member, place, recipe, .. } = arrival;
+        let expected = self.expected.entry(member.job_name()).or_default();
+        *expected = Expected {
+            since: self.clock.passed(),
+            class: label_value(&recipe.class),
+            namespace: member.claim.namespace.clone(),
+            created: true,
+            node: place.node,
+            batch: Some((name.to_owned(), Key::Claim(member.claim))),
+        };
+        true
+    }
+
+    /// Adds one to those who have come, if there is room. Says whether the batch is for such as this one.
+    fn gather(&mut self, name: &str, arrival: &Arrival) -> bool {
+        let id = &arrival.member.id;
         if !self.batches.gathering.contains_key(name) {
             // This process did not stamp them: all that bear its stamp are to come.
-            let mut gathering = Gathering::new(&arrival.recipe, arrival.place.node.as_deref(), passed);
+            let node = arrival.place.node.as_deref();
+            let mut gathering = Gathering::new(&arrival.recipe, node, self.clock.passed());
             let stamped = self.claims.values().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
             let waits = |claim: &&Arc<Claim>| claim.is_held() && !claim.deleting && !claim.is_bound();
             gathering.stamped.extend(stamped.filter(waits).map(|claim| claim.id()));
             self.batches.gathering.insert(name.to_owned(), gathering);
         }
         let Some(gathering) = self.batches.gathering.get_mut(name) else { return false };
-        gathering.leave(&id);
-        if !gathering.takes(&arrival) {
+        gathering.leave(id);
+        if !gathering.is_for(arrival) {
             return false;
         }
-        let first = gathering.come.first().map_or(&arrival, |(first, _)| first);
-        let bytes = batch::weight(&first.request, &arrival.request);
-        let class = label_value(&gathering.class);
-        let claim = arrival.member.claim.clone();
-        let expected = self.expected.entry(job).or_default();
-        (expected.since, expected.created) = (passed, true);
-        (expected.class, expected.namespace) = (class, claim.namespace.clone());
-        expected.node = arrival.place.node.clone();
-        expected.batch = Some((name.to_owned(), Key::Claim(claim)));
-        gathering.stamped.insert(id);
-        gathering.come.push((arrival, bytes));
+        if !gathering.is_full() {
+            let first = gathering.come.first().map_or(arrival, |(first, _)| first);
+            let bytes = batch::weight(&first.request, &arrival.request);
+            gathering.stamped.insert(id.clone());
+            gathering.come.push((arrival.clone(), bytes));
+        }
         true
     }
 
@@ -213,11 +227,9 @@ impl Index {
         let alone = stamp.attempt != 1 || claim.data_source.is_some() || recipe.batch_size < 2;
         let gathers = self.batches.gathering.get(name);
         let other = gathers.is_some_and(|gathering| {
-            let node = pinned(recipe, &claim.nodes);
-            let fits = gathering.version == recipe.version() && gathering.node.as_deref() == node;
-            !fits || (gathering.is_full() && gathering.arrived(&claim.id()).is_none())
+            gathering.version != recipe.version() || gathering.node.as_deref() != pinned(recipe, &claim.nodes)
         });
-        alone || other || self.batches.refused.contains(name) || self.jobs.contains_key(&job) || self.is_expected(name)
+        alone || other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
     /// What is to be done for a batch; to create its Job, with whom.
@@ -255,22 +267,27 @@ impl Index {
         })
     }
 
-    /// The Job of a batch is not created for these after all: they are decided anew.
-    pub fn not_in_batch<'a>(&mut self, members: impl Iterator<Item = &'a Arrival>) -> Vec<Key> {
-        let key = |arrival: &Arrival| {
-            self.expected.remove(&arrival.member.job_name());
-            Key::Claim(arrival.member.claim.clone())
-        };
-        members.map(key).collect()
-    }
-
-    /// The API server does not take the Job of a batch: each has a run of its own.
-    pub fn refuse_batch(&mut self, name: &str) {
+    /// The API server does not take the Job of a batch: each has a run of its own, and is decided anew.
+    pub fn refuse_batch(&mut self, name: &str) -> Vec<Key> {
         // Each is of interest only until those who were stamped for it have been decided about.
         if self.batches.refused.len() > 1000 {
             self.batches.refused.clear();
         }
         self.batches.refused.insert(name.to_owned());
+        self.disperse(name)
+    }
+
+    /// Nobody waits for the Job of a batch any more. Those who did are decided anew.
+    fn disperse(&mut self, name: &str) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.expected.retain(|_, expected| match &expected.batch {
+            Some((batch, key)) if batch == name && expected.created => {
+                keys.push(key.clone());
+                false
+            }
+            _ => true,
+        });
+        keys
     }
 
     /// Another leads from now on: who gathered here is the other's.
@@ -290,18 +307,10 @@ impl Index {
 
     /// The Job of a batch is seen: for whom it is not, it is not expected any more.
     pub(super) fn see_batch(&mut self, job: &Job) -> Vec<Key> {
-        let mut keys = Vec::new();
         for member in job.members.iter() {
             self.expected.remove(&member.job_name());
         }
-        self.expected.retain(|_, expected| match &expected.batch {
-            Some((name, key)) if *name == job.name.name && expected.created => {
-                keys.push(key.clone());
-                false
-            }
-            _ => true,
-        });
-        keys
+        self.disperse(&job.name.name)
     }
 
     /// A claim wants nothing of a batch any more, and sees it as being removed. Says whether that holds for all who are in

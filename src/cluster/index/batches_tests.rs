@@ -124,9 +124,14 @@ fn nobody_waits_for_one_that_does_not_come() {
     assert_eq!(index.gathered(&batch).0, Step::Wait(PATIENCE));
     assert_eq!(index.not_stamped(&claim("c")), [Key::Batch(batch.clone())]);
     assert_eq!(index.gathered(&batch).1.len(), 1);
-    // One that comes when it is begun is left out.
+    // One that comes when it is begun waits until it is seen: another process may have seen it in.
     index.expect_job(&batch);
-    assert!(index.is_left_out(&stamped("c", &batch, &recipe), &recipe));
+    let late = stamped("c", &batch, &recipe);
+    assert!(!index.is_left_out(&late, &recipe) && index.come(&batch, arrival("c", &recipe)));
+    assert!(index.is_expected(&job_name("c")));
+    assert_eq!(index.gathered(&batch).0, Step::Forget, "there is no second one");
+    assert!(index.change_job(Change::Apply(job(&batch, &["b"]))).contains(&key("c")));
+    assert!(index.is_left_out(&late, &recipe) && !index.is_expected(&job_name("c")));
 }
 
 #[test]
@@ -184,7 +189,8 @@ fn who_is_not_in_the_job_is_told_so() {
     assert_eq!((index.jobs_of("a").len(), index.jobs_of("b").len()), (1, 0));
     let refused = "provision-batch-1123456789abcdef";
     assert!(!index.is_left_out(&stamped("b", refused, &recipe), &recipe));
-    index.refuse_batch(refused);
+    index.come(refused, arrival("b", &recipe));
+    assert_eq!(index.refuse_batch(refused), [key("b")]);
     assert!(index.is_left_out(&stamped("b", refused, &recipe), &recipe));
 }
 
