@@ -186,6 +186,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             origin: None,
             copying: &[],
             removed: None,
+            left_out: draw.below(8) == 7,
         };
         let decision = decide(&observed, NOW);
         check_said(&decision);

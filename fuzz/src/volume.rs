@@ -172,6 +172,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             copying: &[],
             binding: flex_provisioner::claim::Binding::Direct,
             removed: None,
+            left_out: false,
         },
         NOW,
     );

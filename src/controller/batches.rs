@@ -25,8 +25,19 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         return Ok(Pass::Done);
     };
     let why = match error {
-        WriteError::Foreign(_) => error.to_string(),
-        error => refused_job(error)?.1.message,
+        WriteError::Foreign(_) => Ok(error.to_string()),
+        error => refused_job(error).map(|(_, cause)| cause.message),
+    };
+    let why = match why {
+        Ok(why) => why,
+        Err(unknown) => {
+            // One of its name that is being removed must be gone first.
+            if matches!(unknown, WriteError::Conflict(_)) {
+                return Err(unknown);
+            }
+            context.shared.index().gather_again(name, come);
+            return Err(unknown);
+        }
     };
     // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
     tracing::warn!(batch = name, why, "a run for several claims cannot be created; each gets one of its own");

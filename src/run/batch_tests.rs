@@ -38,8 +38,9 @@ fn batch() -> (Job, Pod) {
     job.metadata.uid = Some("job".into());
     let mut metadata = pod_of(&job).metadata.unwrap();
     metadata.name = Some(format!("{BATCH}-abcde"));
+    metadata.labels.get_or_insert_default().insert("batch.kubernetes.io/job-name".into(), BATCH.into());
     let pod = Pod::from(&core::Pod { metadata, ..core::Pod::default() });
-    (Job::from(&job), Pod { job: BATCH.into(), job_uid: "job".into(), phase: "Running".into(), ..pod })
+    (Job::from(&job), Pod { job_uid: "job".into(), phase: "Running".into(), ..pod })
 }
 
 fn ended(pod: &Pod, code: i32, message: &str) -> Pod {
@@ -115,6 +116,20 @@ fn who_has_no_room_is_left_out() {
     );
     let adds = weight(&members[0].1, &members[1].1);
     assert!((20_000..21_000).contains(&adds), "{adds}");
+}
+
+#[test]
+fn only_jobs_that_are_called_so_are_batches() {
+    let recipe = recipe(&[("image", "x")]);
+    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 2), &place(None));
+    assert_eq!(Job::from(&job).members.len(), 2);
+    job.metadata.name = Some(format!("provision-{}-1", id(0)));
+    assert!(Job::from(&job).members.is_empty(), "a template of the admin can bear the annotation");
+    let template = job.spec.clone().unwrap().template;
+    let mut pod = core::Pod { metadata: template.metadata.unwrap(), ..core::Pod::default() };
+    assert!(Pod::from(&pod).members.is_empty());
+    pod.metadata.labels.get_or_insert_default().insert("batch.kubernetes.io/job-name".into(), BATCH.into());
+    assert_eq!(Pod::from(&pod).members.len(), 2);
 }
 
 #[test]

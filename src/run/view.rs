@@ -35,8 +35,9 @@ fn marks(metadata: &ObjectMeta) -> Marks {
     }
 }
 
-/// The members of a batch, by its pod.
-fn members(metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
+/// The members of a batch, by the name of its Job and its pod: pods of other runs may bear anything by an admin's template.
+fn members(job: &str, metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
+    let metadata = metadata.filter(|_| super::batch::is_name(job));
     super::batch::members(metadata.and_then(|metadata| metadata.annotations.as_ref()))
 }
 
@@ -114,7 +115,10 @@ impl From<&batch::Job> for Job {
             deleting: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
-            members: members(job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref())),
+            members: members(
+                job.metadata.name.as_deref().unwrap_or_default(),
+                job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()),
+            ),
             ..Job::default()
         };
         if let Some(annotations) = &job.metadata.annotations {
@@ -227,19 +231,20 @@ impl From<&core::Pod> for Pod {
         let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
         // A pod whose Job was deleted without it has no owner any more, but is of that run all the same.
         let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(JOB_NAME));
+        let job = owner.map(|owner| &owner.name).or(label).cloned().unwrap_or_default();
         let mut view = Pod {
             name: ObjectName::of(&pod.metadata),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             marks: marks(&pod.metadata),
             job_uid: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
-            job: owner.map(|owner| &owner.name).or(label).cloned().unwrap_or_default(),
+            members: members(&job, Some(&pod.metadata)),
+            job,
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             phase: status.and_then(|s| s.phase.clone()).unwrap_or_default(),
             reason: status.and_then(|s| s.reason.clone()).unwrap_or_default(),
             message: status.and_then(|s| s.message.clone()).unwrap_or_default(),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             created: seconds(pod.metadata.creation_timestamp.as_ref()),
-            members: members(Some(&pod.metadata)),
             ..Pod::default()
         };
         let Some(status) = status else { return view };

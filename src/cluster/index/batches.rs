@@ -14,7 +14,7 @@ use crate::config::{Placement, Recipe};
 use crate::limits;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member};
-use crate::run::gather::{Observed, Step, decide};
+use crate::run::gather::{Observed, PATIENCE, Step, decide};
 use crate::run::job::Place;
 use crate::run::view::{Job, Pod};
 
@@ -254,7 +254,30 @@ impl Index {
         for arrival in &come {
             self.expected.entry(arrival.member.job_name()).and_modify(|expected| expected.since = since);
         }
-        (if come.is_empty() { Step::Forget } else { step }, come)
+        if come.is_empty() {
+            return (Step::Forget, come);
+        }
+        // From now on whoever comes waits for it.
+        self.expect_job(name);
+        (step, come)
+    }
+
+    /// Nobody knows whether the Job of a batch was created: unless it is seen, that is to be tried again with the same,
+    /// without those that go meanwhile.
+    pub fn gather_again(&mut self, name: &str, come: Vec<Arrival>) {
+        let Some(first) = come.first() else { return };
+        let is_seen = self.jobs.contains_key(&ObjectName::new(&first.place.namespace, name));
+        if is_seen || self.batches.gathering.contains_key(name) {
+            return;
+        }
+        let began = self.clock.passed().saturating_sub(first.recipe.batch_window + PATIENCE);
+        let gathering = Gathering::new(&first.recipe, first.place.node.as_deref(), began);
+        self.batches.gathering.insert(name.to_owned(), gathering);
+        for arrival in &come {
+            if self.still_wants(name, arrival) {
+                self.gather(name, arrival);
+            }
+        }
     }
 
     /// As far as is known here, a claim is as it was when it came.
@@ -310,6 +333,7 @@ impl Index {
         for member in job.members.iter() {
             self.expected.remove(&member.job_name());
         }
+        self.batches.gathering.remove(&job.name.name);
         self.disperse(&job.name.name)
     }
 

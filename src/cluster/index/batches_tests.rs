@@ -125,13 +125,38 @@ fn nobody_waits_for_one_that_does_not_come() {
     assert_eq!(index.not_stamped(&claim("c")), [Key::Batch(batch.clone())]);
     assert_eq!(index.gathered(&batch).1.len(), 1);
     // One that comes when it is begun waits until it is seen: another process may have seen it in.
-    index.expect_job(&batch);
     let late = stamped("c", &batch, &recipe);
     assert!(!index.is_left_out(&late, &recipe) && index.come(&batch, arrival("c", &recipe)));
     assert!(index.is_expected(&job_name("c")));
     assert_eq!(index.gathered(&batch).0, Step::Forget, "there is no second one");
     assert!(index.change_job(Change::Apply(job(&batch, &["b"]))).contains(&key("c")));
     assert!(index.is_left_out(&late, &recipe) && !index.is_expected(&job_name("c")));
+}
+
+#[test]
+fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_are_left() {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    join(&mut index, "a", &recipe);
+    let batch = join(&mut index, "b", &recipe).unwrap();
+    for uid in ["b", "c", "d"] {
+        index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
+        index.come(&batch, arrival(uid, &recipe));
+    }
+    hands.pass(PATIENCE * 2);
+    let (_, come) = index.gathered(&batch);
+    assert_eq!(come.len(), 3);
+    index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
+    index.gather_again(&batch, come.clone());
+    let (step, again) = index.gathered(&batch);
+    let ids: Vec<_> = again.iter().map(|arrival| arrival.member.id.as_str()).collect();
+    assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
+    // It was created after all: nothing is done with those who came before that was seen.
+    index.gather_again(&batch, again);
+    index.change_job(Change::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
+    assert_eq!(index.gathered(&batch).0, Step::Forget);
+    index.gather_again(&batch, come);
+    assert_eq!(index.gathered(&batch).0, Step::Forget);
 }
 
 #[test]
@@ -165,10 +190,11 @@ fn what_gathered_is_built_again_from_the_stamps() {
     assert!(matches!(index.gathered(batch).0, Step::Wait(_)), "the other is to come");
     assert!(index.come(batch, arrival("b", &recipe)));
     assert_eq!(index.gathered(batch).1.len(), 2);
-    index.come(batch, arrival("a", &recipe));
+    let other = "provision-batch-1123456789abcdef";
+    index.come(other, arrival("c", &recipe));
     index.forget_gathering();
-    assert_eq!(index.gathered(batch).0, Step::Forget, "another leads");
-    assert!(!index.is_expected(&job_name("a")));
+    assert_eq!(index.gathered(other).0, Step::Forget, "another leads");
+    assert!(!index.is_expected(&job_name("c")));
 }
 
 #[test]
