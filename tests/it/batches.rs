@@ -123,7 +123,8 @@ async fn a_burst_of_claims_takes_few_jobs() {
     };
     ring.explained(all_bound).await;
     println!("100 claims bound after {:?} by Jobs for {sizes:?}", began.elapsed());
-    assert!(sizes.len() <= 10 && sizes.iter().max() <= Some(&50), "{sizes:?}");
+    // Those whose stamps take longer than their batch waits for them have runs of their own.
+    assert!(sizes.len() <= 25 && sizes.iter().max() <= Some(&50), "{sizes:?}");
     ring.no_jobs_left().await;
 }
 
