@@ -113,6 +113,41 @@ async fn claims_come_and_go_and_no_more_are_in_flight_than_the_config_says() {
     scene.end().await;
 }
 
+/// One run is for many claims, over one connection. Those for which it fails have the next one for themselves.
+#[tokio::test]
+async fn many_claims_come_by_few_connections_and_go() {
+    const CLAIMS: usize = 40;
+    const THREADS: usize = 8;
+    let scene = Scene::start(Options::default()).await;
+    let fails = [Act::Fail(Code::Internal), Act::Fail(Code::NotFound), Act::Lose(Code::DataLoss)];
+    let slow = vec![Act::Slow(Duration::from_millis(100)); CLAIMS - fails.len()];
+    scene.driver.acts("CreateVolume", slow.into_iter().chain(fails));
+    let threads = THREADS.to_string();
+    scene.config(&[("batch-size", "100"), ("batch-window", "1s"), ("csi-worker-threads", &threads)]).await;
+    let ring = &scene.ring;
+    let before = scene.driver.connections();
+    for n in 0..CLAIMS {
+        ring.claim(&format!("c{n}"), "csi").await;
+    }
+    let jobs = ring.all_bound("csi", CLAIMS).await;
+    let (connections, most) = (scene.driver.connections() - before, scene.driver.most_at_once());
+    println!("{connections} connections, {most} at one time");
+    assert!(jobs.values().any(|claims| claims.len() > 1), "{jobs:?}");
+    assert!(jobs.len() < CLAIMS / 2, "{jobs:?}");
+    // A first look whether somebody listens, then the connection.
+    assert!(connections <= 2 * jobs.len(), "{connections}");
+    assert!(most <= THREADS + 1 && most > 1, "{most}");
+    assert_eq!(scene.driver.volumes().len(), CLAIMS, "one volume for each claim");
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    within(GUARD * 3, "all volumes are gone", || async {
+        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if left == 0 { Ok(()) } else { seen(left) }
+    })
+    .await;
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
 /// The second StorageClass of the external provisioner's first README; the provisioner's name is this project's.
 #[tokio::test]
 async fn the_seed_s_class_makes_volumes_with_its_secrets() {

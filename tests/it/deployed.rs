@@ -139,11 +139,13 @@ pub async fn clean(ring: &Ring) {
     let mine = ring.user.clone();
     until("no Job of the test is left", || async {
         let jobs = ring.api::<Job>(OWN).list(&ListParams::default()).await.unwrap().items;
+        // A Job says for which claim it is, or in its pod's template for which.
         let ours = |job: &&Job| {
-            job.metadata
-                .annotations
-                .as_ref()
-                .is_some_and(|a| a.get(names::JOB_CLAIM).is_some_and(|c| c.starts_with(&format!("{mine}/"))))
+            let of_pod = job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()?.annotations.as_ref());
+            let listed = of_pod.and_then(|of_pod| of_pod.get(names::BATCH));
+            let claim = job.metadata.annotations.as_ref().and_then(|of_job| of_job.get(names::JOB_CLAIM));
+            claim.is_some_and(|claim| claim.starts_with(&format!("{mine}/")))
+                || listed.is_some_and(|listed| listed.contains(&format!(r#""namespace":"{mine}""#)))
         };
         match jobs.iter().find(ours) {
             None => Ok(()),

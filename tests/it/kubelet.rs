@@ -1,9 +1,11 @@
 //! What kubelet and image do, played by the test.
 
+use contract::batch;
 use contract::request::Request;
 use contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
+use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -14,6 +16,15 @@ pub fn request(job: &Job) -> Request {
     let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
     let env = container.env.clone().unwrap_or_default();
     Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone()).unwrap()
+}
+
+/// The list of members of a pod that is for several claims, as it has it in a file.
+pub fn list(spec: &PodSpec, metadata: &ObjectMeta) -> Option<String> {
+    let sources = spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref()?.sources.as_ref());
+    let mut items = sources.flatten().filter_map(|source| source.downward_api.as_ref()?.items.as_ref()).flatten();
+    let field = items.find(|item| item.path == batch::FILE)?.field_ref.as_ref()?;
+    let key = field.field_path.strip_prefix("metadata.annotations['")?.strip_suffix("']")?;
+    metadata.annotations.as_ref()?.get(key).cloned()
 }
 
 /// The volume that an image with flex-pv makes: a directory of an NFS server.

@@ -2,8 +2,8 @@
 //!
 //! - [`orchestrator`], [`kubelet`]: the second ring. A real etcd and API server with the controller
 //!   manager, the orchestrator's real binary, and no nodes: the test plays kubelet and image.
-//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`]: the third ring. The whole cluster with pods, the
-//!   orchestrator deployed in it.
+//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`]: the third ring. The whole cluster
+//!   with pods, the orchestrator deployed in it.
 //!
 //! What a test expects it waits for, with a wide guard; times are printed, not asserted.
 
@@ -36,5 +36,6 @@ mod swaps;
 mod theft;
 
 mod whole;
+mod whole_batches;
 mod whole_csi;
 mod whole_kinds;

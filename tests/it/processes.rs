@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use contract::batch;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -14,6 +15,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::deployed::root;
+use crate::kubelet::list;
 use crate::orchestrator::{ADMIN, OWN, Ring};
 
 /// The program of an image.
@@ -70,6 +72,14 @@ pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job
         // The kubelet makes one dollar sign of two.
         command.envs(variable.value.as_ref().map(|value| (&variable.name, value.replace("$$", "$"))));
     }
+    // Of the files only this one is needed.
+    let template = &job.spec.as_ref().unwrap().template;
+    let list = template.spec.as_ref().and_then(|spec| list(spec, template.metadata.as_ref()?)).map(|list| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), list).unwrap();
+        file
+    });
+    command.envs(list.iter().map(|list| (batch::VARIABLE, list.path())));
     let code = command.kill_on_drop(true).status().await.unwrap().code().unwrap_or(137);
     let words = fs::read_to_string(words.path()).unwrap();
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -1,6 +1,7 @@
 //! The image `csi` on the whole cluster: the driver with real volumes is at the real kubelet, under the name that the shipped
 //! config and the examples are written for, and pods use what it made.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,12 +12,13 @@ use contract::names;
 use flex_provisioner::snapshot::api::VolumeSnapshotClass;
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::csi::RealDriver;
 use crate::deployed::{clean, kubectl, log_of, root, users};
-use crate::orchestrator::{Ring, uid};
+use crate::orchestrator::{Ring, phase, uid};
 use crate::processes::program;
 use crate::wait::{seen, until};
 use crate::whole_kinds::{delete_pod, is_running, mounted, pod_with};
@@ -25,6 +27,9 @@ use crate::whole_kinds::{delete_pod, is_running, mounted, pod_with};
 const NAME: &str = "hostpath.csi.k8s.io";
 /// What it says of where a volume is.
 const TOPOLOGY: &str = "topology.hostpath.csi/node";
+
+/// There is one driver of the name at a time.
+static DRIVER: Mutex<()> = Mutex::const_new(());
 
 /// The directory of the test's cluster.
 fn home(ring: &Ring) -> PathBuf {
@@ -102,6 +107,7 @@ fn claimed(claim: &str) -> Value {
 
 #[tokio::test]
 async fn pods_use_what_the_shipped_config_and_examples_make() {
+    let _turn = DRIVER.lock().await;
     let ring = users("examples-csi").await;
     let (driver, object) = at_kubelet(&ring).await;
     let before = driver.list();
@@ -211,6 +217,36 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     assert_eq!(driver.list(), before, "the driver has what it had");
     kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
     // The kubelet forgets it when its socket goes.
+    tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
+}
+
+/// One connection of one run is for many claims; what the driver refuses to one is that one's own affair.
+#[tokio::test]
+async fn a_burst_of_claims_is_made_in_few_runs() {
+    let _turn = DRIVER.lock().await;
+    let ring = users("batches-csi").await;
+    let (driver, object) = at_kubelet(&ring).await;
+    let before = driver.list();
+    let (account, config) = (shipped(&ring, "csi.yaml"), shipped(&ring, "csi-batches.yaml"));
+    let of_admin = [account.as_str(), &config, &object, "examples/csi/batches/storageclass.yaml"];
+    let of_admin: Vec<_> = of_admin.into_iter().flat_map(|file| ["-f", file]).collect();
+    kubectl(ring.cluster(), &[&["apply"], of_admin.as_slice()].concat());
+
+    let large = json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } });
+    let other = ring.burst("csi-batches", large, "no place has more than").await;
+    pod_with(&ring, "writer", "echo from a batch > /data/text", claimed(&other)).await;
+    log_of(&ring, "writer").await;
+    pod_with(&ring, "reader", "cat /data/text", claimed(&other)).await;
+    assert_eq!(log_of(&ring, "reader").await.trim(), "from a batch");
+    let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+    let bound = claims.iter().filter(|claim| phase(claim) == "Bound");
+    let bound: BTreeSet<String> = bound.map(|claim| names::pv_name(&uid(claim))).collect();
+    let name = |volume: &Value| volume["name"].as_str().unwrap().to_owned();
+    let made: BTreeSet<String> = driver.list()["volumes"].as_array().unwrap().iter().map(name).collect();
+    assert_eq!(made, bound, "one volume for each claim that is bound");
+    clean(&ring).await;
+    assert_eq!(driver.list(), before, "the driver has what it had");
+    kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
     tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
 }
 

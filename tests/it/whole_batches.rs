@@ -1,0 +1,123 @@
+//! One run for many claims, on the whole cluster with pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use contract::names::{self, reason};
+use flex_provisioner::run::batch::Member;
+use futures::future::join_all;
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::deployed::{clean, directory, kubectl, local_class, log_of, pod, users, volumes_in};
+use crate::orchestrator::{Ring, phase, uid};
+use crate::wait::GUARD;
+
+/// So many claims at one time.
+const CLAIMS: usize = 30;
+/// The one of them that fails.
+const REFUSED: &str = "c12";
+
+/// The provision Jobs that were seen, with the claims of each.
+pub type Jobs = BTreeMap<String, BTreeSet<String>>;
+
+/// The claims that a Job is for.
+fn claims_of(job: &Job) -> BTreeSet<String> {
+    let template = job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+    let listed = template.and_then(|template| template.annotations.as_ref()?.get(names::BATCH));
+    match listed {
+        Some(listed) => {
+            let members: Vec<Member> = serde_json::from_str(listed).unwrap();
+            members.into_iter().map(|member| member.claim.name).collect()
+        }
+        None => {
+            let claim = job.annotations().get(names::JOB_CLAIM).and_then(|claim| claim.rsplit_once('/'));
+            claim.map(|(_, name)| name.to_owned()).into_iter().collect()
+        }
+    }
+}
+
+impl Ring {
+    /// Waits until so many claims are bound.
+    pub async fn all_bound(&self, class: &str, count: usize) -> Jobs {
+        let (began, mut jobs) = (Instant::now(), Jobs::new());
+        let runs = format!("{}={class},{}=provision", names::LABEL_CLASS, names::LABEL_OPERATION);
+        let runs = ListParams::default().labels(&runs);
+        loop {
+            let there = self.api::<Job>(&self.admin).list(&runs).await.unwrap().items;
+            jobs.extend(there.into_iter().map(|job| (job.name_any(), claims_of(&job))));
+            let claims = self.claims().list(&ListParams::default()).await.unwrap().items;
+            let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
+            if bound == count {
+                println!("{count} claims, {} Jobs: all bound after {:?}", jobs.len(), began.elapsed());
+                return jobs;
+            }
+            assert!(began.elapsed() < GUARD * 2, "{bound} of {count} are bound");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Creates many claims, of which one is to fail, and waits until all others are bound and it says why it is not: they
+    /// came in few runs, and it shared one with others. The name of another claim of that run.
+    pub async fn burst(&self, class: &str, refused: Value, says: &str) -> String {
+        let create = |n: usize| {
+            let name = format!("c{n}");
+            let more = if name == REFUSED { refused.clone() } else { json!({}) };
+            async move { self.claim_with(&name, class, more).await }
+        };
+        join_all((0..CLAIMS).map(create)).await;
+        let jobs = self.all_bound(class, CLAIMS - 1).await;
+        println!("claims of each Job: {:?}", jobs.values().map(BTreeSet::len).collect::<Vec<_>>());
+        assert!(jobs.len() < CLAIMS / 2, "{jobs:?}");
+        let batch = jobs.iter().find(|(name, claims)| name.starts_with("provision-batch-") && claims.contains(REFUSED));
+        let (batch, claims) = batch.expect("the one that fails is in a batch");
+        assert!(claims.len() > 1, "{batch}: {claims:?}");
+        self.event(&self.user, REFUSED, reason::PROVISIONING_FAILED, says).await;
+        assert_ne!(phase(&self.get_claim(REFUSED).await), "Bound");
+        claims.iter().find(|claim| *claim != REFUSED).unwrap().clone()
+    }
+}
+
+/// Lets the account of an image make volumes of a class without a pod that names the claim.
+fn allow(ring: &Ring, account: &str, class: &str) {
+    let name = format!("batches-of-{class}");
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name },
+        "rules": [{
+            "apiGroups": ["flex-provisioner.io"], "resources": ["classes"], "resourceNames": [class], "verbs": ["provision"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": ring.admin }],
+    });
+    let both = json!({ "apiVersion": "v1", "kind": "List", "items": [role, binding] });
+    let file = ring.file("allow.json", &both.to_string());
+    kubectl(ring.cluster(), &["apply", "-f", file.to_str().unwrap()]);
+}
+
+#[tokio::test]
+async fn the_script_of_hostpath_makes_many_directories_in_one_run() {
+    let ring = users("batches").await;
+    let (class, on_node) = ("batches", directory("batches"));
+    let before = volumes_in(&on_node);
+    allow(&ring, "hostpath-provisioner", class);
+    // What is wrong with one claim is only known to the script.
+    let script = r#"case $OPERATION/$PVC_NAME in provision/c12) exec flex-pv fail never "the array has no room for $PVC_NAME" ;; esac; exec /provision.sh"#;
+    let each = json!(["flex-pv", "each", "--jobs", "8", "--", "sh", "-c", script]).to_string();
+    local_class(&ring, class, &[("command", &each), ("batch-size", "50"), ("batch-window", "1s")]).await;
+    let other = ring.burst(class, json!({}), "the array has no room for c12").await;
+    pod(&ring, "writer", &other, "echo from a batch > /data/text").await;
+    log_of(&ring, "writer").await;
+    pod(&ring, "reader", &other, "cat /data/text").await;
+    assert_eq!(log_of(&ring, "reader").await.trim(), "from a batch");
+    let made: BTreeSet<String> = volumes_in(&on_node).difference(&before).cloned().collect();
+    let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+    let bound: BTreeSet<String> = claims.iter().filter(|claim| phase(claim) == "Bound").map(uid).collect();
+    assert_eq!(made, bound, "one directory for each claim that is bound");
+    clean(&ring).await;
+    assert_eq!(volumes_in(&on_node), before, "the directories are really gone");
+}
