@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use contract::batch::{self, Failed, Member};
 use contract::names;
 use contract::request::{Operation, Request};
 use futures::StreamExt;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Binding, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -21,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use flex_provisioner::snapshot::api::VolumeSnapshot;
 
-use crate::kubelet::nfs_volume_of;
+use crate::kubelet::{list, nfs_volume_of};
 
 /// All nodes; runs that are bound to none are on the first.
 const NAMES: [&str; 2] = ["simulated", "second"];
@@ -325,11 +327,20 @@ impl Shared {
             let env = pod.spec.as_ref()?.containers[0].env.as_ref()?;
             env.iter().find(|variable| variable.name == name)?.value.clone()
         };
+        let list = pod.spec.as_ref().and_then(|spec| list(spec, &pod.metadata));
+        let members = match &list {
+            Some(list) => batch::read(list).expect("the list of a batch can be read"),
+            None => vec![Member::new()],
+        };
+        let request = |own: &Member| {
+            let mut request = Request::from_env(|name| own.get(name).cloned().or_else(|| env(name))).ok()?;
+            let own = [FAILS, HOLDS_AT, FULL].map(|name| (name, env(&contract::parameter::env_name(name))));
+            request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+            Some(request)
+        };
         // A pod that no orchestrator made says nothing, and ends by itself.
-        let Ok(mut request) = Request::from_env(env) else { return };
-        let own = [FAILS, HOLDS_AT, FULL].map(|name| (name, env(&contract::parameter::env_name(name))));
-        request.parameters = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        let node = NAMES.into_iter().find(|name| *name == request.node_name).unwrap_or(NAMES[0]);
+        let Some(requests) = members.iter().map(request).collect::<Option<Vec<_>>>() else { return };
+        let node = NAMES.into_iter().find(|name| *name == requests[0].node_name).unwrap_or(NAMES[0]);
         let binding: Binding =
             serde_json::from_value(json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } }))
                 .unwrap();
@@ -348,7 +359,7 @@ impl Shared {
         status(json!({ "phase": "Running", "startTime": now(), "containerStatuses": [container(running, true)] }))
             .await;
         let exit = tokio::select! {
-            exit = self.image(&request, &namespace, &name) => exit,
+            exit = self.images(&requests, list.is_some(), (&namespace, &name)) => exit,
             _ = killed.wait_for(|killed| *killed) => Exit { code: 137, words: String::new() },
         };
         let reason = if exit.code == 0 { "Completed" } else { "Error" };
@@ -358,6 +369,17 @@ impl Shared {
         // The process is dead: the API need not keep the pod for its sake.
         let _ = killed.wait_for(|killed| *killed).await;
         let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
+    }
+
+    /// The members of a batch are at work at one time.
+    async fn images(&self, requests: &[Request], is_batch: bool, (namespace, pod): (&str, &str)) -> Exit {
+        let mut exits = join_all(requests.iter().map(|request| self.image(request, namespace, pod))).await;
+        if !is_batch {
+            return exits.remove(0);
+        }
+        let failed = exits.into_iter().enumerate().filter(|(_, exit)| exit.code != 0);
+        let failed = failed.map(|(at, Exit { code, words })| Failed { member: at + 1, code, words });
+        Exit { code: 0, words: batch::write_outcomes(&failed.collect::<Vec<_>>()) }
     }
 
     async fn image(&self, request: &Request, namespace: &str, pod: &str) -> Exit {

@@ -48,12 +48,16 @@ pub enum Scenario {
     Limited,
     /// The first attempt finds no room on its node, and the second is made on another; then the claim goes.
     NoRoom,
+    /// Claims come while a run of their class is under way, and share one.
+    Batch,
+    /// One of the claims of a batch is deleted while it is made.
+    BatchLeft,
     /// A class begins to tell how much room it has, is asked again, and ceases to.
     Capacity,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 19] = [
+    pub const ALL: [Scenario; 21] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -72,6 +76,8 @@ impl Scenario {
         Scenario::Restore,
         Scenario::Limited,
         Scenario::NoRoom,
+        Scenario::Batch,
+        Scenario::BatchLeft,
         Scenario::Capacity,
     ];
 
@@ -95,6 +101,8 @@ impl Scenario {
             Scenario::Restore => "restore",
             Scenario::Limited => "limited",
             Scenario::NoRoom => "no-room",
+            Scenario::Batch => "batch",
+            Scenario::BatchLeft => "batch-left",
             Scenario::Capacity => "capacity",
         }
     }
@@ -148,6 +156,12 @@ impl Scenario {
             Scenario::NoRoom => {
                 let here = ("volume-affinity", names::HOSTNAME);
                 site.config(&[("placement", "selected-node"), here, (FULL, "1"), ("backoff", "1s")]).await;
+            }
+            Scenario::Batch => first_of_batches(site, Stage::Started, "3").await?,
+            Scenario::BatchLeft => {
+                first_of_batches(site, Stage::Made, "2").await?;
+                come_together(site, &["b", "c"]).await?;
+                site.made(3).await?;
             }
             Scenario::Capacity => site.delayed_class().await,
             Scenario::Limited => site.config(&[("max-volumes", "1"), ("placement", "any")]).await,
@@ -297,6 +311,21 @@ impl Scenario {
                 site.delete_claim("a").await;
                 Ok(&[])
             }
+            Scenario::Batch => {
+                come_together(site, &["b", "c", "d"]).await?;
+                site.node_lets_go();
+                for name in ["a", "b", "c", "d"] {
+                    site.bound(name).await?;
+                }
+                Ok(&["a", "b", "c", "d"])
+            }
+            Scenario::BatchLeft => {
+                site.delete_claim("c").await;
+                site.node_lets_go();
+                site.bound("a").await?;
+                site.bound("b").await?;
+                Ok(&["a", "b"])
+            }
             Scenario::Capacity => {
                 let asked = [("capabilities", "capacity"), ("capacity-interval", "1s..1h"), ("placement", "any")];
                 site.config(&asked).await;
@@ -350,6 +379,24 @@ async fn source(site: &Site<'_>) -> Result<(), Finding> {
     site.settled(&["a"]).await?;
     site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Copying.as_str())]).await;
     site.config_kept().await
+}
+
+/// A claim whose image is held at a stage, as are those of the claims that come next, so many of which share a run.
+async fn first_of_batches(site: &Site<'_>, stage: Stage, size: &str) -> Result<(), Finding> {
+    site.config(&[(HOLDS_AT, stage.as_str()), ("batch-size", size), ("batch-window", "1s")]).await;
+    site.claim("a").await;
+    site.reached(stage).await
+}
+
+/// Others come, and are stamped.
+async fn come_together(site: &Site<'_>, names: &[&str]) -> Result<(), Finding> {
+    for name in names {
+        site.claim(name).await;
+    }
+    for name in names {
+        site.stamped(name).await?;
+    }
+    Ok(())
 }
 
 /// A claim whose image is held at a stage.

@@ -459,6 +459,15 @@ impl Site<'_> {
             .await
     }
 
+    /// Waits until the storage of so many claims is made.
+    pub async fn made(&self, count: usize) -> Result<(), Finding> {
+        self.until(&format!("storage of {count} claims"), || async {
+            let made = self.storage();
+            if made.len() == count { Ok(()) } else { Err(format!("{made:?}")) }
+        })
+        .await
+    }
+
     /// Images of this site are not held any more.
     pub fn node_lets_go(&self) {
         self.world.node.let_go(&self.admin());
