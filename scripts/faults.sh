@@ -57,7 +57,7 @@ small_soak() {
 }
 
 faults_stages() {
-    budget=360 stage 'killed amid real pods' real_pods
+    budget=420 stage 'killed amid real pods' real_pods
     budget=120 stage 'a small soak' small_soak
     budget=400 stage 'killed at every write, its rest' joined 'killed at every write'
     budget=120 stage 'what only computes, its rest' joined 'what only computes'

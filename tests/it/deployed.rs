@@ -84,6 +84,25 @@ pub async fn local_class(ring: &Ring, class: &str, more: &[(&str, &str)]) {
     ring.config(class, class, &data).await;
 }
 
+/// Lets the account of an image make volumes of a class without a pod that names the claim.
+pub fn allow(ring: &Ring, account: &str, class: &str) {
+    let name = format!("batches-of-{class}");
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name },
+        "rules": [{
+            "apiGroups": ["flex-provisioner.io"], "resources": ["classes"], "resourceNames": [class], "verbs": ["provision"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": ring.admin }],
+    });
+    let both = json!({ "apiVersion": "v1", "kind": "List", "items": [role, binding] });
+    let file = ring.file("allow.json", &both.to_string());
+    kubectl(ring.cluster(), &["apply", "-f", file.to_str().unwrap()]);
+}
+
 /// A class whose image is a shell that runs a script.
 pub async fn script_class(ring: &Ring, class: &str, script: &str, more: &[(&str, &str)]) {
     let args = json!(["-c", script]).to_string();

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::deployed::{clean, directory, kubectl, local_class, log_of, pod, users, volumes_in};
+use crate::deployed::{allow, clean, directory, local_class, log_of, pod, users, volumes_in};
 use crate::orchestrator::{Ring, phase, uid};
 use crate::wait::GUARD;
 
@@ -78,25 +78,6 @@ impl Ring {
         assert_ne!(phase(&self.get_claim(REFUSED).await), "Bound");
         claims.iter().find(|claim| *claim != REFUSED).unwrap().clone()
     }
-}
-
-/// Lets the account of an image make volumes of a class without a pod that names the claim.
-fn allow(ring: &Ring, account: &str, class: &str) {
-    let name = format!("batches-of-{class}");
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name },
-        "rules": [{
-            "apiGroups": ["flex-provisioner.io"], "resources": ["classes"], "resourceNames": [class], "verbs": ["provision"],
-        }],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
-        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": ring.admin }],
-    });
-    let both = json!({ "apiVersion": "v1", "kind": "List", "items": [role, binding] });
-    let file = ring.file("allow.json", &both.to_string());
-    kubectl(ring.cluster(), &["apply", "-f", file.to_str().unwrap()]);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-use crate::deployed::{clean, directory, local_class, volumes_in};
+use crate::deployed::{allow, clean, directory, local_class, volumes_in};
 use crate::dice::Dice;
 use crate::orchestrator::{OWN, Ring, phase};
 use crate::wait::{seen, within};
@@ -43,29 +43,45 @@ pub fn mark(class: &str) -> String {
     format!("# burst {class} of {}", cluster::tests_name())
 }
 
+/// Of how many claims one run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// Each has its own.
+    Own,
+    /// Those that come at one time share one.
+    Shared,
+}
+
 /// A class whose image takes its time: it makes its directory, pauses, makes its volume, and pauses again, so that a
 /// kill can meet it at any of these.
-async fn slow_class(ring: &Ring, class: &str) {
+async fn slow_class(ring: &Ring, class: &str, runs: Runs) {
     let script = format!(
         r#"{}
 [ "$OPERATION" = delete ] || {{ mkdir -p "$BASE_PATH/$CLAIM_UUID"; sleep 0.4; }}
 /provision.sh; code=$?; sleep 0.3; exit $code"#,
         mark(class)
     );
+    let each = ["flex-pv", "each", "--jobs", "8", "--", "sh"];
+    let command = json!(if runs == Runs::Own { &each[5..] } else { &each }).to_string();
     let args = json!(["-c", script]).to_string();
-    local_class(ring, class, &[("command", "[sh]"), ("args", &args), ("backoff", "1s..3s"), ("retries", "1000")]).await;
+    let mut more = vec![("command", command.as_str()), ("args", &args), ("backoff", "1s..3s"), ("retries", "1000")];
+    if runs == Runs::Shared {
+        allow(ring, "hostpath-provisioner", class);
+        more.extend([("batch-size", "10"), ("batch-window", "2s")]);
+    }
+    local_class(ring, class, &more).await;
 }
 
 /// Creates claims over a while and deletes every third half-way, while `disturb` does what it does; then waits until
 /// everything is as it must be, takes stock, deletes all, and sees that nothing is left.
-pub async fn burst<F>(ring: &Ring, seed: u64, disturb: impl FnOnce(Log) -> F)
+pub async fn burst<F>(ring: &Ring, runs: Runs, seed: u64, disturb: impl FnOnce(Log) -> F)
 where
     F: Future<Output = Log>,
 {
     let class = ring.user.as_str();
     let (on_node, began) = (directory(class), Instant::now());
     let before = volumes_in(&on_node);
-    slow_class(ring, class).await;
+    slow_class(ring, class, runs).await;
     println!("{class}: {CLAIMS} claims over {OVER:?}, SEED={seed}");
     let log = Log { began, done: Vec::new() };
     let (gone, log) = tokio::join!(create_and_delete(ring, seed), disturb(log));
@@ -90,6 +106,10 @@ where
         gone.len(),
         quiet.elapsed()
     );
+
+    let shared = claims.iter().filter(|claim| claim.annotations().contains_key(names::BATCH)).count();
+    println!("{class}: {shared} were made in a run for several");
+    assert_eq!(shared > CLAIMS / 4, runs == Runs::Shared, "{shared}");
 
     // One volume for each, in the API and on the node.
     let named: BTreeSet<String> = claims.iter().map(|claim| names::pv_name(&claim.uid().unwrap())).collect();

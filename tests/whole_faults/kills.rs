@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 
 use crate::alone;
-use crate::burst::{Log, burst, mark};
+use crate::burst::{Log, Runs, burst, mark};
 use crate::deployed::{kill, orchestrator_pid};
 use crate::dice::Dice;
 use crate::orchestrator::{OWN, Ring};
@@ -16,6 +16,8 @@ use crate::wait::{seen, until};
 
 /// For how long something is killed again and again: longer than the claims come.
 const WHILE: Duration = Duration::from_secs(25);
+/// The orchestrator is killed so often at the least.
+const KILLS: i32 = 5;
 
 fn seed() -> u64 {
     std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()))
@@ -39,7 +41,19 @@ async fn orchestrator(ring: &Ring) -> (i32, i32) {
 #[tokio::test]
 async fn the_orchestrator_is_killed_again_and_again() {
     let (_turn, ring) = alone("kill-orchestrator").await;
+    kill_orchestrators(&ring, Runs::Own).await;
+}
+
+/// With claims that gather in memory, and Jobs that are for several of them.
+#[tokio::test]
+async fn the_orchestrator_is_killed_amid_batches() {
+    let (_turn, ring) = alone("kill-amid-batches").await;
+    kill_orchestrators(&ring, Runs::Shared).await;
+}
+
+async fn kill_orchestrators(ring: &Ring, runs: Runs) {
     let seed = seed();
+    let (_, before) = orchestrator(ring).await;
     let disturb = |mut log: Log| async move {
         let (mut dice, began) = (Dice::of(seed, 0, "orchestrator"), Instant::now());
         while began.elapsed() < WHILE {
@@ -51,9 +65,9 @@ async fn the_orchestrator_is_killed_again_and_again() {
         }
         log
     };
-    burst(&ring, seed, disturb).await;
-    let (_, restarts) = orchestrator(&ring).await;
-    assert!(restarts >= 5, "only {restarts} restarts");
+    burst(ring, runs, seed, disturb).await;
+    let (_, restarts) = orchestrator(ring).await;
+    assert!(restarts >= before + KILLS, "only {} restarts", restarts - before);
 }
 
 #[tokio::test]
@@ -76,7 +90,7 @@ async fn processes_of_images_are_killed_at_any_moment() {
         assert!(log.done.len() >= 8, "only {} images were met", log.done.len());
         log
     };
-    burst(&ring, seed, disturb).await;
+    burst(&ring, Runs::Own, seed, disturb).await;
     assert_eq!(orchestrator(&ring).await, before, "the orchestrator goes on");
 }
 
@@ -116,7 +130,7 @@ async fn shims_sandboxes_and_the_kubelet_are_killed() {
             log
         }
     };
-    burst(&ring, seed, disturb).await;
+    burst(&ring, Runs::Own, seed, disturb).await;
     assert_eq!(orchestrator(&ring).await, before, "the orchestrator goes on");
 }
 
@@ -142,7 +156,7 @@ async fn the_api_server_stands_still_for_a_minute_and_is_killed() {
             log
         }
     };
-    burst(&ring, seed(), disturb).await;
+    burst(&ring, Runs::Own, seed(), disturb).await;
     assert_eq!(orchestrator(&ring).await, before, "it is the same process, and was never started anew");
 }
 
