@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use flex_bench::timeline::Step;
 
+use crate::bursts::Burst;
 use crate::run::{Case, Results};
 
 /// Writes `results.json` and `results.md`.
@@ -39,6 +40,22 @@ pub fn table(results: &Results) -> String {
     text
 }
 
+/// Many at one time.
+pub fn bursts(results: &Results) -> String {
+    let mut text = String::from(
+        "| at one time | of them | until the last | a second | p50 | p99 | deleted a second |\n|---|---|---|---|---|---|---|\n",
+    );
+    for burst in &results.bursts {
+        let Burst { what, count, seconds, per_second, p50, p99, deleted_per_second } = burst;
+        let deleted = deleted_per_second.map_or_else(String::new, |rate| format!("{rate:.1}"));
+        let _ = writeln!(
+            text,
+            "| {what} | {count} | {seconds:.1} s | {per_second:.1} | {p50:.0} ms | {p99:.0} ms | {deleted} |"
+        );
+    }
+    text
+}
+
 /// Where the time of a case goes: the median of each step, and of what it took after the one before it.
 fn steps(case: &Case) -> String {
     let at = |step: Step| -> Vec<f64> {
@@ -66,6 +83,9 @@ fn markdown(results: &Results) -> String {
     let details: Vec<String> = results.cases.iter().map(steps).collect();
     format!(
         "# One claim on an idle cluster\n\nWritten by `make bench`; `results.json` has every single value.\n\n{}\n\
+         ## Many at one time\n\n\
+         All claims (pods) are created at once, from 32 connections. A claim is done when its watch says Bound, a pod when \
+         it is reported Succeeded. Deletion is of all claims at once, until the last volume is gone. Each once.\n\n{}\n\
          ## Where the time goes\n\n\
          Medians, since the creation of the claim (Job, pod). Between *pod scheduled* and *sandbox begun* the kubelet \
          waits for the pod's volumes, at which it looks every 300 ms; the token of a ServiceAccount is such a volume, so \
@@ -81,6 +101,7 @@ fn markdown(results: &Results) -> String {
          - The time begins just before the request that creates the claim is sent. API objects: when a watch told of \
          them. Containers: containerd's own times. All clocks are one machine's.\n",
         table(results),
+        bursts(results),
         details.join("\n"),
         machine.processor,
         machine.cores,

@@ -15,6 +15,7 @@ use kube::Client;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::bursts::{self, Burst};
 use crate::report;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,6 +35,8 @@ pub struct Results {
     pub kubernetes: String,
     /// The measurements.
     pub cases: Vec<Case>,
+    /// Many at one time.
+    pub bursts: Vec<Burst>,
 }
 
 /// One thing that was measured several times.
@@ -65,8 +68,9 @@ struct Bench {
     consumer: Value,
 }
 
-/// Measures everything, `runs` times, in turns, so that all share the machine's moods.
-pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize) -> Result<Results> {
+/// Measures everything. Single claims `runs` times, in turns, so that all share the machine's moods; bursts once, those in
+/// batches with as many claims as `batches` says.
+pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize, batches: &[usize]) -> Result<Results> {
     let machine = Machine::this();
     let client = cluster.client().await?;
     let version: Value = client.request(http::Request::get("/version").body(Vec::new())?).await?;
@@ -114,12 +118,14 @@ pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize) ->
         let [p50, p90, max] = [50, 90, 100].map(|percent| report::percentile(&case.total, percent));
         (case.p50, case.p90, case.max) = (p50, p90, max);
     }
+    let bursts = bursts::measure(&bench.client, &bench.recorder, root, batches).await?;
     Ok(Results {
         date: Timestamp::now().to_string(),
         commit: machine::commit(),
         machine,
         kubernetes: version["gitVersion"].as_str().unwrap_or("unknown").to_owned(),
         cases,
+        bursts,
     })
 }
 
@@ -255,7 +261,8 @@ fn of_pod_complete() -> usize {
     Step::ALL.len() - [Step::Stamped, Step::Job, Step::Volume, Step::Bound].len()
 }
 
-fn bare_pod(command: &str) -> Value {
+/// A pod of the image hostpath that runs a command.
+pub fn bare_pod(command: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bare" },
         "spec": {
