@@ -132,7 +132,11 @@ impl Index {
     fn concerned_by_content(&self, content: &Content) -> Vec<Key> {
         let mut keys = self.concerned_by_snapshot(&content.snapshot);
         if self.snapshot(&content.snapshot).is_none_or(|snapshot| snapshot.uid != content.snapshot_uid) {
-            keys.extend(content.made_by().and_then(|made_by| self.claim_keys(&made_by.volume_id)));
+            let made_by = content.made_by();
+            // The claim that its volume was made for, and the one that has it: without the admission policies it can be another.
+            let volume = made_by.as_ref().and_then(|made_by| self.volumes.get(&made_by.pv_name));
+            keys.extend(volume.and_then(|volume| Some(Key::Claim(volume.claim_ref.as_ref()?.name.clone()))));
+            keys.extend(made_by.and_then(|made_by| self.claim_keys(&made_by.volume_id)));
         }
         keys
     }

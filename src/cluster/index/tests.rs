@@ -205,8 +205,12 @@ fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapsho
     let mut index = index();
     index.change_claim(Change::Apply(Claim::from(&source)));
     index.change_content(Change::Apply(content));
+    // Without the admission policies another claim may have got the volume.
+    let volume = "{metadata: {name: pvc-v}, spec: {claimRef: {namespace: team, name: b, uid: w}}}";
+    let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(volume).unwrap();
+    index.change_volume(Change::Apply(Volume::from(&volume)));
     let woken = index.change_content(Change::Delete(ObjectName::new("", "snapcontent-u")));
-    assert!(woken.contains(&Key::Claim(name("a"))), "{woken:?}");
+    assert!(woken.contains(&Key::Claim(name("a"))) && woken.contains(&Key::Claim(name("b"))), "{woken:?}");
 }
 
 #[test]
