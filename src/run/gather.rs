@@ -12,8 +12,9 @@
 
 use std::time::Duration;
 
-/// How long after its window a batch waits for those whose stamps are on their way. Who comes later is stamped once more.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long after its window a batch waits for those whose stamps are on their way. Who comes later is stamped once more,
+/// so that less patience makes a busy API server busier.
+pub const PATIENCE: Duration = Duration::from_secs(4);
 
 /// All that the decision rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,9 +81,9 @@ mod tests {
     fn those_whose_stamps_are_on_their_way_are_waited_for() {
         for others in [false, true] {
             assert_eq!(decided(1, 3, others, 50), Step::Wait(PATIENCE));
-            assert_eq!(decided(1, 3, others, 1049), Step::Wait(Duration::from_millis(1)));
-            assert_eq!(decided(1, 3, others, 1050), Step::Create, "not for ever");
-            assert_eq!(decided(1, 0, others, 1050), Step::Forget, "none has come");
+            assert_eq!(decided(1, 3, others, 4049), Step::Wait(Duration::from_millis(1)));
+            assert_eq!(decided(1, 3, others, 4050), Step::Create, "not for ever");
+            assert_eq!(decided(1, 0, others, 4050), Step::Forget, "none has come");
         }
         assert_eq!(decided(1, 0, false, 0), Step::Wait(WINDOW + PATIENCE));
         assert_eq!(decided(0, 0, false, 0), Step::Forget);
