@@ -60,7 +60,7 @@ impl Ring {
     }
 
     /// Creates many claims, of which one is to fail, and waits until all others are bound and it says why it is not: they
-    /// came in few runs, and it shared one with others. The name of another claim of that run.
+    /// came in few runs. The name of another claim of its run, or of one that was shared.
     pub async fn burst(&self, class: &str, refused: Value, says: &str) -> String {
         let create = |n: usize| {
             let name = format!("c{n}");
@@ -71,9 +71,11 @@ impl Ring {
         let jobs = self.all_bound(class, CLAIMS - 1).await;
         println!("claims of each Job: {:?}", jobs.values().map(BTreeSet::len).collect::<Vec<_>>());
         assert!(jobs.len() < CLAIMS * 3 / 4, "{jobs:?}");
-        let batch = jobs.iter().find(|(name, claims)| name.starts_with("provision-batch-") && claims.contains(REFUSED));
-        let (batch, claims) = batch.expect("the one that fails is in a batch");
-        assert!(claims.len() > 1, "{batch}: {claims:?}");
+        // On a busy machine the one that fails may have been stamped too late for its batch, and has a run of its own. What
+        // becomes of it there is told by `batches::one_that_fails_fails_and_delays_no_other_and_is_tried_alone`.
+        let shared = jobs.iter().filter(|(name, claims)| name.starts_with("provision-batch-") && claims.len() > 1);
+        let (batch, claims) = shared.max_by_key(|(_, claims)| claims.contains(REFUSED)).expect("some share a run");
+        println!("{batch}: {claims:?}");
         self.event(&self.user, REFUSED, reason::PROVISIONING_FAILED, says).await;
         assert_ne!(phase(&self.get_claim(REFUSED).await), "Bound");
         claims.iter().find(|claim| *claim != REFUSED).unwrap().clone()
