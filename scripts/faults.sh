@@ -17,8 +17,7 @@ said() { # COMMAND...
     return "${PIPESTATUS[0]}"
 }
 
-# What only computes, and whose outcome does not depend on its pace, gets what other stages leave over while they wait. Cut
-# points do not: behind others the control plane's own controllers are so late that one history reaches into the next.
+# What only computes, and whose outcome does not depend on its pace, gets what other stages leave over while they wait.
 begin_computing() {
     beside 'what only computes' computing
 }
@@ -54,9 +53,12 @@ small_soak() {
     CLAIMS=${CLAIMS:-200} FLEX_PROVISIONER=$release/flex-provisioner cargo test --workspace --test soak -- --nocapture
 }
 
+# Pods wait most of the time. Cut points run beside them with the same priority: behind others the control plane's own
+# controllers are so late that one history reaches into the next.
 faults_stages() {
-    budget=420 stage 'killed amid real pods' real_pods
-    budget=660 stage 'killed at every write' cut_points
+    beside 'killed at every write' cut_points
+    budget=480 stage 'killed amid real pods' real_pods
+    budget=480 stage 'killed at every write, its rest' joined 'killed at every write'
     budget=120 stage 'a small soak' small_soak
     budget=120 stage 'what only computes, its rest' joined 'what only computes'
 }
