@@ -148,7 +148,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                     if leads {
                         // A leader decides everything anew, from what is known by then.
                         let keys = shared.index().begin_term();
-                        keys.into_iter().for_each(|key| shared.queue.add(key));
+                        shared.queue.add_all(keys);
                     }
                     shared.queue.pause(!leads);
                 }

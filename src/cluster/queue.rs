@@ -44,6 +44,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.changed.notify_one();
     }
 
+    /// The same for several.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
+        keys.into_iter().for_each(|key| self.add(key));
+    }
+
     /// To be decided after a while, or earlier if it is added before. The earliest alarm counts.
     pub fn add_after(&self, key: K, delay: Duration) {
         if self.state().add_at(key, Instant::now() + delay) {

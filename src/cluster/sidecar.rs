@@ -47,7 +47,7 @@ pub async fn follow(client: Client, shared: Shared, clock: Clock) {
             }
         }
         let keys = shared.index().change_sidecars(Sidecars::new(known.clone()));
-        keys.into_iter().for_each(|key| shared.queue.add(key));
+        shared.queue.add_all(keys);
         clock.sleep(PACE).await;
     }
 }

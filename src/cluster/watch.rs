@@ -167,7 +167,7 @@ fn follow<K, V>(
         };
         let apply = |change_: Change<V>| {
             let keys = change(&mut shared.index(), change_);
-            keys.into_iter().for_each(|key| shared.queue.add(key));
+            shared.queue.add_all(keys);
         };
         while let Some(event) = stream.next().await {
             match event {

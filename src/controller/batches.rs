@@ -42,12 +42,8 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
     tracing::warn!(batch = name, why, "a run for several claims cannot be created; each gets one of its own");
     let woken = context.shared.index().refuse_batch(name);
-    wake(context, woken);
+    context.shared.queue.add_all(woken);
     Ok(Pass::Done)
-}
-
-fn wake(context: &Context, keys: Vec<Key>) {
-    keys.into_iter().for_each(|key| context.shared.queue.add(key));
 }
 
 impl Context {
@@ -58,7 +54,7 @@ impl Context {
             return self.writes.remove_job(&job.name, &job.uid).await;
         }
         if !self.shared.index().leave_job(job) {
-            wake(self, job.claim.clone().map(Key::Claim).into_iter().collect());
+            self.shared.queue.add_all(job.claim.clone().map(Key::Claim));
             return Ok(());
         }
         let removed = self.writes.remove_job(job.real_name(), &job.uid).await;

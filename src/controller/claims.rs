@@ -178,7 +178,7 @@ async fn act(
         Step::Nothing => {
             if s.limit.is_none() {
                 let woken = context.shared.index().leave_room(&Key::Claim(claim.name.clone()));
-                woken.into_iter().for_each(|key| context.shared.queue.add(key));
+                context.shared.queue.add_all(woken);
             }
             Ok(Next::Wait)
         }
@@ -212,9 +212,7 @@ async fn act(
                 let batch = if attempt == 1 { joins(&mut index) } else { None };
                 (index.promise(claim, &class.name), batch)
             };
-            if let Some(batch) = &batch {
-                context.shared.queue.add(Key::Batch(batch.clone()));
-            }
+            context.shared.queue.add_all(batch.clone().map(Key::Batch));
             let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), taken, batch };
             let stamped = match writes.stamp(claim, &stamp, &nodes).await {
                 Ok(stamped) => stamped,
@@ -224,7 +222,7 @@ async fn act(
                         index.forget_expected(&job);
                         index.not_stamped(claim)
                     };
-                    woken.into_iter().for_each(|key| context.shared.queue.add(key));
+                    context.shared.queue.add_all(woken);
                     // After any other error it may have been stamped all the same, and so it may before this try.
                     let refused = matches!(
                         error,
@@ -232,7 +230,7 @@ async fn act(
                     );
                     if promised && refused {
                         let woken = context.shared.index().take_back(claim);
-                        woken.into_iter().for_each(|key| context.shared.queue.add(key));
+                        context.shared.queue.add_all(woken);
                     }
                     return Err(error);
                 }

@@ -19,7 +19,7 @@ const SWEEP: Duration = Duration::from_secs(15 * 60);
 /// One pass over all configs.
 pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     let (keys, later) = context.shared.index().serve_without_objects();
-    keys.into_iter().for_each(|key| context.shared.queue.add(key));
+    context.shared.queue.add_all(keys);
     let classes = context.shared.index().classes();
     // What fails for one config is told there, and keeps no other from being served.
     let mut failed = None;
@@ -79,8 +79,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let keys = self.context.shared.index().give_back_revision(self.hash);
         // Who waited for it. The configs have this very pass, and its pace.
-        let claims = keys.into_iter().filter(|key| *key != Key::Configs);
-        claims.for_each(|key| self.context.shared.queue.add(key));
+        self.context.shared.queue.add_all(keys.into_iter().filter(|key| *key != Key::Configs));
     }
 }
 

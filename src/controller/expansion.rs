@@ -147,7 +147,7 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
         Err(error) => refused_job(error)?,
     };
     let woken = context.shared.index().take_back_growth(volume);
-    woken.into_iter().for_each(|key| context.shared.queue.add(key));
+    context.shared.queue.add_all(woken);
     let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     changes::tell_claim(context, Some(claim), decision.tell);
     let Step::Record(failed) = decision.step else { return Ok(Next::Pass(Pass::Done)) };

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::configs::verdict;
 use crate::deployed::root;
-use crate::orchestrator::{Ring, USER, WHILE, annotation, phase, uid};
+use crate::orchestrator::{Ring, USER, WHILE, annotation, uid};
 use crate::processes::Kubelet;
 use crate::snapshots::from;
 use crate::wait::{GUARD, seen, stays, until, within};
@@ -59,6 +59,18 @@ impl Scene {
         self.ring.config("csi", "csi", &data).await;
     }
 
+    /// Deletes all claims, and waits until no volume is left, neither in the cluster nor in the driver.
+    async fn all_go(&self) {
+        let all = ListParams::default();
+        self.ring.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
+        within(GUARD * 3, "all volumes are gone", || async {
+            let left = self.ring.volumes().list(&all).await.map_err(|error| error.to_string())?.items.len();
+            if left == 0 { Ok(()) } else { seen(left) }
+        })
+        .await;
+        self.no_volumes().await;
+    }
+
     async fn no_volumes(&self) {
         until("the driver has no volumes", || async {
             let volumes = self.driver.volumes();
@@ -86,12 +98,7 @@ async fn claims_come_and_go_and_no_more_are_in_flight_than_the_config_says() {
     for n in 0..CLAIMS {
         ring.claim(&format!("c{n}"), "csi").await;
     }
-    within(GUARD * 2, "all claims are bound", || async {
-        let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
-        let bound = claims.iter().filter(|claim| phase(claim) == "Bound").count();
-        if bound == CLAIMS { Ok(()) } else { seen(bound) }
-    })
-    .await;
+    ring.all_bound("csi", CLAIMS).await;
     let volumes = scene.driver.volumes();
     assert_eq!(volumes.len(), CLAIMS, "one volume for each claim");
     let most = scene.driver.most_at_once();
@@ -103,13 +110,7 @@ async fn claims_come_and_go_and_no_more_are_in_flight_than_the_config_says() {
     assert!(made.request.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(parameters));
     let pv = ring.volumes().get(name).await.unwrap().spec.unwrap().csi.unwrap();
     assert_eq!((pv.driver.as_str(), &pv.volume_handle), ("csi.test", &made.volume.volume_id));
-    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-    within(GUARD * 2, "all volumes are gone", || async {
-        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        if left == 0 { Ok(()) } else { seen(left) }
-    })
-    .await;
-    scene.no_volumes().await;
+    scene.all_go().await;
     scene.end().await;
 }
 
@@ -138,13 +139,7 @@ async fn many_claims_come_by_few_connections_and_go() {
     assert!(connections <= 2 * jobs.len(), "{connections}");
     assert!(most <= THREADS + 1 && most > 1, "{most}");
     assert_eq!(scene.driver.volumes().len(), CLAIMS, "one volume for each claim");
-    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-    within(GUARD * 3, "all volumes are gone", || async {
-        let left = ring.volumes().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        if left == 0 { Ok(()) } else { seen(left) }
-    })
-    .await;
-    scene.no_volumes().await;
+    scene.all_go().await;
     scene.end().await;
 }
 

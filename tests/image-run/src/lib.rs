@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use contract::batch::{self, Failed};
 use contract::request::Request;
@@ -102,6 +102,26 @@ pub fn batch(members: &[BTreeMap<String, String>]) -> (BTreeMap<String, String>,
 /// Takes away what is of one volume: runs such as `list` are for none.
 pub fn for_no_volume(env: &mut BTreeMap<String, String>) {
     OF_A_VOLUME.iter().for_each(|name| drop(env.remove(*name)));
+}
+
+/// Kills a run when the backend is at the call where that is to be, for which it is asked again and again; false if the
+/// run ended before. What the backend gives for it is let go when the run is dead.
+///
+/// # Panics
+/// If the process cannot be waited for.
+pub fn killed_when<T>(mut process: Child, mut is_there: impl FnMut() -> Option<T>) -> bool {
+    let killed = loop {
+        if let Some(held) = is_there() {
+            process.kill().expect("our own child");
+            drop(held);
+            break true;
+        }
+        if process.try_wait().expect("our own child").is_some() {
+            break false;
+        }
+    };
+    process.wait().expect("our own child");
+    killed
 }
 
 /// A program, and a directory that it may use as the image's user, who has no rights elsewhere on this machine.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use image_run::killed_when;
 use openstack::Proxy;
 use serde_json::{Value, json};
 
@@ -10,18 +11,7 @@ use crate::run::{ONE, Printed, Run, TWO, cinder};
 /// Begins a run and kills it when Cinder has answered the call of this number; false if it ended before.
 fn killed_at(proxy: &Proxy, run: &Run, operation: &str, number: usize) -> bool {
     proxy.hold(Some(number));
-    let mut process = run.begin(operation);
-    let killed = loop {
-        if let Some(held) = proxy.is_held(Duration::from_millis(20)) {
-            process.kill().unwrap();
-            drop(held);
-            break true;
-        }
-        if process.try_wait().unwrap().is_some() {
-            break false;
-        }
-    };
-    process.wait().unwrap();
+    let killed = killed_when(run.begin(operation), || proxy.is_held(Duration::from_millis(20)));
     proxy.hold(None);
     killed
 }

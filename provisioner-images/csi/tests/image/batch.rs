@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use scripted_csi::{Act, Driver, Options};
+use scripted_csi::{Act, Options};
 use serde_json::json;
 use tonic::Code;
 
-use crate::run::{Batch, Run, Stage};
+use crate::run::{Run, Stage, killed_at};
 
 /// The id of a member, by its number from 1.
 fn id(number: usize) -> String {
@@ -243,24 +243,6 @@ fn a_batch_that_cannot_be_begun_has_failed_for_all() {
     assert_eq!(stage.driver.volumes().len(), 0);
 }
 
-/// Begins a batch and kills it when the driver has done the call of this number; false if it ended before.
-fn killed_at(driver: &Driver, batch: &Batch<'_>, number: usize) -> bool {
-    driver.hold(Some(number));
-    let mut process = batch.begin();
-    let killed = loop {
-        if driver.is_held(Duration::from_millis(20)) {
-            process.kill().unwrap();
-            break true;
-        }
-        if process.try_wait().unwrap().is_some() {
-            break false;
-        }
-    };
-    process.wait().unwrap();
-    driver.hold(None);
-    killed
-}
-
 #[test]
 fn a_batch_can_die_after_any_call() {
     let stage = Stage::new(Options::default());
@@ -269,7 +251,7 @@ fn a_batch_can_die_after_any_call() {
         members(&stage, 4).into_iter().map(|member| member.parameter("csi-worker-threads", "1")).collect();
     let provision = stage.batch("provision", &members);
     let mut killed = (0, 0);
-    while killed_at(&stage.driver, &provision, killed.0 + 1) {
+    while killed_at(&stage.driver, || provision.begin(), killed.0 + 1) {
         killed.0 += 1;
         // Some are begun again by themselves, the others are deleted half-way.
         members[..2].iter().for_each(|member| drop(member.provision().well()));
@@ -287,7 +269,7 @@ fn a_batch_can_die_after_any_call() {
     loop {
         provision.run().well();
         let delete = stage.batch("delete", &of_volumes(&stage, &members));
-        if !killed_at(&stage.driver, &delete, killed.1 + 1) {
+        if !killed_at(&stage.driver, || delete.begin(), killed.1 + 1) {
             break;
         }
         killed.1 += 1;

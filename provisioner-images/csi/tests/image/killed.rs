@@ -1,36 +1,16 @@
 //! Runs that are killed after each of their calls: whatever they left, the next run copes with it.
 
-use std::time::Duration;
-
 use scripted_csi::Options;
 use serde_json::json;
 
-use crate::run::{ONE, Run, Stage, TWO};
-
-/// Begins a run and kills it when the driver has done the call of this number; false if it ended before.
-fn killed_at(stage: &Stage, run: &Run<'_>, operation: &str, number: usize) -> bool {
-    stage.driver.hold(Some(number));
-    let mut process = run.begin(operation);
-    let killed = loop {
-        if stage.driver.is_held(Duration::from_millis(20)) {
-            process.kill().unwrap();
-            break true;
-        }
-        if process.try_wait().unwrap().is_some() {
-            break false;
-        }
-    };
-    process.wait().unwrap();
-    stage.driver.hold(None);
-    killed
-}
+use crate::run::{ONE, Run, Stage, TWO, killed_at};
 
 /// Kills an operation after each of its calls in turn, `before` being done before each time, and looks at what the next whole
 /// run makes of it. How many calls there are, the operation itself says by ending.
 fn after_each_call<'a>(stage: &Stage, operation: &str, before: impl Fn() -> Run<'a>, after: impl Fn(usize)) -> usize {
     for number in 1.. {
         let run = &before();
-        let killed = killed_at(stage, run, operation, number);
+        let killed = killed_at(&stage.driver, || run.begin(operation), number);
         run.run(operation).well();
         after(number);
         if !killed {
@@ -56,13 +36,13 @@ fn provision_and_delete_can_die_after_any_call() {
     let provisions = after_each_call(&stage, "provision", || run.clone(), made);
     // A claim that is deleted after the death: no run follows that would tell of the volume.
     for number in 1..=provisions {
-        assert!(killed_at(&stage, &run, "provision", number), "call {number}");
+        assert!(killed_at(&stage.driver, || run.begin("provision"), number), "call {number}");
         assert!(stage.api.volume(ONE).is_none());
         run.run("delete").well();
         gone(number);
     }
     let begun = || {
-        assert!(killed_at(&stage, &run, "provision", provisions));
+        assert!(killed_at(&stage.driver, || run.begin("provision"), provisions));
         assert_eq!(stage.driver.volumes().len(), 1, "its last call makes the volume");
         run.clone()
     };

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use image_run::{Ended, for_no_volume};
+use image_run::{Ended, for_no_volume, killed_when};
 pub use image_run::{ONE, TWO};
 use scripted_csi::{Driver, Options};
 use serde_json::Value;
@@ -170,4 +171,12 @@ impl Batch<'_> {
     fn command(&self) -> Command {
         self.stage.stage.batch(&self.env, &self.lines)
     }
+}
+
+/// Begins a run and kills it when the driver has done the call of this number; false if it ended before.
+pub fn killed_at(driver: &Driver, begin: impl FnOnce() -> Child, number: usize) -> bool {
+    driver.hold(Some(number));
+    let killed = killed_when(begin(), || driver.is_held(Duration::from_millis(20)).then_some(()));
+    driver.hold(None);
+    killed
 }
