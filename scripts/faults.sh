@@ -10,6 +10,7 @@
 
 : "${release:?lib.sh is to be sourced before}"
 faults_said=$(mktemp)
+export release faults_said
 
 # Runs a program and keeps its line for the sum.
 said() { # COMMAND...
@@ -23,7 +24,8 @@ begin_computing() {
 }
 
 computing() {
-    renice -n 19 -p "$BASHPID" >/dev/null
+    renice -n 19 -p "$$" >/dev/null
+    [[ ! -e /proc/self/autogroup ]] || echo 19 >/proc/self/autogroup
     said simulation
     said scripts/fuzz.sh
     "$release/flex-sim" --bugs
@@ -33,6 +35,7 @@ simulation() {
     "$release/flex-sim" --histories "${HISTORIES:-100000}" 2>&1 | grep -v ' a second$'
     return "${PIPESTATUS[0]}"
 }
+export -f said computing simulation
 
 build_faults() {
     cargo test --workspace --no-run --test faults --test whole_faults --test soak &&
@@ -53,12 +56,10 @@ small_soak() {
     CLAIMS=${CLAIMS:-200} FLEX_PROVISIONER=$release/flex-provisioner cargo test --workspace --test soak -- --nocapture
 }
 
-# Pods wait most of the time. Cut points run beside them with the same priority: behind others the control plane's own
-# controllers are so late that one history reaches into the next.
+# Each alone with a control plane: behind others its own controllers are so late that one history reaches into the next.
 faults_stages() {
-    beside 'killed at every write' cut_points
     budget=480 stage 'killed amid real pods' real_pods
-    budget=480 stage 'killed at every write, its rest' joined 'killed at every write'
+    budget=900 stage 'killed at every write' cut_points
     budget=120 stage 'a small soak' small_soak
     budget=120 stage 'what only computes, its rest' joined 'what only computes'
 }

@@ -79,17 +79,17 @@ stage() { # NAME COMMAND...
     printf '== %s: %d s\n' "$name" "$took" >&2
 }
 
-# A stage beside the next ones, which wait more than they compute. It ends with `joined`, which shows what it said.
+# A stage beside the next ones, which wait more than they compute: a program or an exported function. It ends with
+# `joined`, which shows what it said.
 declare -A beside=() beside_log=()
 beside() { # NAME COMMAND...
     local name=$1
     shift
     beside_log[$name]=$(mktemp)
     printf '\n== %s, beside what follows\n' "$name" >&2
-    # In a process group of its own, so that all of it ends with it.
-    set -m
-    { "$@"; } >"${beside_log[$name]}" 2>&1 &
-    set +m
+    # In a session of its own, so that all of it ends with it, and so that its priority counts: the kernel may divide the
+    # processor among sessions, and by `nice` only within each.
+    setsid bash -euo pipefail -c '"$@"' "$me" "$@" >"${beside_log[$name]}" 2>&1 &
     beside[$name]=$!
 }
 

@@ -20,10 +20,6 @@ build_tests() {
         build_faults
 }
 
-cinder_image() {
-    cargo test --workspace --no-fail-fast --test cinder
-}
-
 stage 'setup' scripts/setup.sh --test
 without=flex-bench stage 'programs and images' build
 stage 'build the tests' build_tests
@@ -31,6 +27,6 @@ begin_computing
 budget=840 stage 'tests' cargo test --workspace --no-fail-fast
 budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
 # Both wait most of the time.
-beside 'the Cinder image' cinder_image
+beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages
 budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'
