@@ -54,7 +54,10 @@ ends_with() { # WORDS
 end_of_tests() {
     local status=$? name
     trap - EXIT
-    for name in "${!beside[@]}"; do kill -- "-${beside[$name]}" 2>/dev/null || true; done
+    # One that has just begun has no session yet.
+    for name in "${!beside[@]}"; do
+        kill -- "-${beside[$name]}" 2>/dev/null || kill "${beside[$name]}" 2>/dev/null || true
+    done
     # Without the program no cluster was started.
     if [[ -x $release/flex-cluster ]]; then flex_cluster --tests down || status=1; fi
     summary
