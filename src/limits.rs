@@ -7,7 +7,7 @@
 //! | a volume's annotations | the recipe, the nodes, the last failure, and what its image wrote |
 //! | a claim's annotations | the nodes, the last failure, and what its user wrote |
 
-/// The annotations of a pod for several claims: some room is left for those that others write.
+/// The annotations of a pod of a batch: some room is left for those that others write.
 pub const POD: usize = 252 * 1024;
 /// Keys of a config with those of its StorageClass, parameters included.
 pub const KEYS: usize = 300;

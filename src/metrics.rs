@@ -138,8 +138,16 @@ impl Default for Metrics {
             capacities.clone(),
         );
         registry.register("flex_capacity_runs", "Capacity runs that ended, by outcome", capacity_runs.clone());
-        registry.register("flex_batches", "Runs for several claims that were begun, by class", batches.clone());
-        registry.register("flex_batch_claims", "Claims for which they were, by class", batch_claims.clone());
+        registry.register(
+            "flex_batches",
+            "Runs for several claims or volumes that were begun, by class",
+            batches.clone(),
+        );
+        registry.register(
+            "flex_batch_claims",
+            "Claims and volumes for which they were, by class",
+            batch_claims.clone(),
+        );
         registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
         registry.register("flex_orphans", "What is left over, or does not get on, by kind", orphans.clone());
         registry.register("flex_orphans_removed", "What was left over and has been removed", orphans_removed.clone());
@@ -209,7 +217,7 @@ impl Metrics {
         self.snapshot_runs.get_or_create(&Outcome { operation: operation.as_str(), outcome }).inc();
     }
 
-    /// A run for so many claims of a class was begun.
+    /// A run for so many claims or volumes of a class was begun.
     pub fn batch(&self, name: &str, claims: usize) {
         self.batches.get_or_create(&class(name)).inc();
         self.batch_claims.get_or_create(&class(name)).inc_by(claims as u64);

@@ -295,7 +295,7 @@ impl From<&PersistentVolumeClaim> for Claim {
                 attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
                 config: annotation(names::CONFIG).unwrap_or_default(),
                 taken: taken(metadata.annotations.as_ref()),
-                batch: annotation(names::BATCH).filter(|name| batch::is_name(name)),
+                batch: annotation(names::BATCH).filter(|name| batch::operation(name) == Some(Operation::Provision)),
             }),
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes: nodes(annotation(names::NODES).as_deref()),

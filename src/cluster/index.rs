@@ -54,6 +54,8 @@ struct Expected {
     class: String,
     namespace: String,
     created: bool,
+    /// It deletes, and takes no place.
+    deletes: bool,
     /// The node that its pod must run on.
     node: Option<String>,
     /// The batch that there is in its place, and whom its run is for.
@@ -102,7 +104,7 @@ pub enum Key {
     Claim(ObjectName),
     /// A volume.
     Volume(String),
-    /// A run for several claims that is about to begin, by the name of its Job.
+    /// A run for several claims or volumes that is about to begin, by the name of its Job.
     Batch(String),
     /// A VolumeSnapshot.
     Snapshot(ObjectName),

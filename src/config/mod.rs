@@ -186,9 +186,9 @@ pub struct Recipe {
     pub max_in_flight: usize,
     /// Those of them for claims of one namespace.
     pub max_in_flight_per_namespace: Option<usize>,
-    /// Claims that one run may be for.
+    /// Claims that one run may be for, or volumes that it may delete.
     pub batch_size: usize,
-    /// How long a run for several claims waits for them.
+    /// How long a run for several waits for them.
     pub batch_window: Duration,
     /// How much of it may be taken in all.
     pub share: Share,

@@ -1,13 +1,18 @@
-//! Batches: the Job of one run for several claims is created, and removed when none of them wants anything of it.
+//! Batches: the Job of one run for several is created, and removed when none of them wants anything of it.
 
 use std::sync::Arc;
 
+use contract::request::Operation;
+
+use super::claims::timestamp;
 use super::{Context, Pass, refused_job};
-use crate::cluster::index::Key;
+use crate::cluster::index::{Arrival, Key};
 use crate::cluster::writes::WriteError;
+use crate::config::Recipe;
 use crate::run::batch;
 use crate::run::gather::Step;
 use crate::run::view::Job;
+use crate::volume::Volume;
 
 /// One pass over a batch that gathers.
 pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
@@ -40,21 +45,53 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         }
     };
     // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
-    tracing::warn!(batch = name, why, "a run for several claims cannot be created; each gets one of its own");
+    tracing::warn!(batch = name, why, "a run for several cannot be created; each gets one of its own");
     let woken = context.shared.index().refuse_batch(name);
     context.shared.queue.add_all(woken);
     Ok(Pass::Done)
 }
 
+/// A volume whose first delete run is due, and where that is to be.
+pub(super) struct Due<'a> {
+    pub volume: &'a Volume,
+    pub recipe: &'a Recipe,
+    pub node: Option<&'a str>,
+    /// The Job of a run of its own.
+    pub job: &'a str,
+}
+
 impl Context {
-    /// Removes the Job of a run for a claim. That of a batch goes when no claim wants anything of it any more; until then
-    /// this one sees it as being removed.
+    /// One that was stamped for a batch is there. Says whether it is to wait for that.
+    pub(super) fn come(&self, batch: &str, arrival: Arrival) -> bool {
+        let taken = self.shared.index().come(batch, arrival);
+        self.shared.queue.add(Key::Batch(batch.to_owned()));
+        taken
+    }
+
+    /// Notes on a volume for which batch its delete run is to be. Returns it as it then is; none for a run of its own.
+    pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<Volume>, WriteError> {
+        let Due { volume, recipe, node, job } = *due;
+        let ts = timestamp(self);
+        let Some(batch) = self.shared.index().join_deletion(volume, recipe, (job, node, &ts)) else { return Ok(None) };
+        self.shared.queue.add(Key::Batch(batch.clone()));
+        let noted = self.writes.note_batch(volume, Some(&batch)).await;
+        if noted.is_err() {
+            let id = volume.id().unwrap_or_default();
+            let woken = self.shared.index().leave_batches(Operation::Delete, id);
+            self.shared.queue.add_all(woken);
+        }
+        noted.map(Some)
+    }
+
+    /// Removes the Job of a run for a claim or volume. That of a batch goes when none wants anything of it any more; until
+    /// then this one sees it as being removed.
     pub(super) async fn remove_run(&self, job: &Job) -> Result<(), WriteError> {
         if job.batch.is_none() {
             return self.writes.remove_job(&job.name, &job.uid).await;
         }
         if !self.shared.index().leave_job(job) {
-            self.shared.queue.add_all(job.claim.clone().map(Key::Claim));
+            let key = job.volume.clone().map(Key::Volume).or(job.claim.clone().map(Key::Claim));
+            self.shared.queue.add_all(key);
             return Ok(());
         }
         let removed = self.writes.remove_job(job.real_name(), &job.uid).await;
@@ -70,6 +107,6 @@ impl Context {
             let index = self.shared.index();
             (index.jobs_of(name), index.pods_of(name))
         };
-        self.is_run_unseen(contract::request::Operation::Provision, name, namespace, (&seen.0, &seen.1)).await
+        self.is_run_unseen(Operation::Provision, name, namespace, (&seen.0, &seen.1)).await
     }
 }

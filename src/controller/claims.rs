@@ -27,7 +27,7 @@ use crate::config::topology::Topologies;
 use crate::config::{Placement, Recipe};
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
-use crate::run::batch::Member;
+use crate::run::batch::{Member, Whom};
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
@@ -220,7 +220,7 @@ async fn act(
                     let woken = {
                         let mut index = context.shared.index();
                         index.forget_expected(&job);
-                        index.not_stamped(claim)
+                        index.leave_batches(Operation::Provision, &claim.uid)
                     };
                     context.shared.queue.add_all(woken);
                     // After any other error it may have been stamped all the same, and so it may before this try.
@@ -389,10 +389,9 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &mut 
     };
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
-        let (id, attempt, claim) = (claim.id(), stamp.attempt, claim.name.clone());
-        let member = Member { id, attempt, claim, attributes };
-        let taken = context.shared.index().come(batch, Arrival { member, request, place, recipe: recipe.clone() });
-        context.shared.queue.add(Key::Batch(batch.clone()));
+        let (id, attempt, whom) = (claim.id(), stamp.attempt, Whom::Claim(claim.name.clone()));
+        let member = Member { id, attempt, whom, attributes };
+        let taken = context.come(batch, Arrival { member, request, place, recipe: recipe.clone() });
         learnt.left_out = !taken;
         return Ok(if taken { Next::Started } else { Next::Again });
     }

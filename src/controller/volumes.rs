@@ -7,6 +7,7 @@ use std::time::Duration;
 use contract::names::reason;
 use contract::request::Operation;
 
+use super::batches::Due;
 use super::changes::{Learnt, Next};
 use super::claims::{recipe_of_jobs, timestamp};
 use super::deletes::start_delete_job;
@@ -14,12 +15,14 @@ use super::{Context, Pass, STEPS, expansion, modification};
 use crate::claim::LastFailure;
 use crate::claim::fit::source_fits;
 use crate::cluster::events::About;
+use crate::cluster::index::Arrival;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::decision::Tell;
 use crate::node::NodeState;
 use crate::object::ObjectName;
+use crate::run::batch::{Member, Whom};
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::volume::decide::{ClaimState, Decision, Observed, Step, attempt, decide, next_node};
@@ -121,6 +124,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
                     Some(newer) => volume = newer,
                     None => return Ok(Pass::Started),
                 }
+                confirmed = Some(claim);
             }
             Step::RecordFailure(failure) => {
                 context.metrics.delete_failed(&volume.class);
@@ -157,9 +161,13 @@ fn job_name(volume: &Volume, home: &str, node: &str) -> String {
     job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &scope(volume, node == home, node))
 }
 
-/// Keeps apart the runs for a volume on its own node, and on others.
+/// Keeps apart the runs for a volume on its own node, in a batch and alone, and on others.
 fn scope(volume: &Volume, home: bool, node: &str) -> String {
-    if home { volume.uid.clone() } else { format!("{}/{node}", volume.uid) }
+    match volume.batch() {
+        Some(batch) if home => batch.clone(),
+        _ if home => volume.uid.clone(),
+        _ => format!("{}/{node}", volume.uid),
+    }
 }
 
 /// What the class says now about nodes that are gone; where there is none any more, what it said.
@@ -185,8 +193,8 @@ pub(super) fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
 
 fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     let index = context.shared.index();
-    // An adopted volume had a claim with a UID: that it has none now is somebody's will.
-    if volume.is_adopted() && volume.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty()) {
+    // That it has none now is somebody's will.
+    if volume.is_taken_off() {
         return ClaimState::None;
     }
     let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
@@ -241,6 +249,13 @@ struct Run {
     pinned: bool,
 }
 
+impl Run {
+    /// Its pod must run on its node.
+    fn is_pinned(&self, recipe: &Recipe) -> bool {
+        self.pinned && recipe.placement == Placement::SelectedNode && !self.node.is_empty()
+    }
+}
+
 /// A volume that turned up when claim and Jobs were gone is deleted as its class deletes, if it is one that
 /// the class could have made.
 fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
@@ -250,23 +265,51 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     (recipe.reclaim_policy == "Delete" && source_fits(volume, recipe).is_ok()).then(|| recipe.clone())
 }
 
-/// Starts a delete run. Returns the volume with the failure on it if that could not be.
+/// Starts a delete run, or waits for that of a batch. Returns the volume with the batch on it that it is to be in, or with the
+/// failure if the run could not be started.
 async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Option<Volume>, WriteError> {
-    let Run { attempt, node, home, pinned } = run;
+    let on = run.is_pinned(recipe).then_some(run.node.as_str());
+    // What is on other nodes, has failed, or is deleted without its config has a run of its own.
+    let first = run.home && run.pinned && run.attempt == 1;
+    let may = first && context.identity.config_namespaces.contains(&recipe.config.namespace);
+    let left;
+    let mut alone = volume;
+    if let Some(batch) = volume.batch().filter(|_| run.home)
+        && (!may || context.shared.index().is_without(batch, Operation::Delete, recipe, on))
+    {
+        left = context.writes.note_batch(volume, None).await?;
+        alone = &left;
+    } else if may && volume.batch().is_none() {
+        let job = job_name(volume, &run.node, &run.node);
+        let due = Due { volume, recipe, node: on, job: &job };
+        if let Some(noted) = context.join_deletion(&due).await? {
+            return Ok(Some(noted));
+        }
+    }
+    begin(context, alone, recipe, run).await
+}
+
+/// Starts the run of a volume that bears no batch, or comes to that of its batch.
+async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Option<Volume>, WriteError> {
+    let pinned = run.is_pinned(recipe);
+    let Run { attempt, node, home, .. } = run;
     // What the volume is made of says nothing about what was left elsewhere, but that it is as it was does.
     let source = context.writes.volume_source(volume).await?;
     let source = if home { source } else { String::new() };
     let ts = timestamp(context);
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let scope = scope(volume, home, &node);
-    let pinned = pinned && recipe.placement == Placement::SelectedNode && !node.is_empty();
-    let place = Place {
-        namespace: recipe.config.namespace.clone(),
-        node: pinned.then_some(node),
-        scope,
-        volume: Some(volume.name.clone()),
-        ..Place::default()
-    };
+    let place = Place { namespace: recipe.config.namespace.clone(), node: pinned.then_some(node), ..Place::default() };
+    if let Some(batch) = volume.batch().filter(|_| home) {
+        let (id, whom) = (request.claim_uuid.clone(), Whom::Volume(volume.name.clone()));
+        let member = Member { id, attempt, whom, attributes: None };
+        let recipe = Arc::new(recipe.clone());
+        return match context.come(batch, Arrival { member, request, place, recipe }) {
+            true => Ok(None),
+            false => context.writes.note_batch(volume, None).await.map(Some),
+        };
+    }
+    let place = Place { scope, volume: Some(volume.name.clone()), ..place };
     let last = volume.last_failure.as_ref();
     match start_delete_job(context, recipe, &request, place, last).await? {
         None => {
@@ -292,7 +335,7 @@ async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
         return Ok(Pass::Done);
     }
     for job in left {
-        context.writes.remove_job(&job.name, &job.uid).await?;
+        context.remove_run(&job).await?;
     }
     Ok(Pass::Done)
 }

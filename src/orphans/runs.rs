@@ -3,6 +3,7 @@
 use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG};
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
+use crate::run::batch::Member;
 use crate::run::view::{Job, Pod};
 
 /// How long Kubernetes keeps a finished Job of ours, in seconds.
@@ -43,7 +44,12 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let claim = w.claims.get(id).copied();
     let owner = match &job.volume {
         Some(volume) => w.volumes.contains_key(volume.as_str()),
-        None => of_no_volume || job.ids().any(|id| w.claims.contains_key(id.as_str())),
+        None => {
+            let volumes = || job.members.iter().filter_map(Member::volume);
+            of_no_volume
+                || job.ids().any(|id| w.claims.contains_key(id.as_str()))
+                || volumes().any(|volume| w.volumes.contains_key(volume.as_str()))
+        }
     };
     if !owner {
         if is_witness(w, job) {
@@ -52,7 +58,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         let batch = !job.members.is_empty();
         let detail = match &job.volume {
             Some(volume) => format!("its volume {volume} does not exist"),
-            None if batch => format!("none of the {} claims exists that it was for", job.runs()),
+            None if batch => format!("nothing exists of the {} claims or volumes that it was for", job.runs()),
             None => format!("no claim has the id {id}"),
         };
         let found = finding(Kind::JobWithoutOwner, detail).since(job.created);
@@ -109,7 +115,7 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let claim = w.claims.get(id.as_str());
     let whose = match claim {
         _ if OF_NO_VOLUME.contains(&pod.marks.operation.as_str()) => "no claim".to_owned(),
-        _ if !pod.members.is_empty() => format!("{} claims", pod.members.len()),
+        _ if !pod.members.is_empty() => format!("{} claims or volumes", pod.members.len()),
         Some(claim) => format!("claim {}", claim.name),
         None => format!("a claim that is gone ({id})"),
     };

@@ -1,6 +1,7 @@
-//! A batch: the Job of one run for several claims, and what each of them sees of it.
+//! A batch: the Job of one run for several claims, or for several volumes that are to be deleted, and what each of them sees
+//! of it.
 //!
-//! Job and pod are kept once. To a claim they are shown as the Job and the pod of a run of its own, with its own marks
+//! Job and pod are kept once. To a member they are shown as the Job and the pod of a run of its own, with its own marks
 //! and its own outcome, so that nothing else needs to know of batches.
 
 use std::collections::BTreeMap;
@@ -19,12 +20,20 @@ use crate::config::Recipe;
 use crate::limits;
 use crate::object::{ObjectName, hash};
 
-/// The names of all Jobs of batches begin so. No run of a single claim is called so: an id follows there.
-const PREFIX: &str = "provision-batch-";
-/// What a claim is told of whose outcome the image said nothing.
-const UNTOLD: &str = "the run was for several claims, and ended before it told how this one ended";
+/// What is told of a member of whose outcome the image said nothing.
+const UNTOLD: &str = "the run was for several, and ended before it told how this one ended";
 
-/// A claim that a batch is for.
+/// Whom a run in a batch is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whom {
+    /// A claim that gets a volume.
+    Claim(ObjectName),
+    /// A volume that is deleted.
+    Volume(String),
+}
+
+/// One that a batch is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Its volume id.
@@ -32,28 +41,51 @@ pub struct Member {
     /// The number of its attempt.
     pub attempt: u32,
     /// Its name.
-    pub claim: ObjectName,
+    #[serde(flatten)]
+    pub whom: Whom,
     /// The attributes that its volume gets, where it asks for some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
 }
 
 impl Member {
-    /// The Job that it would have alone, as which its batch is shown to it.
-    pub fn job_name(&self) -> String {
-        job::name(Operation::Provision, &self.id, self.attempt, "")
+    /// The Job of a run of its own as which a batch is shown to it. Those of other batches, and that of a delete run of its
+    /// own, are called otherwise.
+    pub fn job_name(&self, batch: &str) -> String {
+        match self.whom {
+            Whom::Claim(_) => job::name(Operation::Provision, &self.id, self.attempt, ""),
+            Whom::Volume(_) => job::name(Operation::Delete, &self.id, self.attempt, batch),
+        }
+    }
+
+    /// The claim that it is.
+    pub fn claim(&self) -> Option<&ObjectName> {
+        match &self.whom {
+            Whom::Claim(name) => Some(name),
+            Whom::Volume(_) => None,
+        }
+    }
+
+    /// The volume that it is.
+    pub fn volume(&self) -> Option<&String> {
+        match &self.whom {
+            Whom::Claim(_) => None,
+            Whom::Volume(name) => Some(name),
+        }
     }
 }
 
-/// The name of the batch that begins with a claim's stamp.
-pub fn name(id: &str, ts: &str) -> String {
-    format!("{PREFIX}{}", hash(format!("{id} {ts}").as_bytes()))
+/// The name of the batch that begins with a stamp.
+pub fn name(operation: Operation, id: &str, ts: &str) -> String {
+    format!("{operation}-batch-{}", hash(format!("{id} {ts}").as_bytes()))
 }
 
-/// Whether a text names a batch, wherever it comes from.
-pub fn is_name(text: &str) -> bool {
-    let hex = |text: &str| text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    text.strip_prefix(PREFIX).is_some_and(hex)
+/// What all do in the batch that a text names, wherever it comes from; none if it names no batch. No run for one alone is
+/// called so: an id follows after the operation there.
+pub fn operation(text: &str) -> Option<Operation> {
+    let (operation, rest) = text.split_once("-batch-")?;
+    let hex = rest.len() == 16 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    [Operation::Provision, Operation::Delete].into_iter().find(|known| hex && known.as_str() == operation)
 }
 
 /// The Job of a batch, and for how many of the members: those that have no room in it, the last ones, are left out.
@@ -78,7 +110,8 @@ fn whole(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Pla
     let requests: Vec<Request> = members.iter().map(|(_, request)| request.clone()).collect();
     let Split { common, lines } = batch::split(&requests);
     let list = Property { name: batch::FILE.to_owned(), value: lines.join("\n") };
-    let told = Told { operation: Operation::Provision, properties: common, file: Some((batch::VARIABLE, list)) };
+    let operation = requests.first().map_or(Operation::Provision, |first| first.operation);
+    let told = Told { operation, properties: common, file: Some((batch::VARIABLE, list)) };
     let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
     let annotations = BTreeMap::from([(names::JOB_CONFIG.to_owned(), recipe.version())]);
     let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();
@@ -157,9 +190,9 @@ impl Job {
         self.members.len().max(1)
     }
 
-    /// The claims that it is for.
+    /// The claims that it is for, by their names.
     pub fn claims(&self) -> impl Iterator<Item = &ObjectName> {
-        self.members.iter().map(|member| &member.claim).chain(&self.claim)
+        self.members.iter().filter_map(Member::claim).chain(&self.claim)
     }
 
     /// The volume ids that it is for.
@@ -178,9 +211,10 @@ impl Job {
         let untold = self.complete && pod.is_some_and(|pod| pod.terminated.is_none());
         let failed = pod.filter(|_| self.complete || self.failed.is_some()).and_then(|pod| failed(pod, number));
         let mut shown = Job {
-            name: ObjectName::new(&self.name.namespace, member.job_name()),
+            name: ObjectName::new(&self.name.namespace, member.job_name(&self.name.name)),
             marks: member_marks(&self.marks, member),
-            claim: Some(member.claim.clone()),
+            claim: member.claim().cloned(),
+            volume: member.volume().cloned(),
             attributes: member.attributes.clone(),
             deleting: self.deleting || leaving,
             complete: self.complete && !untold,
@@ -204,7 +238,7 @@ impl Pod {
         let member = self.members.get(number)?;
         Some(Pod {
             marks: member_marks(&self.marks, member),
-            job: member.job_name(),
+            job: member.job_name(&self.job),
             terminated: end_of(self, number),
             members: Arc::default(),
             ..self.clone()

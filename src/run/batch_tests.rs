@@ -22,7 +22,7 @@ fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, Request)> {
             claim: contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
             ..request(recipe)
         };
-        (Member { id, attempt: 1, claim, attributes: None }, request)
+        (Member { id, attempt: 1, whom: Whom::Claim(claim), attributes: None }, request)
     };
     (0..count).map(one).collect()
 }
@@ -88,15 +88,40 @@ fn the_image_gets_a_list_and_what_all_have_in_common() {
 
 #[test]
 fn its_name_is_no_run_s_and_fits_where_names_and_labels_must() {
-    let name = name(&id(1), "2026-01-01T00:00:00.000001Z");
-    assert!(is_name(&name) && name.len() <= 57, "{name}");
-    assert_ne!(name, super::name(&id(1), "2026-01-01T00:00:00.000002Z"));
-    let run = job::name(Operation::Provision, &id(1), 1, "");
-    for other in
-        ["", "provision-batch-", "provision-batch-0123456789abcdeg", "x/provision-batch-0123456789abcdef", &run]
-    {
-        assert!(!is_name(other), "{other}");
+    for of in [Operation::Provision, Operation::Delete] {
+        let name = name(of, &id(1), "2026-01-01T00:00:00.000001Z");
+        assert!(operation(&name) == Some(of) && name.len() <= 57, "{name}");
+        assert_ne!(name, super::name(of, &id(1), "2026-01-01T00:00:00.000002Z"));
+        assert_eq!(operation(&job::name(of, &id(1), 1, "")), None);
     }
+    let others = ["", "provision-batch-", "provision-batch-0123456789abcdeg", "x/provision-batch-0123456789abcdef"];
+    for other in others.into_iter().chain(["expand-batch-0123456789abcdef", "delete-batch-0123456789ABCDEF"]) {
+        assert_eq!(operation(other), None, "{other}");
+    }
+}
+
+#[test]
+fn volumes_are_deleted_in_one_run_and_see_it_as_their_own() {
+    let recipe = recipe(&[("image", "x")]);
+    let mut members = asking(&recipe, 2);
+    for (member, request) in &mut members {
+        request.operation = Operation::Delete;
+        member.whom = Whom::Volume(request.pv_name.clone());
+    }
+    let batch = "delete-batch-0123456789abcdef";
+    let (job, count) = job(&recipe, batch, &members, &place(None));
+    assert_eq!((count, job.metadata.name.as_deref()), (2, Some(batch)));
+    let told = pod_of(&job).metadata.unwrap().annotations.unwrap();
+    assert!(told[names::BATCH].contains(&format!(r#""volume":"pvc-{}""#, id(0))), "{}", told[names::BATCH]);
+    let kept = Job::from(&job);
+    assert_eq!(kept.marks.operation, "delete");
+    let shown = kept.shown_to(1, &[], false).unwrap();
+    assert_eq!((shown.volume, shown.claim), (Some(format!("pvc-{}", id(1))), None));
+    let other = members[1].0.job_name("delete-batch-1123456789abcdef");
+    let alone = job::name(Operation::Delete, &id(1), 1, "uid");
+    assert!(shown.name.name != other && shown.name.name != alone, "what one of them did is not taken for another's");
+    let lists = told.values().filter_map(|text| batch::read(text).ok()).flatten();
+    assert!(lists.map(|line| line["OPERATION"].clone()).eq(["delete", "delete"]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One run of an image: the Job that is started for it ([`job`]), the admin's template under it
 //! ([`template`]), and what became of it ([`state`]). Runs that are for no volume
-//! are [`list`], which lists a backend, and [`capacity`]. One run for several claims is a [`batch`], which [`gather`] begins.
+//! are [`list`], which lists a backend, and [`capacity`]. One run for several claims or volumes is a [`batch`], which [`gather`] begins.
 
 pub mod batch;
 pub mod capacity;

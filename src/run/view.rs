@@ -37,7 +37,7 @@ fn marks(metadata: &ObjectMeta) -> Marks {
 
 /// The members of a batch, by the name of its Job and its pod: pods of other runs may bear anything by an admin's template.
 fn members(job: &str, metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
-    let metadata = metadata.filter(|_| super::batch::is_name(job));
+    let metadata = metadata.filter(|_| super::batch::operation(job).is_some());
     super::batch::members(metadata.and_then(|metadata| metadata.annotations.as_ref()))
 }
 

@@ -8,6 +8,7 @@ pub mod expand;
 pub mod modify;
 pub mod request;
 
+use contract::request::Operation;
 use contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,6 +17,7 @@ use crate::attributes::Attributes;
 use crate::claim::{LastFailure, MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
 use crate::object::ObjectName;
+use crate::run::batch;
 
 /// How a volume was made: all that its delete run needs, when claim, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -69,6 +71,8 @@ pub struct Volume {
     pub mark: Option<String>,
     /// Why it is not bound.
     pub quarantine: Option<String>,
+    /// The batch that its delete run was noted for.
+    pub batch: Option<String>,
     /// What the last failed delete run said.
     pub last_failure: Option<LastFailure>,
     /// What the last failed expand run said.
@@ -132,6 +136,16 @@ impl Volume {
         self.applied.as_ref().filter(|_| self.is_adopted()).map_or(&NONE, |applied| &applied.attributes)
     }
 
+    /// Somebody has taken its claim off it: an adopted volume had one, with a UID.
+    pub fn is_taken_off(&self) -> bool {
+        self.is_adopted() && self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty())
+    }
+
+    /// The batch that its delete run is to be in: of all attempts the first may.
+    pub fn batch(&self) -> Option<&String> {
+        self.batch.as_ref().filter(|_| decide::attempt(self) == 1)
+    }
+
     /// The id that its runs get. A volume that was never adopted may bear no more than its claim's UID:
     /// then its name tells which of the claim's ids is its own.
     pub fn id(&self) -> Option<&str> {
@@ -159,6 +173,7 @@ const OWN: &[&str] = &[
     names::QUARANTINE,
     names::ATTRIBUTES,
     names::MODIFICATION,
+    names::BATCH,
     names::FAILURE,
     names::ABANDON,
 ];
@@ -199,6 +214,7 @@ impl From<&PersistentVolume> for Volume {
             provenance: annotation(names::PROVENANCE),
             mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
             quarantine: annotation(names::QUARANTINE),
+            batch: annotation(names::BATCH).filter(|name| batch::operation(name) == Some(Operation::Delete)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
             expansion: annotation(names::EXPANSION).and_then(|text| expand::Failed::read(&text)).map(Box::new),
             applied: annotation(names::ATTRIBUTES).and_then(|text| modify::Applied::read(&text)).map(Box::new),

@@ -1,11 +1,11 @@
-//! One run for several claims.
+//! One run for several claims, or for several volumes that are to be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use contract::batch::{self, Failed};
 use contract::names::{self, reason};
-use contract::request::Request;
+use contract::request::{Operation, Request};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -37,7 +37,7 @@ fn requests(job: &Job) -> Vec<Request> {
 }
 
 fn is_batch(job: &Job) -> bool {
-    job.name_any().starts_with("provision-batch-")
+    job.name_any().contains("-batch-")
 }
 
 impl Ring {
@@ -68,9 +68,50 @@ impl Ring {
         (first, self.batch_of(names.len()).await)
     }
 
+    /// Volumes of claims that go, each deleted by itself; of whose claims only the first has gone, and its delete run goes on.
+    async fn deleting(&self, names: &[&str]) -> (Job, Vec<String>) {
+        let mut ids = Vec::new();
+        for name in ["first"].iter().chain(names) {
+            self.claim(name, "c").await;
+            self.provision(name).await;
+            ids.push(uid(&self.get_claim(name).await));
+            self.no_jobs_left().await;
+        }
+        self.delete_claim("first").await;
+        let first = self.job(ADMIN, "delete", &ids[0], 1).await;
+        assert!(!is_batch(&first), "nobody waits when there is little to do");
+        (first, ids)
+    }
+
+    /// The batch that the volume of an id is noted for.
+    async fn batch_noted(&self, id: &str) -> String {
+        let name = names::pv_name(id);
+        let noted = until(format!("{name} is noted for a batch"), || async {
+            let volume = self.volumes().get(&name).await.unwrap();
+            volume.annotations().get(names::BATCH).cloned().ok_or_else(|| format!("{:?}", volume.metadata))
+        });
+        self.explained(noted).await
+    }
+
     async fn make(&self, job: &Job, claim: &str) {
         let wanted = requests(job).into_iter().find(|request| request.claim.name == claim);
         self.create_volume(&nfs_volume_of(&wanted.expect("the claim is in the batch"))).await;
+    }
+
+    /// A Job of somebody else has the name: whoever is to be in the batch gets a run of its own.
+    async fn take_name(&self, name: &str) {
+        let theirs = serde_json::from_value::<Job>(serde_json::json!({
+            "metadata": { "name": name },
+            "spec": { "suspend": true, "template": { "spec": {
+                "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }],
+            } } },
+        }));
+        self.api::<Job>(ADMIN).create(&kube::api::PostParams::default(), &theirs.unwrap()).await.unwrap();
+    }
+
+    async fn ends_well(&self, job: &Job) {
+        self.pod_of(job).await;
+        self.pod_ends(job, 0, "").await;
     }
 
     async fn no_jobs_left(&self) {
@@ -254,24 +295,88 @@ async fn killed_between_stamps_and_job_it_gathers_the_same_batch() {
 async fn a_batch_that_kubernetes_refuses_becomes_runs_of_their_own() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
-    // A Job of somebody else has the name: whoever is to be in the batch gets a run of its own.
     ring.claim("first", "c").await;
     let id = uid(&ring.stamped("first").await);
     ring.job(ADMIN, "provision", &id, 1).await;
     ring.claim("a", "c").await;
     let stamped = ring.claim_when("a", "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some()).await;
     let name = annotation(&stamped, names::BATCH).unwrap();
-    let theirs = serde_json::from_value::<Job>(serde_json::json!({
-        "metadata": { "name": name },
-        "spec": { "suspend": true, "template": { "spec": {
-            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }],
-        } } },
-    }));
-    ring.api::<Job>(ADMIN).create(&kube::api::PostParams::default(), &theirs.unwrap()).await.unwrap();
+    ring.take_name(&name).await;
     let job = ring.job(ADMIN, "provision", &uid(&stamped), 2).await;
     assert!(!is_batch(&job));
     let claim = ring.get_claim("a").await;
     assert_eq!((annotation(&claim, names::BATCH), annotation(&claim, names::FAILURE)), (None, None), "no failure");
     ring.make(&job, "a").await;
     ring.bound("a").await;
+}
+
+#[tokio::test]
+async fn volumes_that_wait_are_deleted_in_one_run_and_one_that_fails_alone() {
+    let ring = Ring::start().await;
+    let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
+    ring.config("c", "c", &keys).await;
+    let (first, ids) = ring.deleting(&["a", "b", "c"]).await;
+    for claim in ["a", "b", "c"] {
+        ring.delete_claim(claim).await;
+    }
+    let job = ring.batch_of(3).await;
+    let asked: BTreeSet<_> = requests(&job).into_iter().map(|asked| (asked.operation, asked.claim_uuid)).collect();
+    assert_eq!(asked, ids[1..].iter().map(|id| (Operation::Delete, id.clone())).collect());
+    let b = 1 + requests(&job).iter().position(|request| request.claim_uuid == ids[2]).unwrap();
+    let failed = Failed { member: b, code: 75, words: "the array is switched off".into() };
+    ring.pod_of(&job).await;
+    ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;
+    for id in [&ids[1], &ids[3]] {
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    let name = names::pv_name(&ids[2]);
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "the array is switched off").await;
+    let again = ring.job(ADMIN, "delete", &ids[2], 2).await;
+    assert!(!is_batch(&again), "what has failed delays no other");
+    for (job, id) in [(&again, &ids[2]), (&first, &ids[0])] {
+        ring.ends_well(job).await;
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    ring.no_jobs_left().await;
+}
+
+#[tokio::test]
+async fn killed_between_notes_and_job_it_gathers_the_same_deletions() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
+    let (first, ids) = ring.deleting(&["a", "b"]).await;
+    for claim in ["a", "b"] {
+        ring.delete_claim(claim).await;
+    }
+    let noted = [ring.batch_noted(&ids[1]).await, ring.batch_noted(&ids[2]).await];
+    assert_eq!(noted[0], noted[1]);
+    ring.kill().await;
+    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != noted[0]), "the window was not over");
+    ring.run().await;
+    let job = ring.batch_of(2).await;
+    assert_eq!(job.name_any(), noted[0]);
+    // Nobody is in a second one, whatever is forgotten.
+    ring.restart().await;
+    ring.ends_well(&first).await;
+    ring.ends_well(&job).await;
+    for id in &ids {
+        ring.volume_gone(&names::pv_name(id)).await;
+    }
+    ring.no_jobs_left().await;
+}
+
+#[tokio::test]
+async fn deletions_that_cannot_be_one_run_have_runs_of_their_own() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
+    let (_, ids) = ring.deleting(&["a"]).await;
+    ring.delete_claim("a").await;
+    let batch = ring.batch_noted(&ids[1]).await;
+    ring.take_name(&batch).await;
+    let job = ring.job(ADMIN, "delete", &ids[1], 1).await;
+    assert!(!is_batch(&job));
+    let volume = ring.volumes().get(&names::pv_name(&ids[1])).await.unwrap();
+    assert!(!volume.annotations().contains_key(names::BATCH) && !volume.annotations().contains_key(names::FAILURE));
+    ring.ends_well(&job).await;
+    ring.volume_gone(&names::pv_name(&ids[1])).await;
 }

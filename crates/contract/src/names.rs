@@ -42,8 +42,8 @@ pub const CONFIG: &str = "flex-provisioner.io/config";
 /// On claims: how many volumes that were made for it others have taken; absent for none. After each, its
 /// runs begin anew under another id.
 pub const TAKEN: &str = "flex-provisioner.io/volumes-taken";
-/// On claims: the name of the Job that is to be this attempt's and those of others; absent for a run of its own. On pods of
-/// such a Job: whom it is for, as JSON.
+/// On claims, and on volumes that are to be deleted: the name of the Job that is to be this attempt's and those of others;
+/// absent for a run of its own. On pods of such a Job: whom it is for, as JSON.
 pub const BATCH: &str = "flex-provisioner.io/batch";
 /// On claims and volumes: the nodes where an attempt may have left something, as a comma-separated list.
 pub const NODES: &str = "flex-provisioner.io/nodes";

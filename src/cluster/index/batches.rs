@@ -1,6 +1,7 @@
 //! Batches: who gathers for one, and who has left it.
 //!
-//! All of it can be built again: who was stamped for a batch by the stamps, who has left it by deciding once more.
+//! All of it can be built again: who was stamped for a batch by the stamps of claims and the notes on volumes, who has left
+//! it by deciding once more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,10 +14,11 @@ use crate::claim::Claim;
 use crate::config::{Placement, Recipe};
 use crate::limits;
 use crate::object::{ObjectName, label_value};
-use crate::run::batch::{self, Member};
+use crate::run::batch::{self, Member, Whom};
 use crate::run::gather::{Observed, PATIENCE, Step, decide};
 use crate::run::job::Place;
 use crate::run::view::{Job, Pod};
+use crate::volume::Volume;
 
 /// What is known of batches beside their Jobs and pods.
 #[derive(Debug, Default)]
@@ -31,6 +33,7 @@ pub(super) struct Batches {
 /// A batch whose Job is about to be created.
 #[derive(Debug)]
 struct Gathering {
+    operation: Operation,
     /// The version of the config.
     version: String,
     /// The node that its pod must run on.
@@ -45,7 +48,7 @@ struct Gathering {
     come: Vec<(Arrival, usize)>,
 }
 
-/// A claim that is there for its batch.
+/// One that is there for its batch.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     /// Who it is.
@@ -59,8 +62,9 @@ pub struct Arrival {
 }
 
 impl Gathering {
-    fn new(recipe: &Recipe, node: Option<&str>, began: Duration) -> Self {
+    fn new(operation: Operation, recipe: &Recipe, node: Option<&str>, began: Duration) -> Self {
         Gathering {
+            operation,
             version: recipe.version(),
             node: node.map(str::to_owned),
             class: recipe.class.clone(),
@@ -80,9 +84,13 @@ impl Gathering {
         self.come.iter().map(|(arrival, _)| arrival).find(|arrival| arrival.member.id == id)
     }
 
+    fn is_of(&self, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
+        self.operation == operation && self.version == recipe.version() && self.node.as_deref() == node
+    }
+
     fn is_for(&self, arrival: &Arrival) -> bool {
         let same_place = self.come.first().is_none_or(|(first, _)| first.place == arrival.place);
-        same_place && self.version == arrival.recipe.version() && self.node == arrival.place.node
+        same_place && self.is_of(arrival.request.operation, &arrival.recipe, arrival.place.node.as_deref())
     }
 
     fn leave(&mut self, id: &str) {
@@ -94,6 +102,26 @@ impl Gathering {
 /// The node that the run of an attempt must be on, by the nodes that are noted with its stamp.
 fn pinned<'a>(recipe: &Recipe, nodes: &'a [String]) -> Option<&'a str> {
     nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
+}
+
+/// What is decided anew for a member.
+pub(super) fn key(member: &Member) -> Key {
+    match &member.whom {
+        Whom::Claim(name) => Key::Claim(name.clone()),
+        Whom::Volume(name) => Key::Volume(name.clone()),
+    }
+}
+
+/// A first run that could be one with those of others.
+struct Joins<'a> {
+    operation: Operation,
+    recipe: &'a Recipe,
+    node: Option<&'a str>,
+    id: &'a str,
+    /// The Job of a run of its own.
+    job: &'a str,
+    /// When it is stamped.
+    ts: &'a str,
 }
 
 impl Index {
@@ -109,68 +137,112 @@ impl Index {
         if let Some(expected) = self.expected.get_mut(job) {
             expected.node = node.map(str::to_owned);
         }
-        if recipe.batch_size < 2 || claim.data_source.is_some() {
+        if claim.data_source.is_some() {
             return None;
         }
-        let (version, passed) = (recipe.version(), self.clock.passed());
-        let joins = |gathering: &Gathering| {
-            let open = passed.saturating_sub(gathering.began) < gathering.window;
-            let room = gathering.stamped.len() < gathering.size && !gathering.is_full();
-            open && room && gathering.version == version && gathering.node.as_deref() == node
-        };
-        let gathers = self.batches.gathering.iter().find(|(_, gathering)| joins(gathering));
-        let name = match gathers.map(|(name, _)| name.clone()) {
-            Some(name) => name,
-            None if self.is_another_under_way(&recipe.class, node, job, None) => batch::name(&claim.uid, ts),
-            None => return None,
-        };
-        let gathering = self.batches.gathering.entry(name.clone());
-        let gathering = gathering.or_insert_with(|| Gathering::new(recipe, node, passed));
-        gathering.stamped.insert(claim.uid.clone());
+        let name = self.join(&Joins { operation: Operation::Provision, recipe, node, id: &claim.uid, job, ts })?;
         if let Some(expected) = self.expected.get_mut(job) {
             expected.batch = Some((name.clone(), Key::Claim(claim.name.clone())));
         }
         Some(name)
     }
 
-    /// A provision run of a class, on a node if that matters, is under way or about to begin: another than that of a Job,
-    /// and of none in a batch.
-    fn is_another_under_way(&self, class: &str, node: Option<&str>, but: &str, batch: Option<&str>) -> bool {
-        let class = label_value(class);
-        let seen = self.jobs.values().filter(|job| !job.over && !job.deleting && job.marks.class == class);
-        let mut seen = seen.filter(|job| job.marks.operation == Operation::Provision.as_str());
+    /// The batch that the first delete run of a volume is to be noted for, with the time of the note; none for a run of its
+    /// own, whose Job is about to be created.
+    pub fn join_deletion(
+        &mut self,
+        volume: &Volume,
+        recipe: &Recipe,
+        (job, node, ts): (&str, Option<&str>, &str),
+    ) -> Option<String> {
+        let id = volume.id().unwrap_or_default();
+        let name = self.join(&Joins { operation: Operation::Delete, recipe, node, id, job, ts });
+        if name.is_none() {
+            let since = self.clock.passed();
+            let (class, node) = (label_value(&recipe.class), node.map(str::to_owned));
+            let expected = Expected { since, class, deletes: true, node, ..Expected::default() };
+            self.expected.insert(job.to_owned(), expected);
+        }
+        name
+    }
+
+    fn join(&mut self, j: &Joins<'_>) -> Option<String> {
+        if j.recipe.batch_size < 2 {
+            return None;
+        }
+        let passed = self.clock.passed();
+        let joins = |gathering: &Gathering| {
+            let open = passed.saturating_sub(gathering.began) < gathering.window;
+            let room = gathering.stamped.len() < gathering.size && !gathering.is_full();
+            open && room && gathering.is_of(j.operation, j.recipe, j.node)
+        };
+        let gathers = self.batches.gathering.iter().find(|(_, gathering)| joins(gathering));
+        let name = match gathers.map(|(name, _)| name.clone()) {
+            Some(name) => name,
+            None if self.is_another_under_way((&j.recipe.class, j.operation, j.node), j.job, None) => {
+                batch::name(j.operation, j.id, j.ts)
+            }
+            None => return None,
+        };
+        let gathering = self.batches.gathering.entry(name.clone());
+        let gathering = gathering.or_insert_with(|| Gathering::new(j.operation, j.recipe, j.node, passed));
+        gathering.stamped.insert(j.id.to_owned());
+        Some(name)
+    }
+
+    /// A run of a class and operation, on a node if that matters, is under way or about to begin: another than that of a
+    /// Job, and of none in a batch.
+    fn is_another_under_way(
+        &self,
+        (class, operation, node): (&str, Operation, Option<&str>),
+        but: &str,
+        batch: Option<&str>,
+    ) -> bool {
+        let label = label_value(class);
+        let seen = self.jobs.values().filter(|job| !job.over && !job.deleting && job.marks.class == label);
+        let mut seen = seen.filter(|job| job.marks.operation == operation.as_str());
         let on_node = |job: &Arc<Job>| node.is_none() || self.node_of(job).is_none_or(|on| Some(on.as_str()) == node);
         let mut expected = self.expected.iter().filter(|(job, expected)| {
-            let same = expected.class == class && (node.is_none() || expected.node.as_deref() == node);
+            let same = expected.class == label && expected.deletes == (operation == Operation::Delete);
+            let here = node.is_none() || expected.node.as_deref() == node;
             let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
             let fresh = self.clock.since(expected.since) < EXPECTED;
-            same && fresh && job.as_str() != but && (batch.is_none() || of != batch)
+            same && here && fresh && job.as_str() != but && (batch.is_none() || of != batch)
         });
-        seen.any(on_node) || expected.next().is_some()
+        let mut gathers = self.batches.gathering.iter().filter(|(name, gathering)| {
+            let same = gathering.operation == operation && gathering.class == class;
+            same && (node.is_none() || gathering.node.as_deref() == node) && Some(name.as_str()) != batch
+        });
+        seen.any(on_node) || expected.next().is_some() || gathers.next().is_some()
     }
 
     /// The node that is noted for the run of a Job.
     fn node_of(&self, job: &Job) -> Option<&String> {
-        self.claims.get(self.claim_by_id.get(job.ids().next()?)?)?.nodes.last()
+        let volume = job.members.iter().find_map(Member::volume).or(job.volume.as_ref());
+        match volume {
+            Some(volume) => self.volumes.get(volume)?.nodes.last(),
+            None => self.claims.get(self.claim_by_id.get(job.ids().next()?)?)?.nodes.last(),
+        }
     }
 
-    /// A claim that was stamped for a batch is there. Says whether it is to wait for that: until its Job is seen, which may be
+    /// One that was stamped for a batch is there. Says whether it is to wait for that: until its Job is seen, which may be
     /// without it where it came too late.
     pub fn come(&mut self, name: &str, arrival: Arrival) -> bool {
         let is_begun = !self.batches.gathering.contains_key(name) && self.is_expected(name);
         if !is_begun && !self.gather(name, &arrival) {
             return false;
         }
-        let Arrival { member, place, recipe, .. } = arrival;
-        let expected = self.expected.entry(member.job_name()).or_default();
-        *expected = Expected {
+        let Arrival { member, place, recipe, request } = arrival;
+        let expected = Expected {
             since: self.clock.passed(),
             class: label_value(&recipe.class),
-            namespace: member.claim.namespace.clone(),
+            namespace: member.claim().map(|claim| claim.namespace.clone()).unwrap_or_default(),
             created: true,
+            deletes: request.operation == Operation::Delete,
             node: place.node,
-            batch: Some((name.to_owned(), Key::Claim(member.claim))),
+            batch: Some((name.to_owned(), key(&member))),
         };
+        self.expected.insert(member.job_name(name), expected);
         true
     }
 
@@ -179,11 +251,9 @@ impl Index {
         let id = &arrival.member.id;
         if !self.batches.gathering.contains_key(name) {
             // This process did not stamp them: all that bear its stamp are to come.
-            let node = arrival.place.node.as_deref();
-            let mut gathering = Gathering::new(&arrival.recipe, node, self.clock.passed());
-            let stamped = self.claims.values().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
-            let waits = |claim: &&Arc<Claim>| claim.is_held() && !claim.deleting && !claim.is_bound();
-            gathering.stamped.extend(stamped.filter(waits).map(|claim| claim.id()));
+            let (operation, node) = (arrival.request.operation, arrival.place.node.as_deref());
+            let mut gathering = Gathering::new(operation, &arrival.recipe, node, self.clock.passed());
+            gathering.stamped.extend(self.stamped_for(operation, name));
             self.batches.gathering.insert(name.to_owned(), gathering);
         }
         let Some(gathering) = self.batches.gathering.get_mut(name) else { return false };
@@ -200,12 +270,23 @@ impl Index {
         true
     }
 
-    /// A claim does not wait for a batch any more. Those that it was to be in are decided anew.
-    pub(super) fn leave_batches(&mut self, id: &str) -> Vec<Key> {
+    /// The ids of all who bear the name of a batch and wait for it.
+    fn stamped_for(&self, operation: Operation, name: &str) -> BTreeSet<String> {
+        if operation == Operation::Delete {
+            let noted = self.volumes.values().filter(|volume| volume.batch().is_some_and(|batch| batch == name));
+            return noted.filter_map(|volume| volume.id().map(str::to_owned)).collect();
+        }
+        let stamped = self.claims.values().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
+        let waits = |claim: &&Arc<Claim>| claim.is_held() && !claim.deleting && !claim.is_bound();
+        stamped.filter(waits).map(|claim| claim.id()).collect()
+    }
+
+    /// One does not wait for a batch any more. Those that it was to be in are decided anew.
+    pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<Key> {
         let mut keys = Vec::new();
-        for (name, gathering) in &mut self.batches.gathering {
+        for (name, gathering) in self.batches.gathering.iter_mut().filter(|(_, g)| g.operation == operation) {
             if let Some(come) = gathering.arrived(id) {
-                self.expected.remove(&come.member.job_name());
+                self.expected.remove(&come.member.job_name(name));
             }
             if gathering.stamped.contains(id) {
                 gathering.leave(id);
@@ -215,21 +296,19 @@ impl Index {
         keys
     }
 
-    /// A claim was not stamped for the batch that it was to join.
-    pub fn not_stamped(&mut self, claim: &Claim) -> Vec<Key> {
-        self.leave_batches(&claim.uid)
-    }
-
     /// The batch that a claim was stamped for is begun without it, or will not be, so that its run is one of its own.
     pub fn is_left_out(&self, claim: &Claim, recipe: &Recipe) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
+        let alone = stamp.attempt != 1 || claim.data_source.is_some();
+        alone || self.is_without(name, Operation::Provision, recipe, pinned(recipe, &claim.nodes))
+    }
+
+    /// A batch is begun without those who do not see its Job, or will not be, or is not for such as they are.
+    pub fn is_without(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         let job = ObjectName::new(&recipe.config.namespace, name);
-        let alone = stamp.attempt != 1 || claim.data_source.is_some() || recipe.batch_size < 2;
         let gathers = self.batches.gathering.get(name);
-        let other = gathers.is_some_and(|gathering| {
-            gathering.version != recipe.version() || gathering.node.as_deref() != pinned(recipe, &claim.nodes)
-        });
-        alone || other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
+        let other = recipe.batch_size < 2 || gathers.is_some_and(|gathering| !gathering.is_of(operation, recipe, node));
+        other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
     /// What is to be done for a batch; to create its Job, with whom.
@@ -239,7 +318,11 @@ impl Index {
             awaited: gathering.stamped.len() - gathering.come.len(),
             come: gathering.come.len(),
             full: gathering.is_full(),
-            others: self.is_another_under_way(&gathering.class, gathering.node.as_deref(), "", Some(name)),
+            others: self.is_another_under_way(
+                (&gathering.class, gathering.operation, gathering.node.as_deref()),
+                "",
+                Some(name),
+            ),
             passed: self.clock.since(gathering.began),
             window: gathering.window,
         });
@@ -249,10 +332,10 @@ impl Index {
         let come = self.batches.gathering.remove(name).map(|gathering| gathering.come).unwrap_or_default();
         let come = come.into_iter().map(|(arrival, _)| arrival);
         let (come, gone): (Vec<_>, Vec<_>) = come.partition(|arrival| self.still_wants(name, arrival));
-        gone.iter().for_each(|arrival| self.forget_expected(&arrival.member.job_name()));
+        gone.iter().for_each(|arrival| self.forget_expected(&arrival.member.job_name(name)));
         let since = self.clock.passed();
         for arrival in &come {
-            self.expected.entry(arrival.member.job_name()).and_modify(|expected| expected.since = since);
+            self.expected.entry(arrival.member.job_name(name)).and_modify(|expected| expected.since = since);
         }
         if come.is_empty() {
             return (Step::Forget, come);
@@ -271,7 +354,7 @@ impl Index {
             return;
         }
         let began = self.clock.passed().saturating_sub(first.recipe.batch_window + PATIENCE);
-        let gathering = Gathering::new(&first.recipe, first.place.node.as_deref(), began);
+        let gathering = Gathering::new(first.request.operation, &first.recipe, first.place.node.as_deref(), began);
         self.batches.gathering.insert(name.to_owned(), gathering);
         for arrival in &come {
             if self.still_wants(name, arrival) {
@@ -280,14 +363,22 @@ impl Index {
         }
     }
 
-    /// As far as is known here, a claim is as it was when it came.
+    /// As far as is known here, a claim or volume is as it was when it came.
     fn still_wants(&self, name: &str, arrival: &Arrival) -> bool {
-        let claim = self.claims.get(&arrival.member.claim).filter(|claim| claim.id() == arrival.member.id);
-        claim.is_none_or(|claim| {
-            // What is kept may be older than its stamp.
-            let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
-            stamped && !claim.deleting && !claim.is_bound()
-        })
+        // What is kept may be older than its stamp.
+        match &arrival.member.whom {
+            Whom::Claim(claim) => {
+                self.claims.get(claim).filter(|claim| claim.id() == arrival.member.id).is_none_or(|claim| {
+                    let stamped = claim.own_stamp().is_none_or(|stamp| stamp.batch.as_deref() == Some(name));
+                    stamped && !claim.deleting && !claim.is_bound()
+                })
+            }
+            Whom::Volume(volume) => self.volumes.get(volume).is_some_and(|volume| {
+                let noted = volume.batch.as_ref().is_none_or(|batch| batch == name);
+                let goes = volume.reclaim_policy == "Delete" && !volume.abandoned && !volume.is_taken_off();
+                noted && goes && volume.id() == Some(arrival.member.id.as_str())
+            }),
+        }
     }
 
     /// The API server does not take the Job of a batch: each has a run of its own, and is decided anew.
@@ -315,15 +406,17 @@ impl Index {
 
     /// Another leads from now on: who gathered here is the other's.
     pub(super) fn forget_gathering(&mut self) {
-        for (_, gathering) in std::mem::take(&mut self.batches.gathering) {
-            gathering.come.iter().for_each(|(arrival, _)| self.forget_expected(&arrival.member.job_name()));
+        for (name, gathering) in std::mem::take(&mut self.batches.gathering) {
+            gathering.come.iter().for_each(|(arrival, _)| self.forget_expected(&arrival.member.job_name(&name)));
         }
         self.batches.refused.clear();
     }
 
     /// Batches of a class that gather: one of its runs has ended.
     pub(super) fn gathering_of(&self, ended: &Job) -> Vec<Key> {
-        let of_class = |gathering: &Gathering| label_value(&gathering.class) == ended.marks.class;
+        let of_class = |gathering: &Gathering| {
+            label_value(&gathering.class) == ended.marks.class && gathering.operation.as_str() == ended.marks.operation
+        };
         let gathering = self.batches.gathering.iter().filter(|(_, gathering)| of_class(gathering));
         gathering.map(|(name, _)| Key::Batch(name.clone())).collect()
     }
@@ -331,14 +424,14 @@ impl Index {
     /// The Job of a batch is seen: for whom it is not, it is not expected any more.
     pub(super) fn see_batch(&mut self, job: &Job) -> Vec<Key> {
         for member in job.members.iter() {
-            self.expected.remove(&member.job_name());
+            self.expected.remove(&member.job_name(&job.name.name));
         }
         self.batches.gathering.remove(&job.name.name);
         self.disperse(&job.name.name)
     }
 
-    /// A claim wants nothing of a batch any more, and sees it as being removed. Says whether that holds for all who are in
-    /// it; else it is to be decided anew, as if that were an event.
+    /// A claim or volume wants nothing of a batch any more, and sees it as being removed. Says whether that holds for all
+    /// who are in it; else it is to be decided anew, as if that were an event.
     pub fn leave_job(&mut self, job: &Job) -> bool {
         let Some(real) = self.jobs.get(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
         let left = self.batches.left.entry(job.uid.clone()).or_default();

@@ -40,7 +40,8 @@ fn job_name(uid: &str) -> String {
 
 fn arrival(uid: &str, recipe: &Arc<Recipe>) -> Arrival {
     let claim = claim(uid);
-    let member = Member { id: uid.into(), attempt: 1, claim: claim.name.clone(), attributes: None };
+    let whom = Whom::Claim(claim.name.clone());
+    let member = Member { id: uid.into(), attempt: 1, whom, attributes: None };
     let identity = timed().1.identity;
     let attempt = crate::claim::request::Attempt { number: 1, ..Default::default() };
     let request = crate::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
@@ -81,7 +82,7 @@ fn the_first_has_a_run_of_its_own_and_the_next_gather() {
     let recipe = recipe("2");
     assert_eq!(join(&mut index, "a", &recipe), None, "nothing is under way");
     let first = join(&mut index, "b", &recipe).expect("a run is under way");
-    assert!(batch::is_name(&first));
+    assert_eq!(batch::operation(&first), Some(Operation::Provision));
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
@@ -122,7 +123,7 @@ fn nobody_waits_for_one_that_does_not_come() {
     index.come(&batch, arrival("b", &recipe));
     hands.pass(WINDOW);
     assert_eq!(index.gathered(&batch).0, Step::Wait(PATIENCE));
-    assert_eq!(index.not_stamped(&claim("c")), [Key::Batch(batch.clone())]);
+    assert_eq!(index.leave_batches(Operation::Provision, "c"), [Key::Batch(batch.clone())]);
     assert_eq!(index.gathered(&batch).1.len(), 1);
     // One that comes when it is begun waits until it is seen: another process may have seen it in.
     let late = stamped("c", &batch, &recipe);
@@ -275,4 +276,77 @@ fn what_is_told_of_a_batch_is_told_to_all() {
     index.change_job(Change::Delete(ObjectName::new("own", batch)));
     assert_eq!(index.removed("a", &job_name("a")).map(|removed| removed.times), Some(1));
     assert_eq!(index.removed("b", &job_name("b")).map(|removed| removed.times), Some(1));
+}
+
+fn volume(uid: &str, batch: Option<&str>) -> Volume {
+    let batch = batch.map(|batch| format!(", flex-provisioner.io/batch: {batch}")).unwrap_or_default();
+    let text = format!(
+        "{{metadata: {{name: pvc-{uid}, uid: v-{uid}, annotations: {{flex-provisioner.io/claim-uuid: {uid}{batch}}}}}, spec: {{persistentVolumeReclaimPolicy: Delete}}}}"
+    );
+    let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(&text).unwrap();
+    Volume::from(&volume)
+}
+
+fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> Arrival {
+    let Arrival { member, request, place, recipe } = arrival(uid, recipe);
+    let member = Member { whom: Whom::Volume(format!("pvc-{uid}")), ..member };
+    Arrival { member, request: Request { operation: Operation::Delete, ..request }, place, recipe }
+}
+
+fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
+    index.join_deletion(&volume(uid, None), recipe, (&format!("delete-{uid}-1-abcdef"), None, "t"))
+}
+
+#[test]
+fn deletions_gather_while_one_is_under_way_and_take_no_place() {
+    let (_, mut index) = timed();
+    let recipe = recipe("2");
+    join(&mut index, "z", &recipe);
+    assert_eq!(join_deletion(&mut index, "a", &recipe), None, "no deletion is under way");
+    let batch = join_deletion(&mut index, "b", &recipe).expect("one is");
+    assert_eq!(batch::operation(&batch), Some(Operation::Delete));
+    assert_eq!(join_deletion(&mut index, "c", &recipe).as_ref(), Some(&batch));
+    let provisions = join(&mut index, "y", &recipe).unwrap();
+    assert_ne!(provisions, batch, "nothing is made in a batch that deletes");
+    for uid in ["b", "c"] {
+        index.change_volume(Change::Apply(volume(uid, Some(&batch))));
+        assert!(index.come(&batch, to_be_deleted(uid, &recipe)));
+    }
+    let gone = Arrival { request: arrival("d", &recipe).request, ..to_be_deleted("d", &recipe) };
+    assert!(!index.come(&batch, gone), "it is not for those");
+    assert_eq!(index.runs_in_flight("c"), 2, "of z and y");
+    assert!(index.is_any_expected("delete-b-"));
+    let (step, come) = index.gathered(&batch);
+    assert_eq!((step, come.len()), (Step::Create, 2));
+    let members = come.iter().map(|arrival| arrival.member.clone()).collect();
+    let marks = Marks { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
+    let seen = Job { marks, members, ..job(&batch, &[]) };
+    let keys = index.change_job(Change::Apply(seen));
+    assert!(keys.contains(&Key::Volume("pvc-b".into())) && keys.contains(&Key::Volume("pvc-c".into())), "{keys:?}");
+    assert!(!index.is_any_expected("delete-b-"));
+    let of = |index: &Index, uid: &str| index.jobs_of_volume(&format!("pvc-{uid}"));
+    assert_eq!(of(&index, "b")[0].name.name, come[0].member.job_name(&batch));
+    assert!(!index.leave_job(&of(&index, "b")[0]), "the other is still in it");
+    assert!(index.leave_job(&of(&index, "c")[0]));
+    assert!(index.is_without(&batch, Operation::Delete, &recipe, None), "who does not see it is not in it");
+}
+
+#[test]
+fn deletions_that_gathered_are_built_again_from_the_notes_on_volumes() {
+    let (_, mut index) = timed();
+    let (recipe, batch) = (recipe("9"), "delete-batch-0123456789abcdef");
+    for uid in ["a", "b", "c", "d"] {
+        index.change_volume(Change::Apply(volume(uid, Some(batch))));
+    }
+    assert!(!index.is_without(batch, Operation::Delete, &recipe, None));
+    assert!(index.come(batch, to_be_deleted("a", &recipe)));
+    assert!(index.is_without(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
+    index.come(batch, to_be_deleted("b", &recipe));
+    index.come(batch, to_be_deleted("d", &recipe));
+    assert!(matches!(index.gathered(batch).0, Step::Wait(_)), "one is to come");
+    assert!(index.change_volume(Change::Delete(ObjectName::new("", "pvc-c"))).contains(&Key::Batch(batch.into())));
+    index.change_volume(Change::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
+    index.change_volume(Change::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
+    let ids: Vec<_> = index.gathered(batch).1.into_iter().map(|arrival| arrival.member.id).collect();
+    assert_eq!(ids, ["a"], "what is let go, or is to stay, is not deleted");
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use contract::request::Operation;
+
 use super::{Change, Index, Key, drop_from, within};
 use crate::claim::Claim;
 use crate::claim::origin::DataSource;
@@ -45,7 +47,7 @@ impl Index {
                     self.no_longer_waits(&Key::Claim(name.clone()));
                 }
                 if claim.deleting || claim.is_bound() {
-                    keys.extend(self.leave_batches(&claim.id()));
+                    keys.extend(self.leave_batches(Operation::Provision, &claim.id()));
                     keys.extend(self.leave_room(&Key::Claim(name.clone())));
                     self.leave_line(&Key::Claim(name.clone()));
                     claim.ids().for_each(|id| drop(self.removed.remove(&id)));
@@ -76,7 +78,7 @@ impl Index {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
                 self.forget_claim(&claim);
                 self.leave_line(&Key::Claim(name.clone()));
-                let batches = self.leave_batches(&claim.id());
+                let batches = self.leave_batches(Operation::Provision, &claim.id());
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.extend(batches);

@@ -119,7 +119,7 @@ impl Index {
             return;
         }
         let alone = job.members.is_empty().then(|| (job.marks.id.clone(), job.name.name.clone()));
-        let members = job.members.iter().map(|member| (member.id.clone(), member.job_name()));
+        let members = job.members.iter().map(|member| (member.id.clone(), member.job_name(&job.name.name)));
         for (id, name) in members.chain(alone).filter(|(id, _)| self.claim_by_id.contains_key(id)) {
             let before = self.removed(&id, &name).map_or(0, |removed| removed.times);
             let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
@@ -146,10 +146,8 @@ impl Index {
             .filter(|job| !self.is_lost(job))
             .map(|job| job.runs())
             .sum::<usize>();
-        let expected = self
-            .expected
-            .values()
-            .filter(|expected| expected.class == class && self.clock.since(expected.since) < EXPECTED);
+        let expected =
+            self.expected.values().filter(|e| e.class == class && !e.deletes && self.clock.since(e.since) < EXPECTED);
         seen + expected.count()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{CAPACITY, Change, Index, Key, drop_from, within};
+use super::{CAPACITY, Change, Index, Key, batches, drop_from, within};
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
@@ -30,7 +30,7 @@ impl Index {
         let of_claim = self.jobs.values().filter(|job| job.is_of_claim());
         let alone = of_claim.clone().filter(|job| job.claim.as_ref() == Some(name)).cloned();
         let members = of_claim.flat_map(|job| job.members.iter().map(move |member| (job, member)));
-        let members = members.filter(|(_, member)| member.claim == *name);
+        let members = members.filter(|(_, member)| member.claim() == Some(name));
         alone.chain(members.filter_map(|(job, member)| self.job_for(job, &member.id))).collect()
     }
 
@@ -44,9 +44,12 @@ impl Index {
         ids.cloned().collect()
     }
 
-    /// Jobs of the delete and expand runs of a volume by its name, which may be gone.
+    /// Jobs of the delete and expand runs of a volume by its name, which may be gone; a batch as what it is for that volume.
     pub fn jobs_of_volume(&self, name: &str) -> Vec<Arc<Job>> {
-        self.jobs.values().filter(|job| job.volume.as_deref() == Some(name)).cloned().collect()
+        let alone = self.jobs.values().filter(|job| job.volume.as_deref() == Some(name)).cloned();
+        let members = self.jobs.values().flat_map(|job| job.members.iter().map(move |member| (job, member)));
+        let members = members.filter(|(_, member)| member.volume().is_some_and(|volume| volume == name));
+        alone.chain(members.filter_map(|(job, member)| self.job_for(job, &member.id))).collect()
     }
 
     /// Pods of a volume id; that of a batch as what it is for that id.
@@ -169,7 +172,7 @@ impl Index {
 /// What is decided anew when a Job changes.
 pub(super) fn job_keys(job: &Job) -> Vec<Key> {
     if !job.members.is_empty() {
-        return job.claims().cloned().map(Key::Claim).collect();
+        return job.members.iter().map(batches::key).collect();
     }
     vec![match (&job.content, &job.volume) {
         (None, None) if job.marks.operation == CAPACITY => Key::Capacity,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use contract::names;
+use contract::request::Operation;
 
 use super::{Change, Index, Key, drop_from};
 use crate::object::ObjectName;
@@ -65,6 +66,7 @@ impl Index {
                 self.count_volume(&volume);
                 self.no_longer_waits(&Key::Volume(volume.name.clone()));
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
+                keys.extend(volume.id().map(|id| self.leave_batches(Operation::Delete, id)).unwrap_or_default());
                 keys.extend(self.room_in(&volume.class));
                 keys.extend(self.capacity_keys());
                 keys.push(Key::Volume(name.name));

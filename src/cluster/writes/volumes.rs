@@ -152,6 +152,11 @@ impl Writes {
         self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
     }
 
+    /// The batch that its delete run is to be in; none for a run of its own.
+    pub async fn note_batch(&self, volume: &Volume, batch: Option<&str>) -> Result<Volume> {
+        self.patch_volume(volume, json!({ "annotations": { names::BATCH: batch } }), json!({})).await
+    }
+
     /// A delete run on one of a volume's nodes is done: these remain.
     pub async fn settle_volume(&self, volume: &Volume, nodes: &[String]) -> Result<Volume> {
         let annotations = json!({
