@@ -30,7 +30,7 @@ fn claims_of(job: &Job) -> BTreeSet<String> {
     match listed {
         Some(listed) => {
             let members: Vec<Member> = serde_json::from_str(listed).unwrap();
-            members.into_iter().map(|member| member.claim.name).collect()
+            members.iter().filter_map(Member::claim).map(|claim| claim.name.clone()).collect()
         }
         None => {
             let claim = job.annotations().get(names::JOB_CLAIM).and_then(|claim| claim.rsplit_once('/'));
