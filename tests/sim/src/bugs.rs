@@ -6,7 +6,9 @@ use contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
+use crate::api::FOREGROUND;
 use crate::check::Broken;
+use crate::check::batches::members;
 use crate::history::Part;
 use crate::profile::{PARTS, Profile};
 use crate::store::{KINDS, Kind, Store};
@@ -57,6 +59,10 @@ pub enum Bug {
     EarlyContentRelease,
     /// A claim that is to be made from a snapshot gets an empty volume.
     EmptyRestore,
+    /// The claims of a batch are in a second Job, too.
+    TwoJobs,
+    /// A batch is removed as soon as one of its claims goes.
+    RemovedForOne,
 }
 
 impl Bug {
@@ -101,6 +107,12 @@ impl Bug {
                 *classes = vec!["shared"];
                 profile.make_snapshots();
                 profile.bad_image = if self == Bug::EmptyRestore { 0 } else { 300 };
+            }
+            Bug::TwoJobs | Bug::RemovedForOne => {
+                *classes = vec!["shared"];
+                profile.make_batches(3);
+                (profile.by_hand, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
+                (profile.configs, profile.volumes, profile.share, profile.dying) = (false, false, None, 500);
             }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
@@ -202,6 +214,18 @@ impl Bug {
                     var["value"] = json!("");
                 }
             }
+            (Bug::TwoJobs, Verb::Create, Kind::Job) if is_batch(body) => {
+                let mut other = body.clone();
+                other["metadata"]["name"] = json!(format!("{}-two", name.name));
+                store.create(Kind::Job, other);
+            }
+            (Bug::RemovedForOne, ..) => {
+                if let Some(name) = left_by_one(store) {
+                    // As the orchestrator would: after the pods.
+                    store.update(Kind::Job, &name, |job| crate::api::add_finalizer(job, FOREGROUND));
+                    store.delete(Kind::Job, &name);
+                }
+            }
             (Bug::NoAffinity, Verb::Create, Kind::Job) => body["spec"]["template"]["spec"]["affinity"] = Value::Null,
             (Bug::NoClaimUid, Verb::Patch, Kind::Volume) if body["spec"]["claimRef"].is_object() => {
                 body["spec"]["claimRef"]["uid"] = Value::Null;
@@ -233,6 +257,20 @@ impl Bug {
             _ => None,
         }
     }
+}
+
+/// A batch of which a claim goes.
+fn left_by_one(store: &Store) -> Option<ObjectName> {
+    let goes = |id: &str| {
+        let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::uid(claim) == id);
+        claim.is_none_or(|(_, claim)| crate::store::is_deleting(claim))
+    };
+    let mut jobs = store.all(Kind::Job).filter(|(_, job)| is_batch(job) && !crate::store::is_deleting(job));
+    jobs.find(|(_, job)| members(job).iter().any(|member| goes(&member.id))).map(|(name, _)| name.clone())
+}
+
+fn is_batch(job: &Value) -> bool {
+    !crate::store::annotation(&job["spec"]["template"], names::BATCH).is_empty()
 }
 
 fn operation(job: &Value) -> &str {

@@ -1,5 +1,6 @@
 //! What must never be, and what must be at the end.
 
+pub mod batches;
 pub mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};

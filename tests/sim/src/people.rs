@@ -72,6 +72,9 @@ fn config(class: &str, profile: &Profile) -> Value {
     if let Some(share) = profile.share {
         data["max-volumes"] = json!(share.to_string());
     }
+    if let Some(size) = profile.batch {
+        data["batch-size"] = json!(size.to_string());
+    }
     match is_local(class) {
         true => {
             data["volume-sources"] = json!("local:/vol");
@@ -192,7 +195,12 @@ impl People {
             if profile.snapshots { 14 } else { 0 },
         ];
         match rng.weighted(&weights) {
-            Some(0) => self.create(store, world, rng),
+            Some(0) => {
+                self.create(store, world, rng);
+                if profile.batch.is_some() {
+                    self.create_more(store, world, rng);
+                }
+            }
             Some(1) => {
                 let claims = People::claims(store);
                 if !claims.is_empty() {
@@ -292,6 +300,20 @@ impl People {
         if store.get(*kind, name).is_some_and(|object| uid(object) == of) {
             line(|| format!("another controller: takes its finalizer off {kind:?} {name}"));
             store.update(*kind, name, |object| crate::store::drop_finalizer(object, OTHERS));
+        }
+    }
+
+    /// Several claims of a class come at one time.
+    fn create_more(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng) {
+        let class = *rng.pick(&self.classes);
+        for name in ["a", "b", "c", "d", "e"] {
+            if rng.permille(700) && store.create(Kind::Claim, claim(name, class, &json!({}))).is_some() {
+                line(|| format!("user: creates claim {name} of class {class}, too"));
+                count("claims created");
+                if rng.permille(800) {
+                    world.consumed.insert(ObjectName::new(TEAM, name));
+                }
+            }
         }
     }
 

@@ -84,6 +84,8 @@ pub struct Profile {
     pub snapshots: bool,
     /// The snapshot-controller runs too.
     pub snapshot_controller: bool,
+    /// Claims that one run may be for; none for runs of their own.
+    pub batch: Option<usize>,
 }
 
 /// The classes that there are.
@@ -141,6 +143,7 @@ impl Profile {
             others: false,
             snapshots: false,
             snapshot_controller: false,
+            batch: None,
         }
         .with_classes(rng)
     }
@@ -178,6 +181,9 @@ impl Profile {
             self.snapshot_controller = rng.permille(300);
             self.watches[9..].iter_mut().for_each(|speed| *speed = *rng.pick(&[1, 5, 10, 10]));
         }
+        if rng.permille(250) {
+            self.make_batches(*rng.pick(&[2, 3, 100]));
+        }
         self
     }
 
@@ -201,6 +207,20 @@ impl Profile {
         self.snapshots = true;
         self.claims = self.claims.max(2);
         self.deeds += 6;
+    }
+
+    /// Users create claims together, and one run may be for several of them.
+    pub fn make_batches(&mut self, size: usize) {
+        self.batch = Some(size);
+        self.claims = self.claims.max(2);
+        if self.most == 1 {
+            self.most = 100;
+        }
+    }
+
+    /// A run is removed only because it is over, or because its claim goes.
+    pub fn leaves_runs(&self) -> bool {
+        !(self.by_hand || self.nodes || self.swaps || self.vendor || self.configs || self.volumes)
     }
 
     /// Requests or their answers are lost.

@@ -54,9 +54,17 @@ fn read<'a, T: Deserialize<'a>>(object: &'a Value) -> T {
 
 /// Of Jobs and pods only these parts are looked at, and the rest is long.
 fn read_short<T: DeserializeOwned>(object: &Value) -> T {
-    let spec = json!({ "nodeName": object["spec"]["nodeName"], "template": {} });
+    let spec = json!({ "nodeName": object["spec"]["nodeName"], "template": told_of_jobs(object) });
     let parts = [("metadata", &object["metadata"]), ("status", &object["status"]), ("spec", &spec)];
     T::deserialize(MapDeserializer::new(parts.into_iter())).expect("the simulation writes what the API would accept")
+}
+
+/// Of the template of a Job only this is looked at.
+fn told_of_jobs(job: &Value) -> Value {
+    match store::annotation(&job["spec"]["template"], names::BATCH) {
+        "" => json!({}),
+        members => json!({ "metadata": { "annotations": { names::BATCH: members } } }),
+    }
 }
 
 impl View {

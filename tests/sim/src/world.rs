@@ -1,16 +1,14 @@
 //! The rest of the cluster: the Job controller, the garbage collector, the scheduler, the kubelets with the
-//! images' processes, and the storage backend. Each looks at one object at a time and does one thing.
+//! images' processes ([`image`]), and the storage backend. Each looks at one object at a time and does one thing.
 
+mod image;
 mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use contract::names;
-use contract::request::{Operation, Request};
-use contract::volume::{Made, persistent_volume, placeholder};
 use flex_provisioner::object::ObjectName;
-use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use serde_json::{Value, json};
 
 use crate::api::FOREGROUND;
@@ -26,43 +24,10 @@ pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// Keeps a volume while it is bound.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
+pub use image::{Container, Process};
+
 /// Where storage is: the id that the image was given, and the node; empty for storage in the network.
 pub type Place = (String, String);
-
-/// What an image does next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Act {
-    /// Reads what a copy or a snapshot is made of.
-    Read,
-    Make,
-    Publish {
-        wrong: bool,
-    },
-    Remove,
-    Grow,
-    /// Gives the volume its attributes, or leaves it in between.
-    Modify {
-        whole: bool,
-    },
-    /// Stores a snapshot, or a part of it.
-    Store {
-        whole: bool,
-    },
-    /// Takes a snapshot away.
-    Discard,
-    Exit(i32),
-    Hang,
-}
-
-/// The process of a pod.
-#[derive(Clone, Debug)]
-pub struct Process {
-    request: Request,
-    place: Place,
-    script: bool,
-    reserved: bool,
-    acts: Vec<Act>,
-}
 
 /// The rest of the cluster.
 #[derive(Debug, Default)]
@@ -76,7 +41,7 @@ pub struct World {
     /// Where the storage of a volume is, by its UID.
     pub made: BTreeMap<String, Place>,
     /// What runs, by the pod's UID.
-    pub processes: BTreeMap<String, Process>,
+    pub containers: BTreeMap<String, Container>,
     /// What must be looked at.
     pub dirty: BTreeSet<(Kind, ObjectName)>,
     /// What must be looked at later, by milliseconds.
@@ -240,6 +205,7 @@ impl World {
                 "metadata": {
                     "name": pod_name, "namespace": name.namespace,
                     "labels": template["metadata"]["labels"],
+                    "annotations": told_of_pods(template),
                     "finalizers": [TRACKING],
                     "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": name.name, "uid": uid(&job), "controller": true, "blockOwnerDeletion": true }],
                 },
@@ -299,7 +265,7 @@ impl World {
         let node = text(&pod, "/spec/nodeName").to_owned();
         let lost = !node.is_empty() && store.get(Kind::Node, &ObjectName::new("", &node)).is_none();
         if lost && !ended(&pod) {
-            self.processes.remove(uid(&pod));
+            self.containers.remove(uid(&pod));
             end_pod(store, name, 137, "the node is gone");
             store.delete(Kind::Pod, name);
             return true;
@@ -334,11 +300,14 @@ impl World {
         if killed {
             count("killed processes");
             line(|| format!("kubelet: {name} is killed"));
-            self.processes.remove(uid(&pod));
-            end_pod(store, name, 137, "killed");
+            let container = self.containers.remove(uid(&pod)).unwrap_or_default();
+            if let Some(job) = job.filter(|job| is_deleting(job) && profile.leaves_runs()) {
+                self.wrong.extend(container.ended_for_others(store, &job));
+            }
+            end_pod(store, name, 137, &container.told_when_killed(rng, "killed"));
             return true;
         }
-        self.run(store, name, &pod)
+        self.run(store, rng, name, &pod)
     }
 
     fn schedule(&mut self, store: &mut Store, rng: &mut Rng, name: &ObjectName, pod: &Value) -> bool {
@@ -364,226 +333,6 @@ impl World {
                 false
             }
         }
-    }
-
-    fn start(
-        &mut self,
-        store: &mut Store,
-        rng: &mut Rng,
-        profile: &Profile,
-        name: &ObjectName,
-        pod: &Value,
-        job: &Value,
-    ) {
-        let env = job.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array);
-        let get = |key: &str| -> Option<String> {
-            let var = env?.iter().find(|var| var["name"] == key)?;
-            Some(match key {
-                "POD_NAMESPACE" => name.namespace.clone(),
-                _ => var["value"].as_str()?.replace("$$", "$"),
-            })
-        };
-        let request = Request::from_env(get).expect("a Job gives the contract's environment");
-        let local = get("KIND").as_deref() == Some("local");
-        // The storage of a node that is gone can be reached from others, where the config says that it can.
-        let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
-        let deletes = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
-        let elsewhere = deletes && !request.node_name.is_empty() && gone;
-        let node = match (local, elsewhere) {
-            (false, _) => String::new(),
-            (true, true) => request.node_name.clone(),
-            (true, false) => text(pod, "/spec/nodeName").to_owned(),
-        };
-        let place = (snapshots::stored_as(&request).unwrap_or(&request.claim_uuid).to_owned(), node);
-        if snapshots::is_empty(store, &request) {
-            self.wrong.push(format!("the run for claim {} is not told what it is made of", request.claim.name));
-        }
-        let bad = rng.permille(profile.bad_image);
-        let code = *rng.pick(&[1, 64, 69, 75, 78]);
-        let acts = match (request.operation, bad) {
-            (Operation::Delete, false) => vec![Act::Remove, Act::Exit(0)],
-            (Operation::Delete, true) => match rng.below(3) {
-                0 => vec![Act::Exit(code)],
-                1 => vec![Act::Remove, Act::Exit(1)],
-                _ => vec![Act::Hang],
-            },
-            (Operation::Expand, false) => vec![Act::Grow, Act::Exit(0)],
-            (Operation::Expand, true) => match rng.below(3) {
-                0 => vec![Act::Exit(code)],
-                1 => vec![Act::Grow, Act::Exit(1)],
-                _ => vec![Act::Hang],
-            },
-            (Operation::Modify, false) => vec![Act::Modify { whole: true }, Act::Exit(0)],
-            // What it says can never be done it has not begun.
-            (Operation::Modify, true) => match rng.below(5) {
-                0 => vec![Act::Exit(64)],
-                1 => vec![Act::Modify { whole: false }, Act::Exit(1)],
-                2 => vec![Act::Modify { whole: true }, Act::Exit(75)],
-                3 => vec![Act::Modify { whole: false }, Act::Hang],
-                _ => vec![Act::Hang],
-            },
-            (Operation::Snapshot | Operation::DeleteSnapshot, _) => {
-                snapshots::acts(request.operation, bad.then_some(code), rng)
-            }
-            (_, false) => vec![Act::Make, Act::Publish { wrong: false }, Act::Exit(0)],
-            (_, true) => match rng.below(8) {
-                0 => vec![Act::Exit(code)],
-                1 => vec![Act::Make, Act::Exit(code)],
-                2 => vec![Act::Make, Act::Exit(0)],
-                3 => vec![Act::Make, Act::Publish { wrong: false }, Act::Exit(1)],
-                4 => vec![Act::Make, Act::Hang],
-                5 => vec![Act::Hang],
-                6 => vec![Act::Make, Act::Publish { wrong: false }, Act::Hang],
-                _ => vec![Act::Make, Act::Publish { wrong: true }, Act::Exit(0)],
-            },
-        };
-        let copies =
-            request.clone_of.is_some() || (request.operation == Operation::Provision && request.snapshot.is_some());
-        let reads = copies.then_some([Act::Read, Act::Read]).into_iter().flatten();
-        let acts = if annotation(job, "idle").is_empty() { reads.chain(acts).collect() } else { vec![Act::Exit(0)] };
-        if bad {
-            count("bad runs");
-        }
-        line(|| {
-            format!(
-                "kubelet: {name} starts on {}: {} {:?} {acts:?}",
-                text(pod, "/spec/nodeName"),
-                request.operation,
-                place
-            )
-        });
-        let meets = |other: &&Process| {
-            let of_snapshot = |request: &Request| snapshots::stored_as(request).is_some();
-            if of_snapshot(&request) || of_snapshot(&other.request) {
-                return of_snapshot(&request) == of_snapshot(&other.request)
-                    && other.place == place
-                    && !(profile.by_hand && other.request.operation == request.operation);
-            }
-            let both_make = other.request.operation != Operation::Delete && request.operation != Operation::Delete;
-            // Two attempts may meet where a person removed a Job, and two expand runs where a watch is far
-            // behind; a delete run must meet nobody at its place.
-            let makes = request.operation == Operation::Provision && other.request.operation == Operation::Provision;
-            // Who removes a Job removes the record of its attempt: the next may have its number, and then another. To
-            // delete twice does no harm.
-            let deletes = other.request.operation == Operation::Delete && request.operation == Operation::Delete;
-            match both_make {
-                false if deletes && profile.by_hand => false,
-                true => makes && other.request.claim_uuid == request.claim_uuid && !profile.by_hand,
-                false => other.place == place,
-            }
-        };
-        if let Some(other) = self.processes.values().find(meets) {
-            self.wrong.push(format!(
-                "two processes for volume id {} at one time: {} and {}",
-                request.claim_uuid, other.request.operation, request.operation
-            ));
-        }
-        let (script, reserved) = (get("SCRIPT").is_some(), profile.policies);
-        self.processes.insert(uid(pod).to_owned(), Process { request, place, script, reserved, acts });
-        store.update(Kind::Pod, name, |pod| {
-            pod["status"]["phase"] = json!("Running");
-            pod["status"]["containerStatuses"] = json!([{ "name": "provisioner", "state": { "running": {} }, "image": "i", "imageID": "i", "ready": true, "restartCount": 0 }]);
-        });
-    }
-
-    fn run(&mut self, store: &mut Store, name: &ObjectName, pod: &Value) -> bool {
-        let id = uid(pod).to_owned();
-        let Some(mut process) = self.processes.remove(&id) else {
-            end_pod(store, name, 137, "lost");
-            return true;
-        };
-        let act = process.acts.remove(0);
-        match act {
-            Act::Read => {
-                count("reads of an original");
-                self.read(&process);
-            }
-            Act::Make => {
-                line(|| format!("backend: {:?} is made", process.place));
-                self.changed |= self.backend.insert(process.place.clone());
-            }
-            Act::Remove => {
-                line(|| format!("backend: {:?} is removed", process.place));
-                self.changed |= self.backend.remove(&process.place);
-            }
-            Act::Grow => {
-                if !self.backend.contains(&process.place) {
-                    process.acts = vec![Act::Exit(65)];
-                }
-            }
-            Act::Modify { whole } => {
-                let class = process.request.attributes_class.clone();
-                line(|| format!("backend: {:?} gets `{class}`, whole: {whole}", process.place));
-                self.attributes.insert(process.place.0.clone(), whole.then_some(class));
-            }
-            Act::Store { whole } => {
-                line(|| format!("backend: snapshot {:?} is stored, whole: {whole}", process.place));
-                self.snapshots.insert(process.place.clone(), whole);
-                self.changed = true;
-            }
-            Act::Discard => {
-                line(|| format!("backend: snapshot {:?} is removed", process.place));
-                self.changed |= self.snapshots.remove(&process.place).is_some();
-            }
-            Act::Publish { wrong } => {
-                if let Err(code) = self.publish(store, &process, wrong) {
-                    process.acts = vec![Act::Exit(code)];
-                }
-            }
-            Act::Exit(code) => {
-                end_pod(store, name, code, "last words");
-                return true;
-            }
-            Act::Hang => {
-                process.acts = vec![Act::Hang];
-                self.processes.insert(id, process);
-                return is_deleting(pod);
-            }
-        }
-        self.processes.insert(id, process);
-        true
-    }
-
-    /// What the image does as its last act.
-    fn publish(&mut self, store: &mut Store, process: &Process, wrong: bool) -> Result<(), i32> {
-        let (id, node) = &process.place;
-        let path = format!("/vol/{id}");
-        let source = match node.is_empty() {
-            true => json!({ "nfs": { "server": "s", "path": path } }),
-            false => json!({ "local": { "path": path } }),
-        };
-        let source: PersistentVolumeSpec = serde_json::from_value(source).expect("a spec");
-        let reachable_from = if node.is_empty() {
-            BTreeMap::new()
-        } else {
-            BTreeMap::from([(names::HOSTNAME.to_owned(), node.clone())])
-        };
-        let size_bytes = wrong.then_some(1 << 20);
-        let pv = persistent_volume(&process.request, Made { source, reachable_from, size_bytes, ..Made::default() });
-        let mut pv = json!(pv);
-        if process.script {
-            pv["metadata"] = json!({ "name": process.request.pv_name, "annotations": { names::CLAIM_UUID: process.request.claim.uid } });
-            match process.reserved {
-                true => pv["spec"]["claimRef"] = json!(placeholder(&process.request)),
-                false => pv["spec"]["claimRef"] = Value::Null,
-            }
-        }
-        crate::api::add_finalizer(&mut pv, VOLUME_PROTECTION);
-        pv["status"] = json!({ "phase": "Pending" });
-        let name = ObjectName::new("", &process.request.pv_name);
-        if let Some(there) = store.get(Kind::Volume, &name) {
-            if is_deleting(there) {
-                return Err(75);
-            }
-            let same = annotation(there, names::CLAIM_UUID) == process.request.claim.uid
-                && self.made.get(uid(there)) == Some(&process.place);
-            return if same { Ok(()) } else { Err(65) };
-        }
-        line(|| format!("image: creates volume {}{}", name.name, if wrong { ", which is too small" } else { "" }));
-        if let Some(created) = store.create(Kind::Volume, pv) {
-            self.made.insert(uid(&created).to_owned(), process.place.clone());
-        }
-        Ok(())
     }
 
     /// The scheduler, and the protection of claims in use.
@@ -618,9 +367,14 @@ impl World {
         false
     }
 
+    /// All that runs.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.containers.values().flat_map(|container| &container.processes)
+    }
+
     /// Processes for a volume id.
     pub fn is_running(&self, id: &str) -> bool {
-        self.processes.values().any(|process| process.request.claim_uuid == id)
+        self.processes().any(|process| process.request.claim_uuid == id)
     }
 }
 
@@ -631,6 +385,14 @@ fn volume(store: &mut Store, name: &ObjectName) -> bool {
         store.update(Kind::Volume, name, |volume| store::drop_finalizer(volume, VOLUME_PROTECTION));
     }
     false
+}
+
+/// The annotations of pods that are looked at.
+fn told_of_pods(template: &Value) -> Value {
+    match annotation(template, names::BATCH) {
+        "" => Value::Null,
+        members => json!({ names::BATCH: members }),
+    }
 }
 
 fn owner(pod: &Value) -> &str {

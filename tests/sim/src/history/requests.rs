@@ -143,6 +143,12 @@ impl History {
                 return Ok(answer);
             }
         }
+        // Who removes a Job removes the record of its attempt: the next may have its number.
+        if !self.profile.by_hand
+            && let Some(wrong) = check::batches::second_job(&self.store, &request)
+        {
+            return Err(vec![wrong]);
+        }
         if let Some(wrong) = check::request(&self.store, &self.world, &request) {
             return Err(vec![wrong]);
         }

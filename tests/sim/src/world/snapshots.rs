@@ -5,7 +5,8 @@ use contract::request::{Operation, Request};
 use flex_provisioner::object::ObjectName;
 use serde_json::json;
 
-use super::{Act, Place, Process, World};
+use super::image::{Act, Process};
+use super::{Place, World};
 use crate::rng::Rng;
 use crate::store::{Kind, Store, is_deleting, text, uid};
 use crate::trace::count;

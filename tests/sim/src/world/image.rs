@@ -1,0 +1,393 @@
+//! The containers of runs: what the images' processes do, one act at a time. In a batch each member has a process, which does
+//! what it does by itself; the outcomes are told together.
+
+use std::collections::BTreeMap;
+
+use contract::batch::{self, Failed, Member};
+use contract::names;
+use contract::request::{Operation, Request};
+use contract::volume::{Made, persistent_volume, placeholder};
+use flex_provisioner::object::ObjectName;
+use k8s_openapi::api::core::v1::PersistentVolumeSpec;
+use serde_json::{Value, json};
+
+use super::{Place, VOLUME_PROTECTION, World, end_pod, snapshots};
+use crate::check::batches::ended_for_others;
+use crate::profile::Profile;
+use crate::rng::Rng;
+use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
+use crate::trace::{count, line};
+
+/// What an image does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Reads what a copy or a snapshot is made of.
+    Read,
+    Make,
+    Publish {
+        wrong: bool,
+    },
+    Remove,
+    Grow,
+    /// Gives the volume its attributes, or leaves it in between.
+    Modify {
+        whole: bool,
+    },
+    /// Stores a snapshot, or a part of it.
+    Store {
+        whole: bool,
+    },
+    /// Takes a snapshot away.
+    Discard,
+    Exit(i32),
+    Hang,
+}
+
+/// What is done for one volume.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub(super) request: Request,
+    pub(super) place: Place,
+    /// Its number in the batch, from 1.
+    member: usize,
+    script: bool,
+    reserved: bool,
+    acts: Vec<Act>,
+}
+
+impl Process {
+    /// It never ends by itself.
+    fn hangs(&self) -> bool {
+        self.acts == [Act::Hang]
+    }
+}
+
+/// What runs in a pod.
+#[derive(Clone, Debug, Default)]
+pub struct Container {
+    batch: bool,
+    /// Those that have not ended.
+    pub(super) processes: Vec<Process>,
+    /// Members that have failed.
+    failed: Vec<Failed>,
+}
+
+impl Container {
+    /// What a container that is killed has left: a batch its lines, of which the last may not be whole.
+    pub(super) fn told_when_killed(&self, rng: &mut Rng, otherwise: &str) -> String {
+        if !self.batch {
+            return otherwise.to_owned();
+        }
+        let mut told = batch::write_outcomes(&self.failed);
+        if rng.permille(300) {
+            told.truncate(rng.below(told.len() + 1));
+        }
+        told
+    }
+
+    /// Whose sake its Job was not removed for, and who was at work in it.
+    pub(super) fn ended_for_others(&self, store: &Store, job: &Value) -> Option<String> {
+        let mut ids = self.processes.iter().map(|process| &process.request.claim_uuid);
+        ids.find_map(|id| ended_for_others(store, job, id)).filter(|_| self.batch)
+    }
+
+    /// Whose turn it is: of several anybody's that does not hang.
+    fn next(&self, rng: &mut Rng) -> usize {
+        if self.processes.len() == 1 {
+            return 0;
+        }
+        let moving: Vec<usize> =
+            (0..self.processes.len()).filter(|process| !self.processes[*process].hangs()).collect();
+        match moving.is_empty() {
+            true => 0,
+            false => *rng.pick(&moving),
+        }
+    }
+}
+
+/// The lines of a batch as the pod finds them in the file that `BATCH` names.
+fn list(job: &Value) -> Vec<Member> {
+    let volumes = job.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
+    let mut items = volumes.into_iter().flatten().flat_map(|volume| {
+        let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+        let downward = sources.map(|source| &source["downwardAPI"]).chain([&volume["downwardAPI"]]);
+        downward.flat_map(|it| it["items"].as_array().into_iter().flatten()).collect::<Vec<_>>()
+    });
+    let item = items.find(|item| item["path"] == batch::FILE).expect("a batch has the file of its members");
+    let path = text(item, "/fieldRef/fieldPath");
+    let key = path.strip_prefix("metadata.annotations['").and_then(|key| key.strip_suffix("']")).unwrap_or_default();
+    batch::read(annotation(&job["spec"]["template"], key)).expect("the list of a batch can be read")
+}
+
+/// What a variable of a process's environment says.
+type Variable<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+impl World {
+    /// The kubelet starts the container of a pod.
+    pub(super) fn start(
+        &mut self,
+        store: &mut Store,
+        rng: &mut Rng,
+        profile: &Profile,
+        name: &ObjectName,
+        pod: &Value,
+        job: &Value,
+    ) {
+        let env = job.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array);
+        let get = |key: &str| -> Option<String> {
+            let var = env?.iter().find(|var| var["name"] == key)?;
+            Some(match key {
+                "POD_NAMESPACE" => name.namespace.clone(),
+                _ => var["value"].as_str()?.replace("$$", "$"),
+            })
+        };
+        let batch = get("OPERATION").as_deref() == Some(batch::OPERATION);
+        let members = if batch { list(job) } else { vec![Member::new()] };
+        self.containers.insert(uid(pod).to_owned(), Container { batch, ..Container::default() });
+        for (at, own) in members.iter().enumerate() {
+            let get = |key: &str| own.get(key).cloned().or_else(|| get(key));
+            let process = self.process(store, rng, profile, (name, pod, job), (at + 1, &get));
+            self.containers.entry(uid(pod).to_owned()).or_default().processes.push(process);
+        }
+        if batch {
+            count("batches begun");
+            // Those who have begun are begun again.
+            if rng.permille(profile.bad_image / 4) {
+                let code = *rng.pick(&[1, 64, 75]);
+                line(|| format!("image: the batch {name} ends with {code} before it has begun"));
+                self.containers.remove(uid(pod));
+                return end_pod(store, name, code, "no member was begun");
+            }
+        }
+        store.update(Kind::Pod, name, |pod| {
+            pod["status"]["phase"] = json!("Running");
+            pod["status"]["containerStatuses"] = json!([{ "name": "provisioner", "state": { "running": {} }, "image": "i", "imageID": "i", "ready": true, "restartCount": 0 }]);
+        });
+    }
+
+    /// What will be done for one volume.
+    fn process(
+        &mut self,
+        store: &Store,
+        rng: &mut Rng,
+        profile: &Profile,
+        (name, pod, job): (&ObjectName, &Value, &Value),
+        (member, get): (usize, &Variable<'_>),
+    ) -> Process {
+        let request = Request::from_env(get).expect("a Job gives the contract's environment");
+        let local = get("KIND").as_deref() == Some("local");
+        // The storage of a node that is gone can be reached from others, where the config says that it can.
+        let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
+        let deletes = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
+        let elsewhere = deletes && !request.node_name.is_empty() && gone;
+        let node = match (local, elsewhere) {
+            (false, _) => String::new(),
+            (true, true) => request.node_name.clone(),
+            (true, false) => text(pod, "/spec/nodeName").to_owned(),
+        };
+        let place = (snapshots::stored_as(&request).unwrap_or(&request.claim_uuid).to_owned(), node);
+        if snapshots::is_empty(store, &request) {
+            self.wrong.push(format!("the run for claim {} is not told what it is made of", request.claim.name));
+        }
+        let bad = rng.permille(profile.bad_image);
+        let code = *rng.pick(&[1, 64, 69, 75, 78]);
+        let acts = match (request.operation, bad) {
+            (Operation::Delete, false) => vec![Act::Remove, Act::Exit(0)],
+            (Operation::Delete, true) => match rng.below(3) {
+                0 => vec![Act::Exit(code)],
+                1 => vec![Act::Remove, Act::Exit(1)],
+                _ => vec![Act::Hang],
+            },
+            (Operation::Expand, false) => vec![Act::Grow, Act::Exit(0)],
+            (Operation::Expand, true) => match rng.below(3) {
+                0 => vec![Act::Exit(code)],
+                1 => vec![Act::Grow, Act::Exit(1)],
+                _ => vec![Act::Hang],
+            },
+            (Operation::Modify, false) => vec![Act::Modify { whole: true }, Act::Exit(0)],
+            // What it says can never be done it has not begun.
+            (Operation::Modify, true) => match rng.below(5) {
+                0 => vec![Act::Exit(64)],
+                1 => vec![Act::Modify { whole: false }, Act::Exit(1)],
+                2 => vec![Act::Modify { whole: true }, Act::Exit(75)],
+                3 => vec![Act::Modify { whole: false }, Act::Hang],
+                _ => vec![Act::Hang],
+            },
+            (Operation::Snapshot | Operation::DeleteSnapshot, _) => {
+                snapshots::acts(request.operation, bad.then_some(code), rng)
+            }
+            (_, false) => vec![Act::Make, Act::Publish { wrong: false }, Act::Exit(0)],
+            (_, true) => match rng.below(8) {
+                0 => vec![Act::Exit(code)],
+                1 => vec![Act::Make, Act::Exit(code)],
+                2 => vec![Act::Make, Act::Exit(0)],
+                3 => vec![Act::Make, Act::Publish { wrong: false }, Act::Exit(1)],
+                4 => vec![Act::Make, Act::Hang],
+                5 => vec![Act::Hang],
+                6 => vec![Act::Make, Act::Publish { wrong: false }, Act::Hang],
+                _ => vec![Act::Make, Act::Publish { wrong: true }, Act::Exit(0)],
+            },
+        };
+        let copies =
+            request.clone_of.is_some() || (request.operation == Operation::Provision && request.snapshot.is_some());
+        let reads = copies.then_some([Act::Read, Act::Read]).into_iter().flatten();
+        let acts = if annotation(job, "idle").is_empty() { reads.chain(acts).collect() } else { vec![Act::Exit(0)] };
+        if bad {
+            count("bad runs");
+        }
+        line(|| {
+            format!(
+                "kubelet: {name} starts on {}: {} {:?} {acts:?}",
+                text(pod, "/spec/nodeName"),
+                request.operation,
+                place
+            )
+        });
+        let meets = |other: &&Process| {
+            let of_snapshot = |request: &Request| snapshots::stored_as(request).is_some();
+            if of_snapshot(&request) || of_snapshot(&other.request) {
+                return of_snapshot(&request) == of_snapshot(&other.request)
+                    && other.place == place
+                    && !(profile.by_hand && other.request.operation == request.operation);
+            }
+            let both_make = other.request.operation != Operation::Delete && request.operation != Operation::Delete;
+            // Two attempts may meet where a person removed a Job, and two expand runs where a watch is far
+            // behind; a delete run must meet nobody at its place.
+            let makes = request.operation == Operation::Provision && other.request.operation == Operation::Provision;
+            // Who removes a Job removes the record of its attempt: the next may have its number, and then another. To
+            // delete twice does no harm.
+            let deletes = other.request.operation == Operation::Delete && request.operation == Operation::Delete;
+            match both_make {
+                false if deletes && profile.by_hand => false,
+                true => makes && other.request.claim_uuid == request.claim_uuid && !profile.by_hand,
+                false => other.place == place,
+            }
+        };
+        let met = self.processes().find(meets).map(|other| other.request.operation);
+        if let Some(other) = met {
+            self.wrong.push(format!(
+                "two processes for volume id {} at one time: {other} and {}",
+                request.claim_uuid, request.operation
+            ));
+        }
+        Process { script: get("SCRIPT").is_some(), reserved: profile.policies, request, place, member, acts }
+    }
+
+    /// A container does one thing more.
+    pub(super) fn run(&mut self, store: &mut Store, rng: &mut Rng, name: &ObjectName, pod: &Value) -> bool {
+        let id = uid(pod).to_owned();
+        let Some(mut container) = self.containers.remove(&id).filter(|container| !container.processes.is_empty())
+        else {
+            end_pod(store, name, 137, "lost");
+            return true;
+        };
+        let at = container.next(rng);
+        let mut process = container.processes.remove(at);
+        let act = process.acts.remove(0);
+        match act {
+            Act::Read => {
+                count("reads of an original");
+                self.read(&process);
+            }
+            Act::Make => {
+                line(|| format!("backend: {:?} is made", process.place));
+                self.changed |= self.backend.insert(process.place.clone());
+            }
+            Act::Remove => {
+                line(|| format!("backend: {:?} is removed", process.place));
+                self.changed |= self.backend.remove(&process.place);
+            }
+            Act::Grow => {
+                if !self.backend.contains(&process.place) {
+                    process.acts = vec![Act::Exit(65)];
+                }
+            }
+            Act::Modify { whole } => {
+                let class = process.request.attributes_class.clone();
+                line(|| format!("backend: {:?} gets `{class}`, whole: {whole}", process.place));
+                self.attributes.insert(process.place.0.clone(), whole.then_some(class));
+            }
+            Act::Store { whole } => {
+                line(|| format!("backend: snapshot {:?} is stored, whole: {whole}", process.place));
+                self.snapshots.insert(process.place.clone(), whole);
+                self.changed = true;
+            }
+            Act::Discard => {
+                line(|| format!("backend: snapshot {:?} is removed", process.place));
+                self.changed |= self.snapshots.remove(&process.place).is_some();
+            }
+            Act::Publish { wrong } => {
+                if let Err(code) = self.publish(store, &process, wrong) {
+                    process.acts = vec![Act::Exit(code)];
+                }
+            }
+            Act::Exit(code) if container.batch => {
+                line(|| format!("image: member {} of {name} ends with {code}", process.member));
+                if code != 0 {
+                    container.failed.push(Failed { member: process.member, code, words: "last words".into() });
+                }
+                if container.processes.is_empty() {
+                    end_pod(store, name, 0, &batch::write_outcomes(&container.failed));
+                } else {
+                    self.containers.insert(id, container);
+                }
+                return true;
+            }
+            Act::Exit(code) => {
+                end_pod(store, name, code, "last words");
+                return true;
+            }
+            Act::Hang => {
+                process.acts = vec![Act::Hang];
+                container.processes.insert(at, process);
+                self.containers.insert(id, container);
+                return is_deleting(pod);
+            }
+        }
+        container.processes.insert(at, process);
+        self.containers.insert(id, container);
+        true
+    }
+
+    /// What the image does as its last act.
+    fn publish(&mut self, store: &mut Store, process: &Process, wrong: bool) -> Result<(), i32> {
+        let (id, node) = &process.place;
+        let path = format!("/vol/{id}");
+        let source = match node.is_empty() {
+            true => json!({ "nfs": { "server": "s", "path": path } }),
+            false => json!({ "local": { "path": path } }),
+        };
+        let source: PersistentVolumeSpec = serde_json::from_value(source).expect("a spec");
+        let reachable_from = if node.is_empty() {
+            BTreeMap::new()
+        } else {
+            BTreeMap::from([(names::HOSTNAME.to_owned(), node.clone())])
+        };
+        let size_bytes = wrong.then_some(1 << 20);
+        let pv = persistent_volume(&process.request, Made { source, reachable_from, size_bytes, ..Made::default() });
+        let mut pv = json!(pv);
+        if process.script {
+            pv["metadata"] = json!({ "name": process.request.pv_name, "annotations": { names::CLAIM_UUID: process.request.claim.uid } });
+            match process.reserved {
+                true => pv["spec"]["claimRef"] = json!(placeholder(&process.request)),
+                false => pv["spec"]["claimRef"] = Value::Null,
+            }
+        }
+        crate::api::add_finalizer(&mut pv, VOLUME_PROTECTION);
+        pv["status"] = json!({ "phase": "Pending" });
+        let name = ObjectName::new("", &process.request.pv_name);
+        if let Some(there) = store.get(Kind::Volume, &name) {
+            if is_deleting(there) {
+                return Err(75);
+            }
+            let same = annotation(there, names::CLAIM_UUID) == process.request.claim.uid
+                && self.made.get(uid(there)) == Some(&process.place);
+            return if same { Ok(()) } else { Err(65) };
+        }
+        line(|| format!("image: creates volume {}{}", name.name, if wrong { ", which is too small" } else { "" }));
+        if let Some(created) = store.create(Kind::Volume, pv) {
+            self.made.insert(uid(&created).to_owned(), process.place.clone());
+        }
+        Ok(())
+    }
+}
