@@ -35,6 +35,7 @@ fn seeds_that_once_were_broken_are_well() {
         (74169, "a version of a config was lost when its deletion was broken off"),
         (108013, "a second attempt ran on another node, as the watch had not shown the first one's volume yet"),
         (84600, "a delete run began beside its predecessor, whose Job had gone with its namespace"),
+        (1001695, "a claim with a volume that was made for another was not woken when its snapshot's content was gone"),
     ] {
         let wrong = run(seed, None, false, &Metrics::default()).wrong;
         assert!(wrong.is_empty(), "{seed}, of old: {what}; now: {wrong:?}");
