@@ -48,6 +48,8 @@ pub enum Stage {
     Restoring,
     /// The storage is made, the PersistentVolume is not.
     Made,
+    /// It is to delete a volume, and has not yet.
+    Deleting,
 }
 
 impl Stage {
@@ -57,6 +59,7 @@ impl Stage {
             Stage::Copying => "copying",
             Stage::Restoring => "restoring",
             Stage::Made => "made",
+            Stage::Deleting => "deleting",
         }
     }
 }
@@ -501,6 +504,7 @@ impl Shared {
     }
 
     async fn delete(&self, request: &Request, namespace: &str) -> Exit {
+        self.pause(request, namespace, Stage::Deleting).await;
         // Long enough for a process that should not run beside it to be seen.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let place = (request.claim_uuid.clone(), request.node_name.clone());

@@ -52,12 +52,14 @@ pub enum Scenario {
     Batch,
     /// One of the claims of a batch is deleted while it is made.
     BatchLeft,
+    /// Claims are deleted while a run deletes the volume of another, and their volumes share the next one.
+    BatchDeleted,
     /// A class begins to tell how much room it has, is asked again, and ceases to.
     Capacity,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 21] = [
+    pub const ALL: [Scenario; 22] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -78,6 +80,7 @@ impl Scenario {
         Scenario::NoRoom,
         Scenario::Batch,
         Scenario::BatchLeft,
+        Scenario::BatchDeleted,
         Scenario::Capacity,
     ];
 
@@ -103,6 +106,7 @@ impl Scenario {
             Scenario::NoRoom => "no-room",
             Scenario::Batch => "batch",
             Scenario::BatchLeft => "batch-left",
+            Scenario::BatchDeleted => "batch-deleted",
             Scenario::Capacity => "capacity",
         }
     }
@@ -162,6 +166,17 @@ impl Scenario {
                 first_of_batches(site, Stage::Made, "2").await?;
                 come_together(site, &["b", "c"]).await?;
                 site.made(3).await?;
+            }
+            Scenario::BatchDeleted => {
+                let holds = (HOLDS_AT, Stage::Deleting.as_str());
+                site.config(&[holds, ("batch-size", "3"), ("batch-window", "1s")]).await;
+                for name in ALL_OF_BATCHES {
+                    site.claim(name).await;
+                }
+                for name in ALL_OF_BATCHES {
+                    site.bound(name).await?;
+                }
+                site.settled(&ALL_OF_BATCHES).await?;
             }
             Scenario::Capacity => site.delayed_class().await,
             Scenario::Limited => site.config(&[("max-volumes", "1"), ("placement", "any")]).await,
@@ -314,10 +329,10 @@ impl Scenario {
             Scenario::Batch => {
                 come_together(site, &["b", "c", "d"]).await?;
                 site.node_lets_go();
-                for name in ["a", "b", "c", "d"] {
+                for name in ALL_OF_BATCHES {
                     site.bound(name).await?;
                 }
-                Ok(&["a", "b", "c", "d"])
+                Ok(&ALL_OF_BATCHES)
             }
             Scenario::BatchLeft => {
                 site.delete_claim("c").await;
@@ -325,6 +340,16 @@ impl Scenario {
                 site.bound("a").await?;
                 site.bound("b").await?;
                 Ok(&["a", "b"])
+            }
+            Scenario::BatchDeleted => {
+                site.delete_claim("a").await;
+                site.reached(Stage::Deleting).await?;
+                for name in &ALL_OF_BATCHES[1..] {
+                    site.delete_claim(name).await;
+                }
+                site.runs(2).await?;
+                site.node_lets_go();
+                Ok(&[])
             }
             Scenario::Capacity => {
                 let asked = [("capabilities", "capacity"), ("capacity-interval", "1s..1h"), ("placement", "any")];
@@ -380,6 +405,9 @@ async fn source(site: &Site<'_>) -> Result<(), Finding> {
     site.config(&[("capabilities", "snapshot"), (HOLDS_AT, Stage::Copying.as_str())]).await;
     site.config_kept().await
 }
+
+/// A claim, and those that share a run after it.
+const ALL_OF_BATCHES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// A claim whose image is held at a stage, as are those of the claims that come next, so many of which share a run.
 async fn first_of_batches(site: &Site<'_>, stage: Stage, size: &str) -> Result<(), Finding> {

@@ -468,6 +468,16 @@ impl Site<'_> {
         .await
     }
 
+    /// Waits until so many runs are under way.
+    pub async fn runs(&self, count: usize) -> Result<(), Finding> {
+        self.until(&format!("{count} runs"), || async {
+            let jobs =
+                self.in_admin::<Job>().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+            if jobs.len() >= count { Ok(()) } else { Err(jobs.len().to_string()) }
+        })
+        .await
+    }
+
     /// Images of this site are not held any more.
     pub fn node_lets_go(&self) {
         self.world.node.let_go(&self.admin());
