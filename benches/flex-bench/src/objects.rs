@@ -107,6 +107,7 @@ fn collection(object: &Value) -> Result<String> {
         "Namespace" => ("namespaces", false),
         "PersistentVolume" => ("persistentvolumes", false),
         "StorageClass" => ("storageclasses", false),
+        "ClusterRole" => ("clusterroles", false),
         "ClusterRoleBinding" => ("clusterrolebindings", false),
         other => bail!("objects of kind `{other}` are not known here"),
     };
