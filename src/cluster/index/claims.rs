@@ -32,7 +32,14 @@ impl Index {
 
     /// A claim changed.
     pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<Key> {
+        let is_another = |claim: &Claim| self.claims.get(&claim.name).is_some_and(|before| before.uid != claim.uid);
         match change {
+            // Of the one that is gone no watch will tell any more.
+            Change::Apply(claim) if is_another(&claim) => {
+                let mut keys = self.change_claim(Change::Delete(claim.name.clone()));
+                keys.extend(self.change_claim(Change::Apply(claim)));
+                keys
+            }
             Change::Apply(claim) => {
                 let name = claim.name.clone();
                 let before = self.claims.get(&name).cloned();

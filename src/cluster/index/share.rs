@@ -107,7 +107,7 @@ impl Index {
         let part = match &unit {
             Unit::Volume(name) => self.volumes.get(name).and_then(|volume| self.part_of_volume(volume)),
             Unit::Claim(uid) => self.claim_by_id(uid).and_then(|claim| self.part_of_claim(&claim)),
-            Unit::Promise(uid) => self.promised.get(uid).filter(|part| !self.has_volume(uid, &part.class)).cloned(),
+            Unit::Promise(uid) => self.part_of_promise(uid),
         };
         self.tally.set(unit, part);
     }
@@ -150,6 +150,12 @@ impl Index {
         let counted = [claim.uid.clone(), claim.id()].iter().any(|id| self.has_volume(id, &class));
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         (begun && !counted).then(|| Part { class, namespace: claim.name.namespace.clone(), bytes })
+    }
+
+    /// Of a claim that is there: a try that began before it went may promise it something after that.
+    fn part_of_promise(&self, uid: &str) -> Option<Part> {
+        let promised = self.promised.get(uid).filter(|_| self.claim_by_id(uid).is_some_and(|claim| claim.uid == uid));
+        promised.filter(|part| !self.has_volume(uid, &part.class)).cloned()
     }
 
     /// A volume of a class is counted that is, or says that it is, of this id.
@@ -245,7 +251,11 @@ impl Index {
             if let Key::Claim(name) = &key {
                 let Some(claim) = self.claims.get(name) else { continue };
                 let bytes = claim.size.as_ref().copied().unwrap_or_default();
+                // It may have been promised a part by a stamp of which nobody knows whether it stands: that one is its own.
+                let own = self.tally.parts.get(&Unit::Promise(claim.uid.clone())).filter(|part| part.class == class);
+                own.into_iter().for_each(|part| taken.take(&part.namespace, part.bytes));
                 if refusal(recipe, &taken, &name.namespace, bytes).is_some() {
+                    own.into_iter().for_each(|part| taken.add(&part.namespace, part.bytes));
                     continue;
                 }
                 taken.add(&name.namespace, bytes);

@@ -34,7 +34,8 @@ fn counted(index: &Index, class: &str) -> Taken {
         }
     }
     for (uid, promise) in index.promised.iter().filter(|(_, promise)| promise.class == class) {
-        if !counted.contains(uid.as_str()) {
+        let is_there = index.claims.values().any(|claim| claim.uid == *uid);
+        if is_there && !counted.contains(uid.as_str()) {
             taken.add(&promise.namespace, promise.bytes);
         }
     }

@@ -350,6 +350,46 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
 }
 
 #[test]
+fn what_a_claim_was_promised_itself_is_not_in_its_way() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let (a, b, c) = (shared_claim("t", "a", true), shared_claim("t", "b", false), shared_claim("t", "c", false));
+    for claim in [&a, &b, &c] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    // Nobody knows whether its stamp was written, and the place turns out to be another's.
+    assert!(index.promise(&c, CLASS));
+    let volume = shared_volume(&a, "1Gi");
+    index.change_volume(Change::Apply(volume.clone()));
+    for claim in [&b, &c] {
+        assert!(index.claim_is_refused(claim, &recipe).is_some());
+        index.wait_for_room(Key::Claim(claim.name.clone()), CLASS);
+    }
+    index.change_claim(Change::Delete(a.name.clone()));
+    let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    assert!(woken.contains(&Key::Claim(c.name.clone())) && !woken.contains(&Key::Claim(b.name)), "{woken:?}");
+    assert_eq!(index.claim_is_refused(&c, &recipe), None);
+}
+
+#[test]
+fn what_was_promised_to_a_claim_that_is_gone_is_in_nobody_s_way() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let (old, b) = (shared_claim("t", "a", false), shared_claim("t", "b", false));
+    let another = Claim { uid: format!("{}0", old.uid), ..old.clone() };
+    for claim in [&old, &b] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    assert!(index.promise(&old, CLASS));
+    assert!(index.claim_is_refused(&b, &recipe).is_some());
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    // The watch was away when the claim went, and shows one of the same name.
+    let woken = index.change_claim(Change::Apply(another));
+    assert!(woken.contains(&Key::Claim(b.name.clone())), "{woken:?}");
+    // A pass that began before that tries once more.
+    index.promise(&old, CLASS);
+    assert_eq!(index.claim_is_refused(&b, &recipe), None);
+}
+
+#[test]
 fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
     let (mut index, recipe) = with_limits(&[("max-volumes-per-namespace", "2"), ("max-bytes-per-namespace", "3Gi")]);
     let (one, two) = (shared_claim("t", "one", true), shared_claim("t", "two", false));

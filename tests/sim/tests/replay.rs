@@ -36,6 +36,8 @@ fn seeds_that_once_were_broken_are_well() {
         (108013, "a second attempt ran on another node, as the watch had not shown the first one's volume yet"),
         (84600, "a delete run began beside its predecessor, whose Job had gone with its namespace"),
         (1001695, "a claim with a volume that was made for another was not woken when its snapshot's content was gone"),
+        (9734, "a claim was not woken when there was room, for what it had been promised itself was counted"),
+        (13947, "what a claim that was gone had been promised kept others from the room that there was"),
     ] {
         let wrong = run(seed, None, false, &Metrics::default()).wrong;
         assert!(wrong.is_empty(), "{seed}, of old: {what}; now: {wrong:?}");
