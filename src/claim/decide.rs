@@ -33,7 +33,7 @@
 //! | 26 | stamped, attempt failed | the next attempt is due: at once where there was no room on a node, and there is one without an attempt | [`Step::ConfirmNoVolume`], then [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, [`Step::ConfirmNoVolume`], then [`Step::Stamp`] |
-//! | 29 | stamped | no Job, and another node is selected than is noted, or the one that was chosen takes no runs any more; or its batch is begun without it | [`Step::Stamp`], of the latter after [`Step::ConfirmNoVolume`] |
+//! | 29 | stamped | no Job, and another node is selected than is noted, or the one that was chosen takes no runs any more; or its batch is begun without it | [`Step::ConfirmNoVolume`], then [`Step::Stamp`] |
 //! | 30 | stamped | no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; at the pace of failures where somebody removes it again and again; where the selected node is gone, [`Step::Reschedule`] |
 //! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only its node keeps it |
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |

@@ -22,6 +22,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         return Ok(Pass::After(left));
     }
     let Some(first) = come.first() else { return Ok(Pass::Done) };
+    let _creation = Creation { context, name };
     let members: Vec<_> = come.iter().map(|arrival| (arrival.member.clone(), arrival.request.clone())).collect();
     // Those who have no room in it see it without them.
     let (job, count) = batch::job(&first.recipe, name, &members, &first.place);
@@ -49,6 +50,18 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     let woken = context.shared.index().refuse_batch(name);
     context.shared.queue.add_all(woken);
     Ok(Pass::Done)
+}
+
+/// The creation of a batch's Job is under way until this is dropped, also where its pass is given up.
+struct Creation<'a> {
+    context: &'a Context,
+    name: &'a str,
+}
+
+impl Drop for Creation<'_> {
+    fn drop(&mut self) {
+        self.context.shared.index().answered(self.name);
+    }
 }
 
 /// A volume whose first delete run is due, and where that is to be.

@@ -283,9 +283,8 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
     }
-    match is_misplaced(o, class) {
-        _ if o.left_out => after_another(o, anew(o, class, now)),
-        true => anew(o, class, now),
+    match o.left_out || is_misplaced(o, class) {
+        true => after_another(o, anew(o, class, now)),
         false => keeps_original(o).or_else(|| begun_again(o, now)).unwrap_or_else(|| Step::StartRun.into()),
     }
 }

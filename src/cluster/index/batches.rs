@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use contract::request::{Operation, Request};
 
-use super::{EXPECTED, Expected, Index, Key};
+use super::{Expected, Index, Key};
 use crate::claim::Claim;
 use crate::config::{Placement, Recipe};
 use crate::limits;
@@ -24,6 +24,8 @@ use crate::volume::Volume;
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     gathering: BTreeMap<String, Gathering>,
+    /// Those whose Jobs are being created: no answer has come yet, however long that takes.
+    creating: BTreeSet<String>,
     /// Those whose Jobs the API server does not take.
     refused: BTreeSet<String>,
     /// Ids of members that want nothing of their batch any more, by the UID of its Job.
@@ -206,8 +208,7 @@ impl Index {
             let same = expected.class == label && expected.deletes == (operation == Operation::Delete);
             let here = node.is_none() || expected.node.as_deref() == node;
             let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
-            let fresh = self.clock.since(expected.since) < EXPECTED;
-            same && here && fresh && job.as_str() != but && (batch.is_none() || of != batch)
+            same && here && self.is_awaited(job, expected) && job.as_str() != but && (batch.is_none() || of != batch)
         });
         let mut gathers = self.batches.gathering.iter().filter(|(name, gathering)| {
             let same = gathering.operation == operation && gathering.class == class;
@@ -342,7 +343,23 @@ impl Index {
         }
         // From now on whoever comes waits for it.
         self.expect_job(name);
+        self.batches.creating.insert(name.to_owned());
         (step, come)
+    }
+
+    /// An answer has come to the creation of a batch's Job, or none will: what was expected all the time is so from now on.
+    pub fn answered(&mut self, name: &str) {
+        self.batches.creating.remove(name);
+        let since = self.clock.passed();
+        let of = |job: &str, expected: &Expected| {
+            job == name || expected.batch.as_ref().is_some_and(|(batch, _)| batch == name)
+        };
+        self.expected.iter_mut().filter(|(job, expected)| of(job, expected)).for_each(|(_, e)| e.since = since);
+    }
+
+    /// The Job of a batch is being created.
+    pub(super) fn is_being_created(&self, name: &str) -> bool {
+        self.batches.creating.contains(name)
     }
 
     /// Nobody knows whether the Job of a batch was created: unless it is seen, that is to be tried again with the same,

@@ -1,5 +1,5 @@
 use super::super::tests::timed;
-use super::super::{Asker, Change};
+use super::super::{Asker, Change, EXPECTED};
 use super::*;
 use crate::config::record::Record;
 use crate::run::gather::PATIENCE;
@@ -158,6 +158,28 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
     assert_eq!(index.gathered(&batch).0, Step::Forget);
     index.gather_again(&batch, come);
     assert_eq!(index.gathered(&batch).0, Step::Forget);
+}
+
+#[test]
+fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    join(&mut index, "a", &recipe);
+    let batch = join(&mut index, "b", &recipe).unwrap();
+    index.come(&batch, arrival("b", &recipe));
+    hands.pass(WINDOW);
+    assert_eq!(index.gathered(&batch).0, Step::Create);
+    hands.pass(EXPECTED * 2);
+    assert!(index.is_expected(&job_name("b")), "an attempt after it would meet it");
+    assert!(
+        index.come(&batch, arrival("c", &recipe)) && index.gathered(&batch).0 == Step::Forget,
+        "nor is there another"
+    );
+    index.answered(&batch);
+    hands.pass(EXPECTED / 2);
+    assert!(index.is_expected(&job_name("b")), "its watch has time from the answer on");
+    hands.pass(EXPECTED);
+    assert!(!index.is_expected(&job_name("b")));
 }
 
 #[test]

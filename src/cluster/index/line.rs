@@ -15,8 +15,9 @@ impl Index {
     /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim or content;
     /// else it should [stand in line](Index::stand_in_line).
     pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
-        let clock = &self.clock;
-        self.expected.retain(|_, expected| clock.since(expected.since) < EXPECTED);
+        let mut expected = std::mem::take(&mut self.expected);
+        expected.retain(|job, expected| self.is_awaited(job, expected));
+        self.expected = expected;
         if !self.expected.contains_key(job) && !self.has_room(asker, recipe) {
             return false;
         }
@@ -99,7 +100,13 @@ impl Index {
 
     /// A Job was created a moment ago and is not seen yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        self.expected.get(job).is_some_and(|expected| expected.created && self.clock.since(expected.since) < EXPECTED)
+        self.expected.get(job).is_some_and(|expected| expected.created && self.is_awaited(job, expected))
+    }
+
+    /// What is expected may still come to be seen.
+    pub(super) fn is_awaited(&self, job: &str, expected: &Expected) -> bool {
+        let batch = expected.batch.as_ref().map_or(job, |(batch, _)| batch);
+        self.is_being_created(batch) || self.clock.since(expected.since) < EXPECTED
     }
 
     /// The same of any Job whose name begins so.
@@ -146,8 +153,8 @@ impl Index {
             .filter(|job| !self.is_lost(job))
             .map(|job| job.runs())
             .sum::<usize>();
-        let expected =
-            self.expected.values().filter(|e| e.class == class && !e.deletes && self.clock.since(e.since) < EXPECTED);
+        let expected = self.expected.iter().filter(|(_, e)| e.class == class && !e.deletes);
+        let expected = expected.filter(|(job, e)| self.is_awaited(job, e));
         seen + expected.count()
     }
 

@@ -298,8 +298,8 @@ impl Index {
     pub(super) fn runs_in_namespace(&self, class: &str, namespace: &str) -> usize {
         let class = crate::object::label_value(class);
         let seen = self.jobs.values().filter(|job| !job.over && job.marks.class == class && takes_a_place(job));
-        let expected = self.expected.values().filter(|expected| expected.class == class);
-        let expected = expected.filter(|e| e.namespace == namespace && self.clock.since(e.since) < super::EXPECTED);
+        let expected = self.expected.iter().filter(|(_, e)| e.class == class && e.namespace == namespace);
+        let expected = expected.filter(|(job, e)| self.is_awaited(job, e));
         let seen = seen.filter(|job| !self.is_lost(job)).flat_map(|job| job.claims());
         seen.filter(|claim| claim.namespace == namespace).count() + expected.count()
     }
