@@ -55,5 +55,8 @@ pub fn ended_for_others(store: &Store, job: &Value, id: &str) -> Option<String> 
     let waits = !is_deleting(claim) && text(claim, "/spec/volumeName").is_empty();
     let in_it = annotation(claim, names::BATCH) == text(job, "/metadata/name");
     let made = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(id))).is_some();
-    (waits && in_it && !made).then(|| format!("the batch of claim {name} was removed for the sake of others"))
+    // Its own attempt has failed, as by a volume that it was given and that does not fit.
+    let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
+    let failed = failure["attempt"].to_string() == annotation(claim, names::ATTEMPT);
+    (waits && in_it && !made && !failed).then(|| format!("the batch of claim {name} was removed for the sake of others"))
 }
