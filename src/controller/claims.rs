@@ -136,6 +136,7 @@ fn observed<T>(
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
         limit: s.limit.as_deref(),
+        promised: s.promised,
         attributes: s.attributes.as_ref().err().map(String::as_str),
         binding: context.writes.binding(),
         outside: is_outside(context, claim, &s.classes),
@@ -243,7 +244,14 @@ async fn act(
         Step::Refresh => {
             learnt.fresh = true;
             match writes.read_claim(&claim.name).await? {
-                Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
+                Some(newer) if newer.uid == claim.uid => {
+                    // A stamp that might have stood does not.
+                    if newer.own_stamp().is_none() {
+                        let woken = context.shared.index().take_back(claim);
+                        context.shared.queue.add_all(woken);
+                    }
+                    Ok(with(newer))
+                }
                 _ => Ok(Next::Gone),
             }
         }

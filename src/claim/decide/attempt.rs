@@ -88,6 +88,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return reselect;
     }
     if let Some(why) = o.limit {
+        if o.promised && !o.fresh {
+            return Step::Refresh.into();
+        }
         return Decision::wait(reason::LIMIT_REACHED, why);
     }
     if let Some(wait) = served_later(o, now) {

@@ -215,6 +215,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 kept: flags.2,
                 room: flags.3,
                 limit: None,
+                promised: false,
                 attributes: None,
                 binding: flags.4,
                 removed: flags.5,

@@ -188,6 +188,11 @@ impl Index {
         first
     }
 
+    /// A claim was given a part, and nobody has seen its stamp.
+    pub fn is_promised(&self, uid: &str) -> bool {
+        self.promised.contains_key(uid)
+    }
+
     /// It was not stamped after all.
     pub fn take_back(&mut self, claim: &Claim) -> Vec<Key> {
         let promise = self.promised.remove(&claim.uid);

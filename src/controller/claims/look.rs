@@ -34,6 +34,7 @@ pub(super) struct Snapshot {
     pub kept: bool,
     pub room: bool,
     pub limit: Option<String>,
+    pub promised: bool,
     /// The attributes that the claim asks for, or why it cannot have them.
     pub attributes: Result<Attributes, String>,
     pub original: Option<copies::Seen>,
@@ -149,6 +150,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         kept,
         room,
         limit,
+        promised: index.is_promised(&claim.uid),
         attributes,
         original,
         copying,

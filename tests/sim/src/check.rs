@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use contract::names;
+use flex_provisioner::claim::volume_ids;
 use flex_provisioner::cluster::writes::revision_name;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
@@ -187,8 +188,10 @@ fn waits_for_original(store: &Store, world: &World, name: &ObjectName, claim: &V
 /// The volume that was made for a claim is in use by another, and an admin has deleted it: it goes with that claim, and
 /// nothing can be made in its place before. Nor can the claim go, which alone has its storage deleted then.
 fn waits_for_thief(store: &Store, claim: &Value) -> bool {
-    let volume = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(uid(claim))));
-    volume.is_some_and(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))
+    let taken = annotation(claim, names::TAKEN).parse().unwrap_or(0);
+    let volume = |id: String| store.get(Kind::Volume, &ObjectName::new("", names::pv_name(&id)));
+    let mut volumes = volume_ids(uid(claim), taken).filter_map(volume);
+    volumes.any(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))
 }
 
 /// A claim is kept until a copy of it is made.

@@ -38,6 +38,7 @@ fn seeds_that_once_were_broken_are_well() {
         (1001695, "a claim with a volume that was made for another was not woken when its snapshot's content was gone"),
         (9734, "a claim was not woken when there was room, for what it had been promised itself was counted"),
         (13947, "what a claim that was gone had been promised kept others from the room that there was"),
+        (55801, "two claims waited for room that they had promised each other, by stamps that did not stand"),
         (
             15948,
             "a second attempt began while the creation of the first one's batch was under way for longer than it is awaited",

@@ -58,5 +58,6 @@ pub fn ended_for_others(store: &Store, job: &Value, id: &str) -> Option<String> 
     // Its own attempt has failed, as by a volume that it was given and that does not fit.
     let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
     let failed = failure["attempt"].to_string() == annotation(claim, names::ATTEMPT);
-    (waits && in_it && !made && !failed).then(|| format!("the batch of claim {name} was removed for the sake of others"))
+    (waits && in_it && !made && !failed)
+        .then(|| format!("the batch of claim {name} was removed for the sake of others"))
 }

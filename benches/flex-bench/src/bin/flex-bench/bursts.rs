@@ -88,6 +88,8 @@ async fn batched_class(client: &Client, recorder: &Recorder, root: &Path) -> Res
             "kind": "ServiceAccount", "name": "hostpath-provisioner", "namespace": config["metadata"]["namespace"],
         }],
     });
+    // One that an earlier run left has its verdict already.
+    objects::delete(client, &config, true).await?;
     for object in [role, binding, config] {
         objects::apply(client, &object).await?;
     }
