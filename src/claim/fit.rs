@@ -70,7 +70,8 @@ pub fn misfits(
     if let Err(misfit) = source_fits(volume, recipe) {
         refuse(misfit);
     }
-    if let (Some(selector), Some((node, labels))) = (&volume.affinity, node)
+    // What is half-way adopted comes to its end, whatever node is selected meanwhile: the scheduler follows the volume.
+    if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.is_held()), node)
         && !affinity::matches(selector, labels)
     {
         refuse(format!("its node affinity excludes the selected node {node}"));
