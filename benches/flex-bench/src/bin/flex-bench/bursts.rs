@@ -69,7 +69,7 @@ async fn batched_class(client: &Client, recorder: &Recorder, root: &Path) -> Res
     for (key, value) in [
         ("command", r#"["flex-pv", "each", "--jobs", "4", "--", "/provision.sh"]"#),
         ("batch-size", "250"),
-        ("batch-window", "200ms"),
+        ("batch-window", "1s"),
         ("max-in-flight", "1000"),
         ("timeout", "10m"),
     ] {
