@@ -15,6 +15,7 @@ pub mod config;
 pub mod controller;
 pub mod decision;
 pub mod limits;
+pub mod marker;
 pub mod metrics;
 pub mod node;
 pub mod object;

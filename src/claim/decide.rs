@@ -89,6 +89,8 @@ pub struct Candidate<'a> {
     pub volume: &'a Volume,
     /// What keeps it from being bound.
     pub misfits: &'a [String],
+    /// The PV controller knows it as that of the claim in its claimRef.
+    pub known: bool,
 }
 
 /// How often a Job was removed by somebody else.

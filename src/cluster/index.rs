@@ -7,6 +7,7 @@ mod capacity;
 mod claims;
 mod configs;
 mod grants;
+mod known;
 mod line;
 mod nodes;
 mod runs;
@@ -110,6 +111,8 @@ pub enum Key {
     Snapshot(ObjectName),
     /// A VolumeSnapshotContent.
     Content(String),
+    /// All markers.
+    Markers,
     /// What is left over, all of it.
     Orphans,
     /// How much room there is, everywhere.
@@ -175,6 +178,7 @@ pub struct Index {
     attributes: BTreeMap<String, crate::attributes::Class>,
     sidecars: Sidecars,
     batches: batches::Batches,
+    known: known::Known,
 }
 
 impl Index {
@@ -217,6 +221,7 @@ impl Index {
             attributes: BTreeMap::new(),
             sidecars: Sidecars::default(),
             batches: batches::Batches::default(),
+            known: known::Known::default(),
         }
     }
 
@@ -231,14 +236,16 @@ impl Index {
         gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
     }
 
-    /// A term as leader begins: every key, since all is decided anew. What gathered in a term before is forgotten.
+    /// A term as leader begins: every key, since all is decided anew. What gathered in a term before is forgotten, and which
+    /// marker was waited for.
     pub fn begin_term(&mut self) -> Vec<Key> {
         self.forget_gathering();
+        self.forget_current_marker();
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
         let jobs = self.jobs.values().flat_map(|job| runs::job_keys(job));
         let keys = claims.chain(volumes).chain(jobs).chain(self.snapshots.keys());
-        keys.chain([Key::Configs, Key::Orphans, Key::Capacity]).collect()
+        keys.chain([Key::Configs, Key::Markers, Key::Orphans, Key::Capacity]).collect()
     }
 }
 

@@ -54,12 +54,15 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         let decision = decided(context, &claim, &snapshot, &learnt);
         tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
         // A failure is told before it is written, so that no crash can hide it; a success after.
-        let (before, after) = match matches!(decision.step, Step::Bind { .. } | Step::Release) {
+        let (before, after) = match matches!(decision.step, Step::Stamp { .. } | Step::Bind { .. } | Step::Release) {
             true => (None, decision.tell),
             false => (decision.tell, None),
         };
         before.into_iter().for_each(|tell| context.tell(about(&claim), tell));
         let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
+        // Of one in a batch that it began is enough: for many at one time two events more are much.
+        let in_batch = matches!(&next, Next::With(claim) if claim.batch().is_some());
+        let after = after.filter(|tell| tell.warning || !in_batch);
         after.into_iter().for_each(|tell| context.tell(about(&claim), tell));
         match next {
             Next::Full => return Ok(Pass::After(FULL)),
@@ -117,7 +120,11 @@ fn observed<T>(
     let delete_name = delete_name(claim, &s.places);
     let delete_run = context.delete_state(Operation::Delete, &claim.id(), (&s.deletes, &s.pods), &delete_name);
     let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
-    let volumes: Vec<_> = s.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
+    let volumes: Vec<_> = {
+        let index = context.shared.index();
+        let known = |volume: &str| index.is_known(volume);
+        s.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits, known: known(&volume.name) }).collect()
+    };
     then(&Observed {
         claim,
         fresh: learnt.fresh,
@@ -276,6 +283,10 @@ async fn act(
         }
         Step::Bind { volume: name } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            // It would do so itself, one after the other.
+            if volume.phase != "Bound" {
+                writes.show_bound(&volume).await?;
+            }
             let bound = writes.bind(claim, &volume).await?;
             context.metrics.provisioned(&volume.class, age(context, claim));
             Ok(with(bound))

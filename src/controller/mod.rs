@@ -11,6 +11,7 @@ mod copies;
 mod deletes;
 mod expansion;
 mod late;
+mod markers;
 mod modification;
 mod snapshots;
 pub mod sweep;
@@ -97,6 +98,7 @@ impl Context {
             Key::Batch(name) => batches::pass(self, name).await,
             Key::Snapshot(name) => snapshots::pass(self, name).await,
             Key::Content(name) => contents::pass(self, name).await,
+            Key::Markers => markers::pass(self).await,
             Key::Orphans => sweep::pass(self).await,
             Key::Capacity => capacity::pass(self).await,
         }
@@ -189,7 +191,7 @@ impl Context {
                 Some(content) => (contents::about(&content), contract::names::reason::SNAPSHOT_FAILED),
                 None => return,
             },
-            Key::Configs | Key::Batch(_) | Key::Orphans | Key::Capacity => return,
+            Key::Configs | Key::Batch(_) | Key::Markers | Key::Orphans | Key::Capacity => return,
         };
         self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
     }

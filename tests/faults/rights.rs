@@ -234,6 +234,7 @@ async fn everything(ring: &mut Ring) {
     ring.delete_claim("a").await;
     ring.volume_gone(&volume).await;
 
+    many_at_one_time(ring).await;
     snapshots_of_a_claim(ring).await;
     a_node_that_is_gone(ring).await;
     room_that_is_told(ring).await;
@@ -266,6 +267,23 @@ async fn everything(ring: &mut Ring) {
         if counts.iter().any(|count| count.unwrap_or(0) > 1) { Ok(()) } else { seen(counts) }
     });
     told_again.await;
+}
+
+/// So many volumes at one time that the PV controller is asked which of them it knows.
+async fn many_at_one_time(ring: &Ring) {
+    let batches = [("batch-size", "10"), ("batch-window", "300ms"), ("max-in-flight", "100")];
+    ring.config("m", "m", &batches).await;
+    let names: Vec<String> = (0..20).map(|n| format!("m-{n}")).collect();
+    for name in &names {
+        ring.claim(name, "m").await;
+    }
+    for name in &names {
+        ring.bound(name).await;
+        ring.delete_claim(name).await;
+    }
+    for name in &names {
+        ring.claim_gone(name).await;
+    }
 }
 
 /// Snapshots that cannot be made yet, fail, are restored and go.

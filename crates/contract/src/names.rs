@@ -139,6 +139,9 @@ pub const DEFAULT_USER: i64 = 65532;
 
 /// Prefix of the names of volumes; the claim UUID follows.
 pub const PV_PREFIX: &str = "pvc-";
+/// Prefix of the names of volumes that nobody can claim, by which the orchestrator learns which volumes the PV controller
+/// knows.
+pub const MARKER_PREFIX: &str = "flex-marker-";
 
 /// The finalizer on a claim of whose volume the claim with a UID is made as a copy.
 pub fn clone_finalizer(uid: &str) -> String {

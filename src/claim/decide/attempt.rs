@@ -9,7 +9,8 @@ use contract::request::Operation;
 use super::copying::{keeps_original, left_to_others, waits_for_original};
 use super::place::{has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, selected_is_unfit};
 use super::{
-    Decision, Observed, Serving, Step, adopted, ceded, given, is_stolen, is_vanishing, lost, recipe, taken, vanishing,
+    Candidate, Decision, Observed, Serving, Step, adopted, ceded, given, is_stolen, is_vanishing, lost, recipe, taken,
+    vanishing,
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
@@ -134,7 +135,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
                 false => vanishing(right.volume),
             });
         }
-        return Some(adopted(o, right.volume).unwrap_or_else(|| bound(o, right.volume)));
+        return Some(adopted(o, right.volume).unwrap_or_else(|| bound(o, right)));
     }
     // One that was taken from another claim, and given to this one for good. The PV controller binds it, but would not
     // choose one that is going.
@@ -167,15 +168,14 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Row 21. The PV controller calls a claim Lost whose binding is complete before it knows the volume as the claim's, and
-/// its caches may lag by any time. That it does know it shows by the volume's phase, which nobody else writes.
-fn bound(o: &Observed<'_>, volume: &Volume) -> Decision {
+/// its caches may lag by any time. That it does know it shows by the volume's phase, which nobody else writes before a
+/// [marker](crate::marker) has shown it.
+fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
+    let volume = candidate.volume;
     let name = || volume.name.clone();
     match o.binding {
-        Binding::Direct if volume.phase == "Bound" => Decision::from(Step::Bind { volume: name() }).saying(
-            false,
-            reason::PROVISIONING_SUCCEEDED,
-            format!("bound to volume {}", volume.name),
-        ),
+        Binding::Direct if volume.phase == "Bound" || candidate.known => Decision::from(Step::Bind { volume: name() })
+            .saying(false, reason::PROVISIONING_SUCCEEDED, format!("bound to volume {}", volume.name)),
         // It chooses none that is going, and none without the claim's VolumeAttributesClass, which only CSI volumes can
         // have; but it binds what is asked for.
         _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)

@@ -193,6 +193,7 @@ fn worlds() -> impl Strategy<Value = World> {
         ways,
         removed,
         prop::bool::weighted(0.1),
+        prop::bool::weighted(0.2),
     );
     let volumes = (
         prop::option::weighted(0.4, volumes(names::pv_name(UID))),
@@ -220,6 +221,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 binding: flags.4,
                 removed: flags.5,
                 left_out: flags.6,
+                known: flags.7,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
                     has_object: class.2,
@@ -510,7 +512,10 @@ fn check(world: &World, decision: &Decision) {
             assert!(misfits.is_empty() && volume.name == names::pv_name(UID));
             assert!(!claim.deleting && !claim.is_bound() && world.is_safe(volume));
             assert!(!volume.deleting || volume.is_held());
-            assert!(volume.phase == "Bound", "the PV controller may not know the volume, and call the claim Lost");
+            assert!(
+                volume.phase == "Bound" || world.known,
+                "the PV controller may not know the volume, and call the claim Lost"
+            );
             assert_eq!(world.binding, Binding::Direct);
         }
         Step::Name { volume } => {

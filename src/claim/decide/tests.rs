@@ -58,6 +58,7 @@ struct World {
     copying: Vec<Copying>,
     removed: Option<Removed>,
     left_out: bool,
+    known: bool,
 }
 
 /// What a claim is to be a copy of.
@@ -81,7 +82,8 @@ impl World {
         let nodes = self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.alive_on).chain(&its_node);
         let mut places = Places(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
         places.0.extend(self.places.0.clone());
-        let volumes: Vec<_> = self.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits }).collect();
+        let volumes: Vec<_> =
+            self.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits, known: self.known }).collect();
         then(&Observed {
             claim: &self.claim,
             fresh: self.fresh,
@@ -187,6 +189,7 @@ fn new() -> World {
         copying: vec![],
         removed: None,
         left_out: false,
+        known: false,
     }
 }
 

@@ -33,6 +33,7 @@ impl Index {
     /// A volume changed.
     pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<Key> {
         match change {
+            Change::Apply(volume) if self.is_marker(&volume) => self.see_marker(&volume),
             Change::Apply(volume) => {
                 let name = volume.name.clone();
                 let mut keys: Vec<Key> = vec![Key::Volume(name.clone())];
@@ -43,6 +44,7 @@ impl Index {
                 {
                     keys.extend(self.capacity_keys());
                 }
+                keys.extend(self.see_known(&volume, before.as_deref()));
                 if let Some(before) = &before {
                     self.forget_volume(before);
                 }
@@ -60,8 +62,12 @@ impl Index {
                 keys
             }
             Change::Delete(name) => {
-                let Some(volume) = self.volumes.remove(&name.name) else { return Vec::new() };
+                let Some(volume) = self.volumes.remove(&name.name) else {
+                    self.forget_marker(&name.name);
+                    return Vec::new();
+                };
                 self.forget_volume(&volume);
+                self.forget_known(&volume.name);
                 self.growing.remove(&volume.name);
                 self.count_volume(&volume);
                 self.no_longer_waits(&Key::Volume(volume.name.clone()));
@@ -74,7 +80,7 @@ impl Index {
             }
             Change::Retain(all) => self.retain(
                 all,
-                |index| index.volumes.keys().map(|name| ObjectName::new("", name)).collect(),
+                |index| index.volumes.keys().chain(index.markers()).map(|name| ObjectName::new("", name)).collect(),
                 Index::change_volume,
             ),
             // In no namespace.

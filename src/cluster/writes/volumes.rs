@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::{Result, WriteError, Writes, guarded, params, patch};
+use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::attributes::Attributes;
 use crate::claim::{Claim, LastFailure};
 use crate::volume::{self, Provenance, Volume, expand, modify};
@@ -44,6 +44,36 @@ impl Writes {
         let spec = volume.spec.unwrap_or_default();
         let source = contract::volume::source_kind(&spec).map(|kind| (kind, json!(spec)[kind].take()));
         Ok(source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default())
+    }
+
+    /// Creates a volume that nobody can claim: it is reserved for a claim that there cannot be.
+    pub async fn create_marker(&self, name: &str) -> Result<()> {
+        let marker: PersistentVolume = serde_json::from_value(json!({
+            "metadata": { "name": name, "labels": { names::LABEL_INSTANCE: self.identity.instance } },
+            "spec": {
+                "capacity": { "storage": "1" },
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": name,
+                "claimRef": { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": self.identity.namespace, "name": name },
+                "csi": { "driver": self.identity.provisioner, "volumeHandle": name },
+            },
+        }))
+        .expect("it is written as a volume is");
+        let created = self.volumes().create(&post(), &marker).await;
+        created.map(drop).map_err(WriteError::of(format!("volume {name}")))
+    }
+
+    /// Deletes a marker.
+    pub async fn remove_marker(&self, name: &str, uid: &str) -> Result<()> {
+        deleted(self.volumes().delete(name, &guarded(uid, "")).await, format!("volume {name}"))
+    }
+
+    /// Says on a volume that it is bound, which the PV controller knows.
+    pub async fn show_bound(&self, volume: &Volume) -> Result<()> {
+        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": { "phase": "Bound" } }));
+        let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
+        patched.map(drop).map_err(WriteError::of(format!("volume {}", volume.name)))
     }
 
     /// Makes a volume ours and the claim's.

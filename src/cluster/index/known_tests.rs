@@ -1,0 +1,111 @@
+use super::super::tests::{Hands, timed};
+use super::super::{Change, ObjectName};
+use super::*;
+use crate::marker::PATIENCE;
+
+const MARKER: &str = "flex-marker-1";
+
+fn empty() -> Volume {
+    Volume::from(&k8s_openapi::api::core::v1::PersistentVolume::default())
+}
+
+fn volume(uid: &str) -> Volume {
+    let reference = crate::volume::Reference { name: ObjectName::new("team", uid), uid: uid.into() };
+    Volume {
+        name: names::pv_name(uid),
+        uid: format!("v-{uid}"),
+        claim_uuid: Some(uid.into()),
+        claim_ref: Some(reference),
+        phase: "Pending".into(),
+        ..empty()
+    }
+}
+
+fn marker(index: &Index, phase: &str) -> Volume {
+    let instance = Some(index.identity.instance.clone());
+    Volume { name: MARKER.into(), uid: "m".into(), phase: phase.into(), instance, ..empty() }
+}
+
+/// Three volumes, and the marker that was created when they were there.
+fn asked() -> (Hands, Index) {
+    let (hands, mut index) = timed();
+    for uid in ["a", "b"] {
+        assert!(!index.change_volume(Change::Apply(volume(uid))).contains(&Key::Markers));
+    }
+    assert!(index.change_volume(Change::Apply(volume("c"))).contains(&Key::Markers), "three are many");
+    assert_eq!(index.next_marker(MARKER), Step::Create);
+    (hands, index)
+}
+
+/// The PV controller takes the current marker up, and the orchestrator removes it.
+fn answered(index: &mut Index) -> Vec<Key> {
+    let keys = index.change_volume(Change::Apply(marker(index, "Available")));
+    assert_eq!(index.next_marker("flex-marker-other"), Step::Remove(MARKER.into()));
+    index.change_volume(Change::Delete(ObjectName::new("", MARKER)));
+    keys
+}
+
+fn known(index: &Index) -> Vec<&'static str> {
+    ["a", "b", "c", "d"].into_iter().filter(|uid| index.is_known(&names::pv_name(uid))).collect()
+}
+
+#[test]
+fn what_was_there_before_two_markers_is_known_when_both_have_their_phases() {
+    let (_, mut index) = asked();
+    index.change_volume(Change::Apply(volume("d")));
+    index.change_volume(Change::Apply(marker(&index, "Pending")));
+    assert!(known(&index).is_empty(), "the controller has not taken it up");
+    assert!(answered(&mut index).contains(&Key::Markers));
+    assert!(known(&index).is_empty(), "one of them may have been in its hands");
+    assert!(index.volume(MARKER).is_none(), "it is no volume of anybody");
+    assert_eq!(index.next_marker(MARKER), Step::Create);
+    answered(&mut index);
+    assert_eq!(known(&index), ["a", "b", "c"], "of the last one, only the second one tells");
+    assert_eq!(index.next_marker(MARKER), Step::Create, "once more for that");
+    answered(&mut index);
+    assert_eq!(known(&index), ["a", "b", "c", "d"]);
+    assert_eq!(index.next_marker(MARKER), Step::Nothing);
+}
+
+#[test]
+fn what_changes_hands_meanwhile_waits_anew() {
+    let (_, mut index) = asked();
+    answered(&mut index);
+    index.next_marker(MARKER);
+    let taken = Volume { claim_ref: volume("d").claim_ref, ..volume("a") };
+    index.change_volume(Change::Apply(taken));
+    index.change_volume(Change::Apply(Volume { uid: "new".into(), ..volume("b") }));
+    let of_nobody = Volume { claim_ref: None, ..volume("d") };
+    index.change_volume(Change::Apply(of_nobody));
+    answered(&mut index);
+    assert_eq!(known(&index), ["c"], "the others are not what they were");
+    index.change_volume(Change::Apply(Volume { phase: "Bound".into(), ..volume("c") }));
+    assert!(known(&index).is_empty(), "its phase says it");
+}
+
+#[test]
+fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
+    let (hands, mut index) = asked();
+    hands.pass(PATIENCE);
+    assert_eq!(index.next_marker("flex-marker-2"), Step::GiveUp);
+    assert_eq!(index.next_marker("flex-marker-2"), Step::Create, "they wait still");
+    index.change_volume(Change::Apply(marker(&index, "Available")));
+    assert_eq!(index.next_marker("flex-marker-3"), Step::Remove(MARKER.into()));
+    index.change_volume(Change::Delete(ObjectName::new("", MARKER)));
+    let second = |index: &Index| Volume { name: "flex-marker-2".into(), ..marker(index, "Available") };
+    index.change_volume(Change::Apply(second(&index)));
+    assert!(known(&index).is_empty(), "one has told, not two");
+}
+
+#[test]
+fn another_term_asks_anew() {
+    let (_, mut index) = asked();
+    assert!(index.begin_term().contains(&Key::Markers));
+    index.change_volume(Change::Apply(marker(&index, "Available")));
+    let other = Volume { instance: Some("other".into()), ..marker(&index, "Available") };
+    index.change_volume(Change::Apply(Volume { name: "flex-marker-of-another".into(), ..other }));
+    assert_eq!(index.next_marker("flex-marker-2"), Step::Remove(MARKER.into()), "and not that of another");
+    index.change_volume(Change::Delete(ObjectName::new("", "pvc-c")));
+    index.change_volume(Change::Retain(std::collections::HashSet::new()));
+    assert_eq!(index.next_marker("flex-marker-2"), Step::Nothing, "nothing waits, and no marker is there");
+}
