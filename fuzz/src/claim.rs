@@ -180,6 +180,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             delete_job: None,
             room: draw.below(8) != 7,
             limit: None,
+            promised: false,
             attributes: None,
             binding: flex_provisioner::claim::Binding::Direct,
             outside: draw.below(8) == 7,

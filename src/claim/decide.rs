@@ -22,7 +22,7 @@
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
-//! | 18 | pending, not stamped | cannot be served, or not yet: is to be made from what is not there or with attributes that cannot be had, hits a limit of its class, or from what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room; [`Step::Refresh`] where a stamp of it may stand |
+//! | 18 | pending, not stamped | cannot be served, or not yet: is to be made from what is not there or with attributes that cannot be had, hits a limit of its class, or from what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted; or one was taken from another claim, and made this one's | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
@@ -139,7 +139,7 @@ pub struct Observed<'a> {
     pub room: bool,
     /// Why its class has no room for another volume; none for a claim that has its place.
     pub limit: Option<&'a str>,
-    /// It was promised its place by a stamp of which nobody knows whether it stands. Others wait for that place.
+    /// It was promised its place by a stamp of which nobody knows whether it stands, and others wait for that place.
     pub promised: bool,
     /// Why it cannot have the attributes that it asks for.
     pub attributes: Option<&'a str>,

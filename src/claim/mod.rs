@@ -13,6 +13,7 @@ pub mod request;
 pub mod resize;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use contract::exit::Failure;
 use contract::request::Operation;
@@ -31,6 +32,9 @@ use crate::volume::Volume;
 /// No volume sees so many attempts: a number beyond was written by somebody else, and could not be
 /// counted on from.
 pub const MOST_ATTEMPTS: u32 = 1_000_000_000;
+
+/// After so much time a write has been carried out, or never is.
+pub const UNSURE: Duration = Duration::from_secs(120);
 
 /// No claim loses so many volumes to others: beyond, somebody has to look.
 pub const MOST_TAKEN: u32 = 16;

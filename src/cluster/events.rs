@@ -88,9 +88,17 @@ impl Events {
             true => tracing::warn!(kind = about.kind, name = %about.name, reason, message),
             false => tracing::info!(kind = about.kind, name = %about.name, reason, message),
         }
-        let lane = short(&hash(about.uid.as_bytes())) as usize % LANES;
+        let object = short(&hash(about.uid.as_bytes()));
+        self.told.lock().expect("no code panics while it holds what was told").insert(object, (self.clock.passed(), 1));
+        let lane = object as usize % LANES;
         let at = self.clock.wall();
         let _ = self.lanes[lane].send(Some(Note { key, count, at, about, warning, reason, message }));
+    }
+
+    /// This process has told something about an object not long ago.
+    pub fn has_told(&self, uid: &str) -> bool {
+        let told = self.told.lock().expect("no code panics while it holds what was told");
+        told.contains_key(&short(&hash(uid.as_bytes())))
     }
 
     /// How often a text has been told with this time; none if it was told a moment ago.
@@ -157,7 +165,9 @@ async fn drain(
             };
             tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, error, "an event was not written");
             // So that it is told when it is decided again.
-            told.lock().expect("no code panics while it holds what was told").remove(&short(&note.key));
+            let mut told = told.lock().expect("no code panics while it holds what was told");
+            told.remove(&short(&note.key));
+            told.remove(&short(&hash(note.about.uid.as_bytes())));
             break;
         }
     }

@@ -168,7 +168,7 @@ pub struct Index {
     /// A class tells how much room it has.
     reports: bool,
     /// What was given away of a class and is not seen yet, by the claim's UID, and by the volume that grows.
-    promised: BTreeMap<String, share::Part>,
+    promised: BTreeMap<String, share::Promise>,
     growing: HashMap<String, u64>,
     tally: share::Tally,
     /// Who hit a limit, of which class, in the order of their coming.

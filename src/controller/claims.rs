@@ -61,8 +61,9 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         before.into_iter().for_each(|tell| context.tell(about(&claim), tell));
         let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
         // Of one in a batch that it began is enough: for many at one time two events more are much.
-        let in_batch = matches!(&next, Next::With(claim) if claim.batch().is_some());
-        let after = after.filter(|tell| tell.warning || !in_batch);
+        let enough = |claim: &Claim| claim.batch().is_some() && context.events.has_told(&claim.uid);
+        let is_enough = matches!(&next, Next::With(claim) if enough(claim));
+        let after = after.filter(|tell| tell.warning || !is_enough);
         after.into_iter().for_each(|tell| context.tell(about(&claim), tell));
         match next {
             Next::Full => return Ok(Pass::After(FULL)),
@@ -251,14 +252,7 @@ async fn act(
         Step::Refresh => {
             learnt.fresh = true;
             match writes.read_claim(&claim.name).await? {
-                Some(newer) if newer.uid == claim.uid => {
-                    // A stamp that might have stood does not.
-                    if newer.own_stamp().is_none() {
-                        let woken = context.shared.index().take_back(claim);
-                        context.shared.queue.add_all(woken);
-                    }
-                    Ok(with(newer))
-                }
+                Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
                 _ => Ok(Next::Gone),
             }
         }

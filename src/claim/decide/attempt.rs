@@ -14,7 +14,7 @@ use super::{
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
-use crate::claim::{Binding, LastFailure, MOST_TAKEN};
+use crate::claim::{Binding, LastFailure, MOST_TAKEN, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::limits;
@@ -89,10 +89,8 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return reselect;
     }
     if let Some(why) = o.limit {
-        if o.promised && !o.fresh {
-            return Step::Refresh.into();
-        }
-        return Decision::wait(reason::LIMIT_REACHED, why);
+        let wait = Decision::wait(reason::LIMIT_REACHED, why);
+        return if o.promised { wait.until(now + seconds(UNSURE)) } else { wait };
     }
     if let Some(wait) = served_later(o, now) {
         return wait;

@@ -218,6 +218,14 @@ fn row_29_a_chosen_node_that_takes_no_runs_any_more() {
 }
 
 #[test]
+fn row_18_who_may_have_been_stamped_looks_again_after_a_while() {
+    let full = World { limit: Some("full"), ..new() };
+    assert_eq!(full.decide(NOW).wake_at, None, "its room is an event");
+    let unsure = World { promised: true, ..full };
+    assert_eq!(unsure.decide(NOW).wake_at, Some(NOW + 120), "that its stamp never stood is none");
+}
+
+#[test]
 fn row_29_who_is_left_out_of_a_batch_has_a_run_of_its_own() {
     let world = World { left_out: true, no_volume: false, ..stamped(1) };
     assert_eq!(world.step(), Step::ConfirmNoVolume, "another process may have seen it in");

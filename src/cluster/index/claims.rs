@@ -74,6 +74,7 @@ impl Index {
                 let before = self.claims.insert(name.clone(), Arc::new(claim));
                 let now = self.claims[&name].clone();
                 before.iter().chain([&now]).for_each(|claim| self.count_claim(claim));
+                keys.extend(self.see_promise_to(&now));
                 keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));
                 keys.push(Key::Claim(name));
                 if !quiet || grows {

@@ -1,13 +1,14 @@
 //! What is taken of a class, who was promised a part of it, and who waits for one.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use contract::names;
 
 use super::line::takes_a_place;
 use super::{Index, Key};
-use crate::claim::Claim;
 use crate::claim::quota::{Taken, growth_refusal, refusal};
+use crate::claim::{Claim, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
 use crate::run::view::Job;
@@ -30,6 +31,24 @@ pub(super) struct Part {
     class: String,
     namespace: String,
     bytes: u64,
+}
+
+/// A part that a claim is given by a stamp of which nobody knows yet whether it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Promise {
+    part: Part,
+    /// The version of the claim that the stamp is for: it stands on none after that.
+    version: Option<u64>,
+    /// When the stamp was written.
+    since: Duration,
+}
+
+impl Promise {
+    /// No stamp of a claim that is seen like this can stand any more.
+    fn has_lapsed(&self, claim: &Claim) -> bool {
+        let version = claim.resource_version.parse().ok();
+        claim.own_stamp().is_none() && self.version.is_some() && version > self.version
+    }
 }
 
 /// What is taken, kept up to date with each change: a limit is looked at often, and there may be many volumes.
@@ -155,7 +174,7 @@ impl Index {
     /// Of a claim that is there: a try that began before it went may promise it something after that.
     fn part_of_promise(&self, uid: &str) -> Option<Part> {
         let promised = self.promised.get(uid).filter(|_| self.claim_by_id(uid).is_some_and(|claim| claim.uid == uid));
-        promised.filter(|part| !self.has_volume(uid, &part.class)).cloned()
+        promised.map(|promise| &promise.part).filter(|part| !self.has_volume(uid, &part.class)).cloned()
     }
 
     /// A volume of a class is counted that is, or says that it is, of this id.
@@ -183,21 +202,35 @@ impl Index {
         }
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
-        let first = self.promised.insert(claim.uid.clone(), Part { class, namespace, bytes }).is_none();
+        let (version, since) = (claim.resource_version.parse().ok(), self.clock.passed());
+        let promise = Promise { part: Part { class, namespace, bytes }, version, since };
+        let first = self.promised.insert(claim.uid.clone(), promise).is_none();
         self.count(Unit::Promise(claim.uid.clone()));
         first
     }
 
-    /// A claim was given a part, and nobody has seen its stamp.
-    pub fn is_promised(&self, uid: &str) -> bool {
+    /// A claim was given a part, and nobody has seen its stamp. That has an end: no write takes so long.
+    pub fn is_promised(&mut self, uid: &str) -> bool {
+        let old = |promise: &Promise| self.clock.since(promise.since) > UNSURE;
+        if self.promised.get(uid).is_some_and(old) {
+            self.kept_promise(uid);
+        }
         self.promised.contains_key(uid)
+    }
+
+    /// A claim is seen as it is now: what it was promised may have lapsed. Returns who has room by that.
+    pub(super) fn see_promise_to(&mut self, claim: &Claim) -> Vec<Key> {
+        match self.promised.get(&claim.uid).is_some_and(|promise| promise.has_lapsed(claim)) {
+            true => self.take_back(claim),
+            false => Vec::new(),
+        }
     }
 
     /// It was not stamped after all.
     pub fn take_back(&mut self, claim: &Claim) -> Vec<Key> {
         let promise = self.promised.remove(&claim.uid);
         self.count(Unit::Promise(claim.uid.clone()));
-        promise.map(|promise| self.room_in(&promise.class)).unwrap_or_default()
+        promise.map(|promise| self.room_in(&promise.part.class)).unwrap_or_default()
     }
 
     /// A volume is about to be given this size: from now on it counts.

@@ -33,10 +33,10 @@ fn counted(index: &Index, class: &str) -> Taken {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
-    for (uid, promise) in index.promised.iter().filter(|(_, promise)| promise.class == class) {
+    for (uid, promise) in index.promised.iter().filter(|(_, promise)| promise.part.class == class) {
         let is_there = index.claims.values().any(|claim| claim.uid == *uid);
         if is_there && !counted.contains(uid.as_str()) {
-            taken.add(&promise.namespace, promise.bytes);
+            taken.add(&promise.part.namespace, promise.part.bytes);
         }
     }
     taken

@@ -350,6 +350,25 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
 }
 
 #[test]
+fn a_promise_ends_with_the_version_that_its_stamp_was_for() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let at = |uid: &str, version: &str| Claim { resource_version: version.into(), ..shared_claim("t", uid, false) };
+    let (a, b) = (at("a", "9"), at("b", "5"));
+    for claim in [&a, &b] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    assert!(index.promise(&a, CLASS));
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    for version in ["8", "9"] {
+        let woken = index.change_claim(Change::Apply(at("a", version)));
+        assert!(!woken.contains(&Key::Claim(b.name.clone())), "the stamp may come to stand on version 9");
+    }
+    let woken = index.change_claim(Change::Apply(at("a", "10")));
+    assert!(woken.contains(&Key::Claim(b.name.clone())) && !index.is_promised(&a.uid));
+    assert_eq!(index.claim_is_refused(&b, &recipe), None);
+}
+
+#[test]
 fn what_a_claim_was_promised_itself_is_not_in_its_way() {
     let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
     let (a, b, c) = (shared_claim("t", "a", true), shared_claim("t", "b", false), shared_claim("t", "c", false));

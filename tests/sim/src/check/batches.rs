@@ -57,7 +57,8 @@ pub fn ended_for_others(store: &Store, job: &Value, id: &str) -> Option<String> 
     let made = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(id))).is_some();
     // Its own attempt has failed, as by a volume that it was given and that does not fit.
     let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
-    let failed = failure["attempt"].to_string() == annotation(claim, names::ATTEMPT);
+    let last = annotation(claim, names::ATTEMPT).parse().ok();
+    let failed = last.is_some() && last == failure["attempt"].as_u64();
     (waits && in_it && !made && !failed)
         .then(|| format!("the batch of claim {name} was removed for the sake of others"))
 }
