@@ -31,9 +31,10 @@ use crate::run::batch::{Member, Whom};
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
+use crate::volume::Volume;
 
-/// A claim that stands in line is woken when its turn has come; this is for the case that it was not.
-const FULL: Duration = Duration::from_secs(5);
+/// An event wakes a claim that stands in line, or waits to be seen; this is for the case that it does not come.
+const LATER: Duration = Duration::from_secs(5);
 
 pub(super) fn about(claim: &Claim) -> About {
     About { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
@@ -66,7 +67,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         let after = after.filter(|tell| tell.warning || !is_enough);
         after.into_iter().for_each(|tell| context.tell(about(&claim), tell));
         match next {
-            Next::Full => return Ok(Pass::After(FULL)),
+            Next::Later => return Ok(Pass::After(LATER)),
             Next::Started => return Ok(Pass::Started),
             Next::Wait => {
                 return Ok(context
@@ -82,7 +83,8 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
 
 enum Next {
     Wait,
-    Full,
+    /// After a while, unless an event comes before.
+    Later,
     Started,
     Again,
     With(Box<Claim>),
@@ -212,7 +214,7 @@ async fn act(
                 let asker = Asker::claim(&claim.name);
                 if !index.reserve(&job, &asker, recipe) {
                     index.stand_in_line(&asker, &class.name);
-                    return Ok(Next::Full);
+                    return Ok(Next::Later);
                 }
                 if s.left_out {
                     index.forget_expected(&provision_name(claim));
@@ -348,6 +350,11 @@ async fn act(
         }
         Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
         Step::Release => {
+            // With the claim gone and its volume not seen yet, neither would be counted, and its room given to another.
+            let is_unseen = |volume: &Volume| context.shared.index().volume(&volume.name).is_none();
+            if claim.deleting && learnt.volume.as_ref().is_some_and(is_unseen) {
+                return Ok(Next::Later);
+            }
             let released = writes.release(claim).await?;
             // The PV controller may have been the faster to bind: it is our volume all the same.
             if claim.is_bound() && claim.own_stamp().is_some() {
