@@ -26,6 +26,8 @@ pub(super) struct Batches {
     gathering: BTreeMap<String, Gathering>,
     /// Those whose Jobs are being created: no answer has come yet, however long that takes.
     creating: BTreeSet<String>,
+    /// Ids of volumes whose delete runs of their own have begun: a Job that no watch shows for long is the same by its name.
+    alone: BTreeSet<String>,
     /// Those whose Jobs the API server does not take.
     refused: BTreeSet<String>,
     /// Ids of members that want nothing of their batch any more, by the UID of its Job.
@@ -158,14 +160,21 @@ impl Index {
         (job, node, ts): (&str, Option<&str>, &str),
     ) -> Option<String> {
         let id = volume.id().unwrap_or_default();
-        let name = self.join(&Joins { operation: Operation::Delete, recipe, node, id, job, ts });
+        let joins = Joins { operation: Operation::Delete, recipe, node, id, job, ts };
+        let name = if self.batches.alone.contains(id) { None } else { self.join(&joins) };
         if name.is_none() {
+            self.batches.alone.insert(id.to_owned());
             let since = self.clock.passed();
             let (class, node) = (label_value(&recipe.class), node.map(str::to_owned));
             let expected = Expected { since, class, deletes: true, node, ..Expected::default() };
             self.expected.insert(job.to_owned(), expected);
         }
         name
+    }
+
+    /// The volume is gone.
+    pub(super) fn forget_alone(&mut self, id: &str) {
+        self.batches.alone.remove(id);
     }
 
     fn join(&mut self, j: &Joins<'_>) -> Option<String> {

@@ -328,6 +328,7 @@ fn deletions_gather_while_one_is_under_way_and_take_no_place() {
     let batch = join_deletion(&mut index, "b", &recipe).expect("one is");
     assert_eq!(batch::operation(&batch), Some(Operation::Delete));
     assert_eq!(join_deletion(&mut index, "c", &recipe).as_ref(), Some(&batch));
+    assert_eq!(join_deletion(&mut index, "a", &recipe), None, "its own run may be under way, seen or not");
     let provisions = join(&mut index, "y", &recipe).unwrap();
     assert_ne!(provisions, batch, "nothing is made in a batch that deletes");
     for uid in ["b", "c"] {

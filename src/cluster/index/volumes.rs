@@ -68,6 +68,7 @@ impl Index {
                 };
                 self.forget_volume(&volume);
                 self.forget_known(&volume.name);
+                volume.id().into_iter().for_each(|id| self.forget_alone(id));
                 self.growing.remove(&volume.name);
                 self.count_volume(&volume);
                 self.no_longer_waits(&Key::Volume(volume.name.clone()));

@@ -40,6 +40,7 @@ fn seeds_that_once_were_broken_are_well() {
         (13947, "what a claim that was gone had been promised kept others from the room that there was"),
         (55801, "two claims waited for room that they had promised each other, by stamps that did not stand"),
         (27848, "room was given to another while a claim had gone and its volume had not been seen"),
+        (93779, "a volume joined a batch of deletions while a run of its own that no watch had shown was under way"),
         (62444, "another node was selected while a volume was being adopted, which was refused then and never went"),
         (
             15948,
