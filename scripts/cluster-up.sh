@@ -4,10 +4,17 @@
 # Progress goes to stderr; the last line on stdout is the path of the administrator's kubeconfig.
 #
 #   cluster-up.sh [NAME]     the cluster's name, `demo` if none is given
+#   LIMITS=raised            1,000 requests a second for controller manager, scheduler and kubelet, not their defaults
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 name=${1:-demo}
+limits=()
+case ${LIMITS:-default} in
+default) ;;
+raised) limits=(--raised-limits) ;;
+*) fail "LIMITS is $LIMITS" "it is \`default\` or \`raised\`" ;;
+esac
 namespace=flex-provisioner
 need_root "the cluster"
 
@@ -78,7 +85,7 @@ plan
 scripts/setup.sh
 build
 say "starting cluster $name"
-kubeconfig=$("$release/flex-cluster" --name "$name" up | tail -n 1)
+kubeconfig=$("$release/flex-cluster" --name "$name" up "${limits[@]}" | tail -n 1)
 import_images
 apply
 wait_until_leading || {

@@ -11,7 +11,7 @@ use kube::Client;
 use nix::sys::signal::Signal;
 use tokio::task::spawn_blocking;
 
-use crate::component::Component;
+use crate::component::{ClientLimits, Component};
 use crate::control_plane::{ControlPlane, Refuge};
 use crate::lent::{self, Contents};
 use crate::node;
@@ -106,6 +106,11 @@ impl Cluster {
     /// Whether the call that gave this value started it, rather than finding it up.
     pub fn was_started_now(&self) -> bool {
         self.started_now
+    }
+
+    /// The client limits that it was started with.
+    pub fn limits(&self) -> ClientLimits {
+        self.facts.limits
     }
 
     /// The kubeconfig of the administrator.

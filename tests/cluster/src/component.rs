@@ -46,7 +46,7 @@ impl fmt::Display for Component {
 }
 
 /// How many requests a second the controller manager, scheduler and kubelet may send.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientLimits {
     /// What Kubernetes ships with; 20 a second for each controller of the controller manager.
