@@ -61,6 +61,37 @@ impl Process {
         Ok(kib * 1024)
     }
 
+    /// Lets [`Process::peak_memory`] begin anew with what it has resident now.
+    ///
+    /// # Errors
+    /// If it has ended, or is somebody else's.
+    pub fn forget_peak(&self) -> Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.pid), "5").context("reset the peak of a process's memory")
+    }
+
+    /// The processor time that it has taken so far, to the microsecond. Threads that have ended are not counted.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let mut all = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid)).context("the process has ended")? {
+            // The first number is the time on a processor in nanoseconds.
+            let text = fs::read_to_string(task?.path().join("schedstat")).context("read schedstat")?;
+            all += text.split_whitespace().next().context("an empty schedstat")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(all))
+    }
+
+    /// The processor time of it and of its ended children, to 10 ms.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn used_with_children(&self) -> Result<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).context("the process has ended")?;
+        crate::profile::parse_process(&stat).context("/proc/…/stat is not as expected")
+    }
+
     /// When it began, to about 20 ms.
     ///
     /// # Errors

@@ -1,37 +1,59 @@
-//! Many claims at one time, on a real node, and beside them as many bare pods.
+//! Many claims at one time, on a real node, and beside them what the machine does without us.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use cluster::{Cluster, Component};
 use contract::names;
+use flex_bench::audit::{Asked, Audit, Each};
+use flex_bench::machine::Process;
+use flex_bench::many::{self, Times, WRITERS, within};
 use flex_bench::objects;
-use flex_bench::record::{Kind, Record, Recorder};
-use flex_bench::timeline::{first, millis};
-use futures::{Stream, StreamExt, TryStreamExt};
+use flex_bench::profile::{self, Profile, Watched};
+use flex_bench::statistics::Spread;
+use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::runtime::{WatchStreamExt, watcher};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::report::percentile;
-use crate::run::bare_pod;
+use crate::run::{bare_job, bare_pod};
 
-/// Claims with a pod each, and bare pods.
-const EACH: usize = 50;
+/// The class whose claims have a pod each.
+const EACH: &str = "scratch";
 /// The class whose claims share runs.
-const CLASS: &str = "bench-batches";
-/// Requests of ours that are under way at one time.
-const WRITERS: usize = 32;
+const BATCHES: &str = "bench-batches";
+/// Where orchestrator, configs and runs are.
+const NAMESPACE: &str = "flex-provisioner";
+/// Writes by which the API server's limit is measured.
+const WRITES: usize = 3_000;
 /// How long a burst may take.
 const LIMIT: Duration = Duration::from_secs(900);
+/// How long it may take until nothing of a burst is left.
+const QUIET: Duration = Duration::from_secs(180);
+/// When nothing is left: until what that caused is done as well.
+const REST: Duration = Duration::from_secs(2);
+
+/// What the machine does without us.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Limits {
+    /// Bare pods that end well, in a second.
+    pub pods: f64,
+    /// Jobs of such pods, in a second.
+    pub jobs: f64,
+    /// ConfigMaps that are created, in a second.
+    pub writes: f64,
+}
 
 /// Many at one time.
 #[derive(Debug, Serialize)]
 pub struct Burst {
+    /// A short name, for files.
+    pub name: String,
     /// What it is.
     pub what: String,
     /// So many claims, or pods.
@@ -40,214 +62,322 @@ pub struct Burst {
     pub seconds: f64,
     /// `count` by `seconds`.
     pub per_second: f64,
-    /// The median from the creation of one until it was done, in milliseconds.
-    pub p50: f64,
-    /// What 99 of 100 are not above, in milliseconds.
-    pub p99: f64,
-    /// Volumes a second from the first deletion of a claim until the last volume was gone; pods are not measured.
-    pub deleted_per_second: Option<f64>,
+    /// From the creation of each until it was done, in milliseconds.
+    pub latency: Spread,
+    /// What claims have cost; pods have no such thing.
+    pub cost: Option<Cost>,
+    /// Who used the processors until the last was done.
+    pub profile: Profile,
+    /// The deletion of all claims at once.
+    pub deletion: Option<Deletion>,
+    /// When each was done, in seconds since the first creation.
+    pub done: Vec<f64>,
 }
 
-/// Measures all bursts, one after the other; `batches` are the sizes of those in batches.
-pub async fn measure(client: &Client, recorder: &Recorder, root: &Path, batches: &[usize]) -> Result<Vec<Burst>> {
-    batched_class(client, recorder, root).await?;
-    let mut bursts = vec![pods(client).await?, claims(client, "scratch", "a pod each", EACH).await?];
-    for size in batches {
-        bursts.push(claims(client, CLASS, "in batches", *size).await?);
-    }
-    Ok(bursts)
+/// What each claim has cost, until no run was left.
+#[derive(Debug, Serialize)]
+pub struct Cost {
+    /// Processor time of the orchestrator, in milliseconds.
+    pub cpu_ms: f64,
+    /// The most memory of the orchestrator, in MiB, of all together.
+    pub peak_mib: f64,
+    /// Writes by all clients but this program.
+    pub writes: f64,
+    /// Requests by client.
+    pub requests: Vec<Each>,
 }
 
-/// The class `scratch` with batches; its program makes one volume, and `flex-pv each` runs it for each claim.
-async fn batched_class(client: &Client, recorder: &Recorder, root: &Path) -> Result<()> {
-    let mut config = objects::read(&root.join("configmaps/hostpath-pure.yaml"))?
-        .into_iter()
-        .find(|object| object["kind"] == "ConfigMap")
-        .context("no ConfigMap in hostpath-pure.yaml")?;
-    config["metadata"]["name"] = json!(CLASS);
-    config["metadata"]["labels"]["storage-class"] = json!(CLASS);
-    for (key, value) in [
-        ("command", r#"["flex-pv", "each", "--jobs", "4", "--", "/provision.sh"]"#),
-        ("batch-size", "250"),
-        ("batch-window", "1s"),
-        ("max-in-flight", "1000"),
-        ("timeout", "10m"),
-    ] {
-        config["data"][key] = json!(value);
-    }
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": CLASS },
-        "rules": [{
-            "apiGroups": ["flex-provisioner.io"], "resources": ["classes"], "resourceNames": [CLASS], "verbs": ["provision"],
-        }],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": CLASS },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CLASS },
-        "subjects": [{
-            "kind": "ServiceAccount", "name": "hostpath-provisioner", "namespace": config["metadata"]["namespace"],
-        }],
-    });
-    // One that an earlier run left has its verdict already.
-    objects::delete(client, &config, true).await?;
-    for object in [role, binding, config] {
-        objects::apply(client, &object).await?;
-    }
-    let accepted = |r: &Record| r.name() == CLASS && r.annotation(names::VERDICT).starts_with("ok");
-    let what = format!("the verdict on ConfigMap {CLASS}");
-    recorder.until(LIMIT, &what, |records| first(records, Kind::ConfigMap, accepted).map(drop)).await
+/// The end of many.
+#[derive(Debug, Serialize)]
+pub struct Deletion {
+    /// From the first deletion of a claim until the last volume was gone.
+    pub seconds: f64,
+    /// Volumes by `seconds`.
+    pub per_second: f64,
+    /// What each has cost.
+    pub cost: Cost,
+    /// Who used the processors until the last volume was gone.
+    pub profile: Profile,
+    /// When each volume was gone, in seconds since the first deletion.
+    pub done: Vec<f64>,
 }
 
-async fn claims(client: &Client, class: &str, how: &str, count: usize) -> Result<Burst> {
-    let what = format!("claims, {how}");
-    eprintln!("{count} {what}");
-    let api: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
-    let bound = |claim: &PersistentVolumeClaim| {
-        claim.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|phase| phase == "Bound")
-    };
-    let claim = |name: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
-            "spec": {
-                "storageClassName": class, "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": "1Mi" } },
-            },
-        })
-    };
-    let mut watch = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    let (began, each) = made(client, count, claim, &mut watch, bound).await?;
-
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let mut watch = watcher(volumes, watcher::Config::default()).default_backoff().boxed();
-    listed(&mut watch).await?;
-    let deletion = Timestamp::now();
-    removed(client, count, claim, &mut watch).await?;
-    let seconds = millis(deletion, Timestamp::now()) / 1000.0;
-    Ok(Burst { deleted_per_second: Some(count as f64 / seconds), ..burst(what, began, &each) })
+/// The cluster, and what is looked at.
+pub struct Bench<'a> {
+    client: Client,
+    root: &'a Path,
+    audit: Audit,
+    orchestrator: Process,
+    watched: Watched,
 }
 
-/// What the machine can do without us.
-async fn pods(client: &Client) -> Result<Burst> {
-    eprintln!("{EACH} bare pods");
-    let api: Api<Pod> = Api::default_namespaced(client.clone());
-    let succeeded = |pod: &Pod| {
-        pod.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|phase| phase == "Succeeded")
-    };
-    let pod = |name: &str| {
-        let mut pod = bare_pod("true");
-        pod["metadata"]["name"] = json!(name);
-        pod
-    };
-    let mut watch = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    let (began, each) = made(client, EACH, pod, &mut watch, succeeded).await?;
-    removed(client, EACH, pod, &mut watch).await?;
-    Ok(burst("bare pods of the same image with the command `true`, without us".into(), began, &each))
-}
-
-/// When each was created, by its name, and when it was done.
-type Each = Vec<(Timestamp, Timestamp)>;
-
-/// Creates many objects at one time and waits until each is `done`.
-async fn made<K: ResourceExt>(
-    client: &Client,
-    count: usize,
-    object: impl Fn(&str) -> Value,
-    watch: &mut (impl Stream<Item = watcher::Result<watcher::Event<K>>> + Unpin),
-    done: impl Fn(&K) -> bool,
-) -> Result<(Timestamp, Each)> {
-    listed(watch).await?;
-    let began = Timestamp::now();
-    let create = async {
-        futures::stream::iter((0..count).map(|n| object(&name(n))))
-            .map(|object| async move {
-                let (at, created) = objects::create(client, &object).await?;
-                anyhow::Ok((created["metadata"]["name"].as_str().unwrap_or_default().to_owned(), at))
-            })
-            .buffer_unordered(WRITERS)
-            .try_collect::<HashMap<String, Timestamp>>()
-            .await
-    };
-    let see = async {
-        let mut ends = HashMap::new();
-        while ends.len() < count {
-            match watch.try_next().await? {
-                Some(watcher::Event::Apply(object)) if ours(&object) && done(&object) => {
-                    ends.entry(object.name_any()).or_insert_with(Timestamp::now);
-                }
-                Some(_) => {}
-                None => bail!("the watch ended"),
-            }
+impl<'a> Bench<'a> {
+    /// Finds all processes.
+    ///
+    /// # Errors
+    /// One of them is not there.
+    pub async fn new(cluster: &Cluster, name: &str, root: &'a Path) -> Result<Self> {
+        let client = cluster.client().await?;
+        let orchestrator = orchestrator(&client).await?;
+        let mut processes = vec![(profile::ORCHESTRATOR.to_owned(), orchestrator)];
+        for component in [
+            Component::Etcd,
+            Component::ApiServer,
+            Component::ControllerManager,
+            Component::Scheduler,
+            Component::Containerd,
+            Component::Kubelet,
+            Component::Proxy,
+        ] {
+            let pid = u32::try_from(cluster.pid(component)?)?;
+            processes.push((component.name().to_owned(), Process { pid }));
         }
-        Ok(ends)
-    };
-    let (created, ends) = limited("all of them are done", async { tokio::try_join!(create, see) }).await?;
-    Ok((began, created.iter().filter_map(|(name, at)| Some((*at, *ends.get(name)?))).collect()))
-}
+        let (audit, watched) = (Audit::of(cluster.audit_log()), Watched::new(processes, Some(name)));
+        Ok(Bench { client, root, audit, orchestrator, watched })
+    }
 
-/// Deletes all that was made, and waits until so many of what is watched are gone.
-async fn removed<K: ResourceExt>(
-    client: &Client,
-    count: usize,
-    object: impl Fn(&str) -> Value,
-    watch: &mut (impl Stream<Item = watcher::Result<watcher::Event<K>>> + Unpin),
-) -> Result<()> {
-    let delete = async {
-        futures::stream::iter((0..count).map(|n| object(&name(n))))
-            .map(|object| async move { objects::delete(client, &object, false).await.map(drop) })
+    /// The machine's own limits, by so many pods.
+    ///
+    /// # Errors
+    /// They are not done in time.
+    pub async fn limits(&self, count: usize) -> Result<(Limits, Vec<Burst>)> {
+        self.quiet().await?;
+        eprintln!("{WRITES} writes");
+        let writes = self.writes().await?;
+        eprintln!("{count} bare pods");
+        let pods = self.pods(count).await?;
+        eprintln!("{count} Jobs");
+        let jobs = self.jobs(count).await?;
+        Ok((Limits { pods: pods.per_second, jobs: jobs.per_second, writes }, vec![pods, jobs]))
+    }
+
+    /// Claims with a pod each.
+    ///
+    /// # Errors
+    /// They are not done in time.
+    pub async fn each(&self, count: usize) -> Result<Burst> {
+        self.claims(&format!("each-{count}"), "claims, a pod each", EACH, count).await
+    }
+
+    /// Claims in batches, a burst of each size.
+    ///
+    /// # Errors
+    /// They are not done in time.
+    pub async fn batches(&self, sizes: &[usize]) -> Result<Vec<Burst>> {
+        let settings = [
+            ("command", r#"["flex-pv", "each", "--jobs", "4", "--", "/provision.sh"]"#),
+            ("batch-size", "250"),
+            ("batch-window", "1s"),
+            ("max-in-flight", "1000"),
+            ("timeout", "10m"),
+        ];
+        self.class(BATCHES, &settings).await?;
+        let mut bursts = Vec::new();
+        for size in sizes {
+            bursts.push(self.claims(&format!("batches-{size}"), "claims, in batches", BATCHES, *size).await?);
+        }
+        Ok(bursts)
+    }
+
+    /// The class `scratch` with other settings. In batches its program makes one volume, and `flex-pv each` runs it for each
+    /// claim; the image's account needs a right for that.
+    async fn class(&self, class: &str, settings: &[(&str, &str)]) -> Result<()> {
+        let mut config = objects::read(&self.root.join("configmaps/hostpath-pure.yaml"))?
+            .into_iter()
+            .find(|object| object["kind"] == "ConfigMap")
+            .context("no ConfigMap in hostpath-pure.yaml")?;
+        config["metadata"]["name"] = json!(class);
+        config["metadata"]["labels"]["storage-class"] = json!(class);
+        for (key, value) in settings {
+            config["data"][key] = json!(value);
+        }
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": class },
+            "rules": [{
+                "apiGroups": ["flex-provisioner.io"], "resources": ["classes"], "resourceNames": [class],
+                "verbs": ["provision"],
+            }],
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": class },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": class },
+            "subjects": [{ "kind": "ServiceAccount", "name": "hostpath-provisioner", "namespace": NAMESPACE }],
+        });
+        // One that an earlier run left has its verdict already.
+        objects::delete(&self.client, &config, true).await?;
+        for object in [role, binding, config] {
+            objects::apply(&self.client, &object).await?;
+        }
+        let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let accepted = async {
+            loop {
+                let verdict = configs.get(class).await?.metadata.annotations.unwrap_or_default().remove(names::VERDICT);
+                match verdict {
+                    Some(verdict) if verdict.starts_with("ok") => return Ok(()),
+                    Some(verdict) => anyhow::bail!("ConfigMap {class} is refused: {verdict}"),
+                    None => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+            }
+        };
+        within(Duration::from_secs(60), &format!("the verdict on ConfigMap {class}"), accepted).await
+    }
+
+    async fn claims(&self, name: &str, what: &str, class: &str, count: usize) -> Result<Burst> {
+        self.quiet().await?;
+        eprintln!("{count} {what}");
+        let claims = many::claims("default", class, count);
+        let api: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
+        let mut watch = many::watch(api).await?;
+        let begun = self.begin()?;
+        let times = many::made(&self.client, &claims, &mut watch, many::is_bound, LIMIT).await?;
+        let profile = self.watched.since(&begun.sample)?;
+        self.quiet().await?;
+        let mut burst = burst(name, what, &times, profile);
+        burst.cost = Some(self.cost(begun, count)?);
+        eprintln!("  {:.1} a second; their deletion", burst.per_second);
+
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let mut watch = many::watch(volumes).await?;
+        let begun = self.begin()?;
+        // Volumes that nobody can claim come and go besides.
+        let ours = |volume: &PersistentVolume| volume.name_any().starts_with(names::PV_PREFIX);
+        let times = many::removed(&self.client, &claims, &mut watch, ours, LIMIT).await?;
+        let profile = self.watched.since(&begun.sample)?;
+        self.quiet().await?;
+        let seconds = times.seconds();
+        let (per_second, done) = (count as f64 / seconds, times.done());
+        burst.deletion = Some(Deletion { seconds, per_second, cost: self.cost(begun, count)?, profile, done });
+        eprintln!("  {per_second:.1} a second");
+        Ok(burst)
+    }
+
+    /// What the machine does without us: pods that end at once.
+    async fn pods(&self, count: usize) -> Result<Burst> {
+        let pods = named(count, bare_pod("true"));
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let mut watch = many::watch(api).await?;
+        let before = self.watched.sample()?;
+        let succeeded = |pod: &Pod| phase(pod).as_deref() == Some("Succeeded");
+        let times = many::made(&self.client, &pods, &mut watch, succeeded, LIMIT).await?;
+        let profile = self.watched.since(&before)?;
+        many::removed(&self.client, &pods, &mut watch, |_| true, LIMIT).await?;
+        Ok(burst("pods", "bare pods, without us", &times, profile))
+    }
+
+    /// The same by Jobs, of which the controller manager makes the pods.
+    async fn jobs(&self, count: usize) -> Result<Burst> {
+        let jobs = named(count, bare_job("true"));
+        let api: Api<Job> = Api::default_namespaced(self.client.clone());
+        let mut watch = many::watch(api.clone()).await?;
+        let before = self.watched.sample()?;
+        let complete = |job: &Job| job.status.as_ref().and_then(|status| status.succeeded) == Some(1);
+        let times = many::made(&self.client, &jobs, &mut watch, complete, LIMIT).await?;
+        let profile = self.watched.since(&before)?;
+        api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+        Ok(burst("jobs", "Jobs of such a pod, without us", &times, profile))
+    }
+
+    /// How many objects the API server takes in a second, from as many connections as claims are created from.
+    async fn writes(&self) -> Result<f64> {
+        let object = |n| {
+            let metadata = json!({ "name": format!("write-{n}"), "labels": { "bench": "write" } });
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { "key": "value" } })
+        };
+        let began = Timestamp::now();
+        futures::stream::iter((0..WRITES).map(object))
+            .map(|object| async move { objects::create(&self.client, &object).await.map(drop) })
             .buffer_unordered(WRITERS)
             .try_collect::<()>()
-            .await
-    };
-    let see = async {
-        let mut gone = 0;
-        while gone < count {
-            match watch.try_next().await? {
-                Some(watcher::Event::Delete(_)) => gone += 1,
-                Some(_) => {}
-                None => bail!("the watch ended"),
+            .await?;
+        let seconds = Timestamp::now().duration_since(began).as_secs_f64();
+        let api: Api<ConfigMap> = Api::default_namespaced(self.client.clone());
+        api.delete_collection(&DeleteParams::default(), &ListParams::default().labels("bench=write")).await?;
+        Ok(WRITES as f64 / seconds)
+    }
+
+    /// Waits until no run is left, nor a pod of those that were measured, and what that caused is done.
+    async fn quiet(&self) -> Result<()> {
+        let runs: Api<Job> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let run_pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let (jobs, pods): (Api<Job>, Api<Pod>) =
+            (Api::default_namespaced(self.client.clone()), Api::default_namespaced(self.client.clone()));
+        let (all, of_runs) = (ListParams::default(), ListParams::default().labels(names::LABEL_OPERATION));
+        let none = async {
+            loop {
+                let left = runs.list_metadata(&of_runs).await?.items.len()
+                    + run_pods.list_metadata(&of_runs).await?.items.len()
+                    + jobs.list_metadata(&all).await?.items.len()
+                    + pods.list_metadata(&all).await?.items.len();
+                if left == 0 {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
             }
-        }
+        };
+        within(QUIET, "no Job and no pod is left of what was measured before", none).await?;
+        tokio::time::sleep(REST).await;
         Ok(())
+    }
+
+    fn begin(&self) -> Result<Begun> {
+        self.orchestrator.forget_peak()?;
+        let used = self.orchestrator.processor_time()?;
+        Ok(Begun { mark: self.audit.mark()?, used, sample: self.watched.sample()? })
+    }
+
+    fn cost(&self, begun: Begun, count: usize) -> Result<Cost> {
+        let mut asked = Asked::default();
+        self.audit.since(begun.mark, &mut asked)?;
+        let used = self.orchestrator.processor_time()? - begun.used;
+        Ok(Cost {
+            cpu_ms: used.as_secs_f64() * 1000.0 / count as f64,
+            peak_mib: self.orchestrator.peak_memory()? as f64 / f64::from(1 << 20),
+            writes: asked.writes() as f64 / count as f64,
+            requests: asked.each(count),
+        })
+    }
+}
+
+/// How it was before a burst.
+struct Begun {
+    mark: flex_bench::audit::Mark,
+    used: Duration,
+    sample: profile::Sample,
+}
+
+/// The orchestrator's process, by its pod.
+async fn orchestrator(client: &Client) -> Result<Process> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let ours = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
+    let ids = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref()?.first()?.container_id.clone();
+    let found = pods.list(&ours).await?.items;
+    let id = found.iter().find_map(ids).context("the orchestrator has no pod")?;
+    Process::of_container(id.trim_start_matches("containerd://"))
+}
+
+/// As many as are wanted, named by number.
+fn named(count: usize, object: Value) -> Vec<Value> {
+    let named = |n| {
+        let mut object = object.clone();
+        object["metadata"]["name"] = json!(format!("burst-{n}"));
+        object
     };
-    limited("all of them are gone", async { tokio::try_join!(delete, see) }).await.map(drop)
+    (0..count).map(named).collect()
 }
 
-/// Waits for the end of the first list.
-async fn listed<K>(watch: &mut (impl Stream<Item = watcher::Result<watcher::Event<K>>> + Unpin)) -> Result<()> {
-    let list = async {
-        while let Some(event) = watch.try_next().await? {
-            if matches!(event, watcher::Event::InitDone) {
-                return Ok(());
-            }
-        }
-        bail!("the watch ended")
-    };
-    limited("a list", list).await
-}
-
-async fn limited<T>(what: &str, of: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(LIMIT, of).await.with_context(|| format!("not seen within {} s: {what}", LIMIT.as_secs()))?
-}
-
-fn name(n: usize) -> String {
-    format!("burst-{n}")
-}
-
-fn ours(object: &impl ResourceExt) -> bool {
-    object.name_any().starts_with("burst-")
-}
-
-fn burst(what: String, began: Timestamp, each: &Each) -> Burst {
-    let times: Vec<f64> = each.iter().map(|(from, to)| millis(*from, *to)).collect();
-    let last = each.iter().map(|(_, to)| *to).max().unwrap_or(began);
-    let seconds = millis(began, last) / 1000.0;
+fn burst(name: &str, what: &str, times: &Times, profile: Profile) -> Burst {
+    let (count, seconds) = (times.each.len(), times.seconds());
     Burst {
-        what,
-        count: each.len(),
+        name: name.to_owned(),
+        what: what.to_owned(),
+        count,
         seconds,
-        per_second: each.len() as f64 / seconds,
-        p50: percentile(&times, 50),
-        p99: percentile(&times, 99),
-        deleted_per_second: None,
+        per_second: count as f64 / seconds,
+        latency: Spread::of(&times.millis()),
+        cost: None,
+        profile,
+        deletion: None,
+        done: times.done(),
     }
 }

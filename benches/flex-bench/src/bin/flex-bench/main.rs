@@ -1,4 +1,4 @@
-//! The benchmark: one claim on an idle cluster and many at one time, and beside it what the machine can do without us.
+//! The benchmark: one claim on an idle cluster and many at one time, and beside it what the machine does without us.
 
 mod bursts;
 mod report;
@@ -8,23 +8,30 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use cluster::Cluster;
+use cluster::{ClientLimits, Cluster};
 
-/// Measures how long one claim takes on an idle cluster, how fast many are bound, and what the machine takes for bare pods.
+/// Measures how long one claim takes on an idle cluster, how fast many are bound and deleted, what they cost, and what the
+/// machine does without us.
 #[derive(Parser)]
 struct Arguments {
     /// The cluster, with the orchestrator on it and nothing else to do.
     #[arg(long, default_value = "bench")]
     cluster: String,
+    /// The client limits that the cluster was started with; they are recorded.
+    #[arg(long, value_enum, default_value = "default")]
+    limits: ClientLimits,
     /// The project's root, with configmaps/ and examples/.
     #[arg(long, default_value = ".")]
     root: PathBuf,
-    /// Where results.json and results.md go.
+    /// Where results.json, results.md and the plots go.
     #[arg(long, default_value = "docs/bench")]
     out: PathBuf,
-    /// How often each is measured.
+    /// How often a claim is measured by itself.
     #[arg(long, default_value_t = 20)]
     runs: usize,
+    /// How many claims with a pod each come at one time, and as many bare pods and Jobs.
+    #[arg(long, default_value_t = 50)]
+    each: usize,
     /// How many claims come at one time in batches, for each burst.
     #[arg(long, value_delimiter = ',', default_value = "200,1000")]
     batches: Vec<usize>,
@@ -32,13 +39,14 @@ struct Arguments {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    ensure!(arguments.runs > 0, "--runs must be at least 1");
-    ensure!(arguments.batches.iter().all(|size| *size > 0), "--batches must be numbers from 1");
-    let cluster = Cluster::attach(&arguments.cluster).await?;
-    let results =
-        run::measure(&cluster, &arguments.cluster, &arguments.root, arguments.runs, &arguments.batches).await?;
-    report::write(&results, &arguments.out)?;
-    print!("{}\n{}", report::table(&results), report::bursts(&results));
+    let Arguments { cluster: name, limits, root, out, runs, each, batches } = Arguments::parse();
+    ensure!(runs > 0, "--runs must be at least 1");
+    ensure!(each > 0 && !batches.contains(&0), "--each and --batches must be numbers from 1");
+    let cluster = Cluster::attach(&name).await?;
+    ensure!(cluster.limits() == limits, "cluster {name} was started with other client limits than --limits says");
+    let plan = run::Plan { name: &name, root: &root, runs, each, batches };
+    let results = run::measure(&cluster, &plan).await?;
+    report::write(&results, &out)?;
+    print!("{}", report::tables(&results));
     Ok(())
 }

@@ -5,55 +5,137 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use cluster::ClientLimits;
+use flex_bench::peers::PEERS;
+use flex_bench::statistics::percentile;
 use flex_bench::timeline::Step;
+use flex_bench::{plot, show};
+use serde_json::json;
 
-use crate::bursts::Burst;
+use crate::bursts::{Burst, Cost};
 use crate::run::{Case, Results};
 
-/// Writes `results.json` and `results.md`.
+/// Writes `results.json`, `results.md` and the plots.
 pub fn write(results: &Results, out: &Path) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    for (file, text) in
-        [("results.json", serde_json::to_string_pretty(results)? + "\n"), ("results.md", markdown(results))]
-    {
+    for (file, text) in [("results.json", show::json(&json!(results))?), ("results.md", markdown(results))] {
         let path = out.join(file);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }
-    Ok(())
+    for burst in claims(results) {
+        let title = format!("{} {}", show::number(burst.count), burst.what);
+        let mut curves = vec![("Bound".to_owned(), burst.done.clone())];
+        if let Some(deletion) = &burst.deletion {
+            curves.push(("deleted, since the first deletion".to_owned(), deletion.done.clone()));
+        }
+        plot::done_over_time(&out.join(file(burst)), &title, &curves, &PEERS)?;
+    }
+    let ours = results.bursts.iter().map(|burst| (heading(burst), burst.per_second, burst.cost.is_some()));
+    let theirs = PEERS.map(|peer| (peer.name.to_owned(), peer.per_second, false));
+    let bars: Vec<_> = ours.chain(theirs).collect();
+    plot::bars(&out.join("rates.svg"), "Claims bound, or pods run, in a second", "a second", &bars)
 }
 
-/// The value that so many percent are not above.
-pub fn percentile(values: &[f64], percent: usize) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+/// All that is printed.
+pub fn tables(results: &Results) -> String {
+    format!(
+        "{}\n{}\n{}\n{}\n{}",
+        singles(results),
+        bursts(results),
+        costs(results),
+        requests(results),
+        profiles(results)
+    )
 }
 
-/// The results as a table.
-pub fn table(results: &Results) -> String {
-    let mut text = String::from("| | measured | p50 | p90 | max |\n|---|---|---|---|---|\n");
-    for case in &results.cases {
-        let Case { what, measured, p50, p90, max, .. } = case;
-        let _ = writeln!(text, "| {what} | {measured} | {p50:.0} ms | {p90:.0} ms | {max:.0} ms |");
+fn claims(results: &Results) -> impl Iterator<Item = &Burst> {
+    results.bursts.iter().filter(|burst| burst.cost.is_some())
+}
+
+fn heading(burst: &Burst) -> String {
+    format!("{} {}", show::number(burst.count), burst.what)
+}
+
+fn file(burst: &Burst) -> String {
+    format!("burst-{}.svg", burst.name)
+}
+
+/// One at a time.
+fn singles(results: &Results) -> String {
+    let mut text = String::from("| | measured | times | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|---|\n");
+    for Case { what, measured, latency, total, .. } in &results.cases {
+        let times = total.len();
+        let [p50, p90, p99, max] =
+            [latency.p50, latency.p90, latency.p99, latency.max].map(|millis| format!("{millis:.0} ms"));
+        let _ = writeln!(text, "| {what} | {measured} | {times} | {p50} | {p90} | {p99} | {max} |");
     }
     text
 }
 
-/// Many at one time.
-pub fn bursts(results: &Results) -> String {
+/// Many at one time, beside what the machine does without us.
+fn bursts(results: &Results) -> String {
+    let limits = &results.machine_limits;
     let mut text = String::from(
-        "| at one time | of them | until the last | a second | p50 | p99 | deleted a second |\n|---|---|---|---|---|---|---|\n",
+        "| at one time | until the last | a second | p50 | p90 | p99 | max | by bare pods a second | deleted a second |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
     );
     for burst in &results.bursts {
-        let Burst { what, count, seconds, per_second, p50, p99, deleted_per_second } = burst;
-        let deleted = deleted_per_second.map_or_else(String::new, |rate| format!("{rate:.1}"));
+        let Burst { seconds, per_second, latency, deletion, .. } = burst;
+        let [p50, p90, p99, max] =
+            [latency.p50, latency.p90, latency.p99, latency.max].map(|millis| format!("{:.1} s", millis / 1000.0));
+        let deleted = deletion.as_ref().map_or_else(String::new, |deletion| format!("{:.1}", deletion.per_second));
         let _ = writeln!(
             text,
-            "| {what} | {count} | {seconds:.1} s | {per_second:.1} | {p50:.0} ms | {p99:.0} ms | {deleted} |"
+            "| {} | {seconds:.1} s | {per_second:.1} | {p50} | {p90} | {p99} | {max} | {:.2} | {deleted} |",
+            heading(burst),
+            per_second / limits.pods,
         );
     }
+    let _ = writeln!(text, "\nThe API server takes {:.0} writes a second.", limits.writes);
     text
+}
+
+/// What claims have cost.
+fn costs(results: &Results) -> String {
+    let mut text = String::from(
+        "| for each | writes | of what the API server takes | CPU of the orchestrator | its peak memory |\n\
+         |---|---|---|---|---|\n",
+    );
+    let mut row = |name: String, cost: &Cost, per_second: f64| {
+        let Cost { cpu_ms, peak_mib, writes, .. } = cost;
+        let share = 100.0 * writes * per_second / results.machine_limits.writes;
+        let _ = writeln!(text, "| {name} | {writes:.1} | {share:.0} % | {cpu_ms:.2} ms | {peak_mib:.1} MiB |");
+    };
+    for burst in claims(results) {
+        if let Some(cost) = &burst.cost {
+            row(heading(burst), cost, burst.per_second);
+        }
+        if let Some(deletion) = &burst.deletion {
+            row(heading(burst) + ", deletion", &deletion.cost, deletion.per_second);
+        }
+    }
+    text
+}
+
+fn requests(results: &Results) -> String {
+    let made = claims(results).filter_map(|burst| Some((heading(burst), burst.cost.as_ref()?.requests.as_slice())));
+    let gone = claims(results)
+        .filter_map(|burst| Some((heading(burst) + ", deletion", burst.deletion.as_ref()?.cost.requests.as_slice())));
+    let mut text = show::requests(made.chain(gone));
+    // Of bursts in batches the largest: the others are like it.
+    for burst in [claims(results).next(), claims(results).nth(1).and(claims(results).last())].into_iter().flatten() {
+        if let Some(cost) = &burst.cost {
+            let _ = write!(text, "\n{}", show::each_request(&heading(burst), &cost.requests));
+        }
+    }
+    text
+}
+
+fn profiles(results: &Results) -> String {
+    let made = results.bursts.iter().map(|burst| (heading(burst), &burst.profile));
+    let gone =
+        claims(results).filter_map(|burst| Some((heading(burst) + ", deletion", &burst.deletion.as_ref()?.profile)));
+    show::profiles(made.chain(gone))
 }
 
 /// Where the time of a case goes: the median of each step, and of what it took after the one before it.
@@ -79,29 +161,56 @@ fn steps(case: &Case) -> String {
 
 fn markdown(results: &Results) -> String {
     let machine = &results.machine;
-    let runs = results.cases.first().map_or(0, |case| case.total.len());
     let details: Vec<String> = results.cases.iter().map(steps).collect();
+    let plots: Vec<String> = claims(results).map(|burst| format!("![{}]({})\n", heading(burst), file(burst))).collect();
+    let limits = match results.limits {
+        ClientLimits::Default => "all components and their limits at their defaults",
+        ClientLimits::Raised => {
+            "controller manager, scheduler and kubelet with 1,000 requests a second instead of their defaults"
+        }
+    };
     format!(
-        "# One claim on an idle cluster\n\nWritten by `make bench`; `results.json` has every single value.\n\n{}\n\
+        "# Speed\n\nWritten by `make bench`; `results.json` has every single value.\n\n\
+         ## One claim on an idle cluster\n\n{}\n\
          ## Many at one time\n\n\
-         All claims (pods) are created at once, from 32 connections. A claim is done when its watch says Bound, a pod when \
-         it is reported Succeeded. Deletion is of all claims at once, until the last volume is gone. Each once.\n\n{}\n\
-         ## Where the time goes\n\n\
+         All are created at once, from {WRITERS} connections. A claim is done when its watch says Bound, a pod when \
+         it is reported Succeeded, a Job when it is reported to have one that is. Deletion is of all claims at once, until \
+         the last volume is gone. Each once, in one run; before each nothing is left of the one before.\n\n{}\n\
+         ![Claims in a second](rates.svg)\n\n{}\n\
+         ### What each costs\n\n\
+         Until no run is left. Writes are those of all clients but this program, in the API server's audit log, and their \
+         share is that at the rate of the burst.\n\n{}\n\
+         ### Requests\n\n\
+         From the audit log, for the same time. Leases are left out: they are renewed by the clock. Events are in. Others are \
+         this program and the API server itself.\n\n{}\n\
+         ### Who uses the processors\n\n\
+         From `/proc`, from the first creation until the last is done. Where nothing is idle, the machine is what bounds the \
+         rate; where much is idle, limits and waits do.\n\n{}\n\
+         ## Where the time of one claim goes\n\n\
          Medians, since the creation of the claim (Job, pod). Between *pod scheduled* and *sandbox begun* the kubelet \
          waits for the pod's volumes, at which it looks every 300 ms; the token of a ServiceAccount is such a volume, so \
          nearly every pod pays for it. *Sandbox runs* and *container runs* are containerd's and runc's work. *Reported* \
          comes so late because the kubelet looks at ended containers once a second; nothing of ours waits for it.\n\n{}\n\
          ## Machine and method\n\n\
          - {}, {} cores, {} GiB; {}, Linux {}; load {} before the run.\n\
-         - Kubernetes {} as in `tests/cluster`, all components and their limits at their defaults, one node, etcd's \
-         data in memory; containerd {}, etcd {}.\n\
+         - Kubernetes {} as in `tests/cluster`, {limits}, one node, etcd's data in memory; containerd {}, etcd {}.\n\
          - flex-provisioner at commit {}, deployed by `deploy/kustomize`. {}.\n\
-         - Each {runs} times, in turns, one at a time; the first of each does not count. After each all of it is \
-         deleted, and nothing of it is left before the next begins.\n\
+         - Single ones in turns, one at a time; the first of each does not count. After each all of it is \
+         deleted, and nothing of it is left before the next begins. With fewer than 100 values p99 is the largest.\n\
          - The time begins just before the request that creates the claim is sent. API objects: when a watch told of \
-         them. Containers: containerd's own times. All clocks are one machine's.\n",
-        table(results),
+         them. Containers: containerd's own times. All clocks are one machine's.\n\
+         - Batches are of 250 at most, of those that come within a second; 1,000 claims are under way at one time; the \
+         image's program makes one volume, and `flex-pv each --jobs 4` runs it for each claim.\n\
+         - What the API server takes is measured by small ConfigMaps, created from as many connections.\n\
+         - Memory is the orchestrator's largest resident size during the burst.\n\
+         - Rates of others: external-provisioner with its own limits and those of the controller manager as given, and \
+         local-path-provisioner, by bursts on clusters of this kind.\n",
+        singles(results),
         bursts(results),
+        plots.join("\n"),
+        costs(results),
+        requests(results),
+        profiles(results),
         details.join("\n"),
         machine.processor,
         machine.cores,
@@ -114,17 +223,6 @@ fn markdown(results: &Results) -> String {
         machine.etcd,
         results.commit,
         results.date,
+        WRITERS = flex_bench::many::WRITERS,
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_were_measured() {
-        let values: Vec<f64> = (1..=20).rev().map(f64::from).collect();
-        assert_eq!([50, 90, 100].map(|percent| percentile(&values, percent)), [10.0, 18.0, 20.0]);
-        assert_eq!(percentile(&[7.0], 50), 7.0);
-    }
 }

@@ -4,19 +4,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use cluster::Cluster;
+use cluster::{ClientLimits, Cluster};
 use contract::names;
 use flex_bench::machine::{self, Machine};
 use flex_bench::objects;
 use flex_bench::record::{Kind, Record, Recorder};
+use flex_bench::statistics::Spread;
 use flex_bench::timeline::{Seen, Step, container_id, first, millis, of_claim, of_pod};
 use jiff::Timestamp;
 use kube::Client;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::bursts::{self, Burst};
-use crate::report;
+use crate::bursts::{self, Burst, Limits};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// After everything of the last measurement is gone: until what it caused in the background is done as well.
@@ -33,8 +33,12 @@ pub struct Results {
     pub machine: Machine,
     /// The version of Kubernetes.
     pub kubernetes: String,
-    /// The measurements.
+    /// The client limits of controller manager, scheduler and kubelet.
+    pub limits: ClientLimits,
+    /// One at a time.
     pub cases: Vec<Case>,
+    /// What the machine does without us.
+    pub machine_limits: Limits,
     /// Many at one time.
     pub bursts: Vec<Burst>,
 }
@@ -48,19 +52,30 @@ pub struct Case {
     pub what: &'static str,
     /// From which step to which, in words.
     pub measured: &'static str,
-    /// The median of `total`.
-    pub p50: f64,
-    /// What nine of ten are not above.
-    pub p90: f64,
-    /// The slowest.
-    pub max: f64,
+    /// Of `total`.
+    #[serde(flatten)]
+    pub latency: Spread,
     /// What was measured, in milliseconds.
     pub total: Vec<f64>,
     /// All steps of each, in milliseconds since the creation.
     pub runs: Vec<Vec<(Step, f64)>>,
 }
 
-struct Bench {
+/// What is to be measured.
+pub struct Plan<'a> {
+    /// The cluster's name.
+    pub name: &'a str,
+    /// The project's root.
+    pub root: &'a Path,
+    /// How often single claims are measured.
+    pub runs: usize,
+    /// The size of the burst with a pod each.
+    pub each: usize,
+    /// The bursts in batches.
+    pub batches: Vec<usize>,
+}
+
+struct Singles {
     client: Client,
     recorder: Recorder,
     immediate: Value,
@@ -68,13 +83,33 @@ struct Bench {
     consumer: Value,
 }
 
-/// Measures everything. Single claims `runs` times, in turns, so that all share the machine's moods; bursts once, those in
-/// batches with as many claims as `batches` says.
-pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize, batches: &[usize]) -> Result<Results> {
+/// Measures everything: single claims several times, in turns with what the machine does without us, so that all share its
+/// moods; then bursts, each once.
+pub async fn measure(cluster: &Cluster, plan: &Plan<'_>) -> Result<Results> {
     let machine = Machine::this();
     let client = cluster.client().await?;
     let version: Value = client.request(http::Request::get("/version").body(Vec::new())?).await?;
-    let recorder = Recorder::start(&client, &machine::containerd_socket(name)).await?;
+    let cases = singles(cluster, plan).await?;
+    let bench = bursts::Bench::new(cluster, plan.name, plan.root).await?;
+    let (machine_limits, mut bursts) = bench.limits(plan.each).await?;
+    bursts.push(bench.each(plan.each).await?);
+    bursts.extend(bench.batches(&plan.batches).await?);
+    Ok(Results {
+        date: Timestamp::now().to_string(),
+        commit: machine::commit(),
+        machine,
+        kubernetes: version["gitVersion"].as_str().unwrap_or("unknown").to_owned(),
+        limits: cluster.limits(),
+        cases,
+        machine_limits,
+        bursts,
+    })
+}
+
+/// One at a time.
+async fn singles(cluster: &Cluster, plan: &Plan<'_>) -> Result<Vec<Case>> {
+    let (client, root, runs) = (cluster.client().await?, plan.root, plan.runs);
+    let recorder = Recorder::start(&client, &machine::containerd_socket(plan.name)).await?;
     for file in ["configmaps/hostpath.yaml", "configmaps/hostpath-pure.yaml", "examples/hostpath/storageclass.yaml"] {
         for object in objects::read(&root.join(file))? {
             objects::apply(&client, &object).await?;
@@ -89,7 +124,7 @@ pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize, ba
         let objects = objects::read(&root.join("examples/hostpath").join(file))?;
         objects.into_iter().find(|object| object["kind"] == kind).with_context(|| format!("no {kind} in {file}"))
     };
-    let bench = Bench {
+    let bench = Singles {
         immediate: of_kind("pure.yaml", "PersistentVolumeClaim")?,
         waiting: of_kind("claim.yaml", "PersistentVolumeClaim")?,
         consumer: of_kind("writer.yaml", "Pod")?,
@@ -99,14 +134,18 @@ pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize, ba
     let mut cases = cases();
     // The first of each, with nothing in the machine's caches, does not count.
     for run in 0..=runs {
-        let measured = [
-            bench.claim(&bench.immediate, None).await?,
-            bench.claim(&bench.waiting, Some(&bench.consumer)).await?,
-            bench.job().await?,
-            bench.pod("sleep 3600", "Running").await?,
-            bench.pod("true", "Succeeded").await?,
-        ];
-        eprintln!("{run} of {runs}: {}", measured.each_ref().map(|(total, _)| format!("{total:.0} ms")).join(", "));
+        let mut measured =
+            vec![bench.claim(&bench.immediate, None).await?, bench.claim(&bench.waiting, Some(&bench.consumer)).await?];
+        // What is only compared with needs no tail: every other time does.
+        if run % 2 == 1 || run == 0 {
+            measured.extend([
+                bench.job().await?,
+                bench.pod("sleep 3600", "Running").await?,
+                bench.pod("true", "Succeeded").await?,
+            ]);
+        }
+        let times: Vec<String> = measured.iter().map(|(total, _)| format!("{total:.0} ms")).collect();
+        eprintln!("{run} of {runs}: {}", times.join(", "));
         if run > 0 {
             for (case, (total, steps)) in cases.iter_mut().zip(measured) {
                 case.total.push(total);
@@ -115,18 +154,9 @@ pub async fn measure(cluster: &Cluster, name: &str, root: &Path, runs: usize, ba
         }
     }
     for case in &mut cases {
-        let [p50, p90, max] = [50, 90, 100].map(|percent| report::percentile(&case.total, percent));
-        (case.p50, case.p90, case.max) = (p50, p90, max);
+        case.latency = Spread::of(&case.total);
     }
-    let bursts = bursts::measure(&bench.client, &bench.recorder, root, batches).await?;
-    Ok(Results {
-        date: Timestamp::now().to_string(),
-        commit: machine::commit(),
-        machine,
-        kubernetes: version["gitVersion"].as_str().unwrap_or("unknown").to_owned(),
-        cases,
-        bursts,
-    })
+    Ok(cases)
 }
 
 fn cases() -> Vec<Case> {
@@ -153,9 +183,7 @@ fn cases() -> Vec<Case> {
         name,
         what,
         measured,
-        p50: 0.0,
-        p90: 0.0,
-        max: 0.0,
+        latency: Spread::default(),
         total: Vec::new(),
         runs: Vec::new(),
     })
@@ -164,7 +192,7 @@ fn cases() -> Vec<Case> {
 
 type Measured = (f64, Vec<(Step, f64)>);
 
-impl Bench {
+impl Singles {
     /// A claim until it is Bound, with its pod where it has one. All of it is deleted again.
     async fn claim(&self, claim: &Value, consumer: Option<&Value>) -> Result<Measured> {
         self.recorder.forget();
@@ -200,11 +228,7 @@ impl Bench {
     /// A Job of our image that does nothing, until its container runs.
     async fn job(&self) -> Result<Measured> {
         self.recorder.forget();
-        let mut job = json!({
-            "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "bare" },
-            "spec": { "backoffLimit": 0, "template": bare_pod("true") },
-        });
-        job["spec"]["template"]["metadata"] = json!({});
+        let job = bare_job("true");
         let (began, _) = objects::create(&self.client, &job).await?;
         let (seen, pod) = self
             .until("all steps of a Job", |records| {
@@ -259,6 +283,15 @@ fn since(began: Timestamp, seen: &[Seen]) -> Vec<(Step, f64)> {
 /// All steps of a pod, of which the claim's are not.
 fn of_pod_complete() -> usize {
     Step::ALL.len() - [Step::Stamped, Step::Job, Step::Volume, Step::Bound].len()
+}
+
+/// A Job of such a pod.
+pub fn bare_job(command: &str) -> Value {
+    let spec = bare_pod(command)["spec"].take();
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "bare" },
+        "spec": { "backoffLimit": 0, "template": { "spec": spec } },
+    })
 }
 
 /// A pod of the image hostpath that runs a command.

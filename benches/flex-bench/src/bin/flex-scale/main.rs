@@ -21,12 +21,18 @@ struct Arguments {
     /// The orchestrator's program, as it is shipped.
     #[arg(long)]
     orchestrator: PathBuf,
-    /// Where scale.json and scale.md go.
+    /// Where scale.json, scale.md and scale-*.svg go.
     #[arg(long, default_value = "docs/bench")]
     out: PathBuf,
-    /// Bursts of so many claims each, one after the other.
+    /// Bursts of so many claims each in batches, one after the other.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]
     bursts: Vec<usize>,
+    /// Bursts of so many claims with a pod each. [default: those of --bursts]
+    #[arg(long, value_delimiter = ',')]
+    each: Option<Vec<usize>>,
+    /// With how many claims under way memory is looked at; 0 leaves it out.
+    #[arg(long, default_value_t = scale::IN_FLIGHT)]
+    in_flight: usize,
     /// With how many bound claims and volumes the orchestrator is started; 0 leaves it out.
     #[arg(long, default_value_t = 50_000)]
     standing: usize,
@@ -34,11 +40,12 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    ensure!(arguments.bursts.iter().all(|size| *size > 0), "--bursts must be numbers from 1");
-    ensure!(arguments.orchestrator.exists(), "{} is missing: run `make images`", arguments.orchestrator.display());
-    let results = scale::measure(&arguments.orchestrator, &arguments.bursts, arguments.standing).await?;
-    report::write(&results, &arguments.out)?;
-    print!("{}", report::table(&results));
+    let Arguments { orchestrator, out, bursts, each, in_flight, standing } = Arguments::parse();
+    let plan = scale::Plan { each: each.unwrap_or_else(|| bursts.clone()), bursts, in_flight, standing };
+    ensure!([&plan.bursts, &plan.each].iter().all(|sizes| !sizes.contains(&0)), "sizes of bursts are numbers from 1");
+    ensure!(orchestrator.exists(), "{} is missing: run `make images`", orchestrator.display());
+    let results = scale::measure(&orchestrator, &plan).await?;
+    report::write(&results, &out)?;
+    print!("{}", report::tables(&results));
     Ok(())
 }

@@ -1,27 +1,45 @@
 //! A node that is simulated: it takes every pod of the config namespace, does what its image would do, and reports its
-//! end, at once.
+//! end, at once. It can be held, so that what is under way stays under way.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use cluster::Cluster;
+use contract::batch;
 use contract::request::{Operation, Request};
 use contract::volume::{Made, persistent_volume};
-use futures::TryStreamExt;
+use flex_bench::audit;
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 const NAME: &str = "simulated";
+/// Members of a batch that are made at one time, as by `flex-pv each --jobs`.
+const JOBS: usize = 8;
 
 /// The node, until this is dropped.
 pub struct Node {
     following: JoinHandle<()>,
+    work: Arc<Work>,
     _heard: cluster::SimulatedNode,
+}
+
+struct Work {
+    /// The kubelet, whose requests are told from those of images.
+    kubelet: Client,
+    image: Client,
+    /// Whether pods wait before they do anything.
+    held: watch::Sender<bool>,
+    /// For how many claims there are pods that wait.
+    waiting: AtomicUsize,
 }
 
 impl Drop for Node {
@@ -35,15 +53,30 @@ impl Node {
     ///
     /// # Errors
     /// The API server does not take it.
-    pub async fn join(client: Client, namespace: &str) -> Result<Self> {
-        let heard = cluster::SimulatedNode::start(client.clone(), NAME, &[]).await?;
-        let following = tokio::spawn(follow(client, namespace.to_owned()));
-        Ok(Node { following, _heard: heard })
+    pub async fn join(cluster: &Cluster, namespace: &str) -> Result<Self> {
+        let client = async |user| cluster.client_as(user, &["system:masters"]).await;
+        let kubelet = client(audit::NODE).await?;
+        let heard = cluster::SimulatedNode::start(kubelet.clone(), NAME, &[]).await?;
+        let image = client(audit::IMAGE).await?;
+        let work = Work { kubelet, image, held: watch::Sender::new(false), waiting: AtomicUsize::new(0) };
+        let work = Arc::new(work);
+        let following = tokio::spawn(follow(work.clone(), namespace.to_owned()));
+        Ok(Node { following, work, _heard: heard })
+    }
+
+    /// From now on pods begin, and wait; or they go on.
+    pub fn hold(&self, held: bool) {
+        self.work.held.send_replace(held);
+    }
+
+    /// For how many claims there are pods that wait.
+    pub fn waiting(&self) -> usize {
+        self.work.waiting.load(Ordering::Relaxed)
     }
 }
 
-async fn follow(client: Client, namespace: String) {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+async fn follow(work: Arc<Work>, namespace: String) {
+    let pods: Api<Pod> = Api::namespaced(work.kubelet.clone(), &namespace);
     let mut begun = HashSet::new();
     let mut stream = pin!(watcher(pods, watcher::Config::default()).default_backoff());
     loop {
@@ -51,12 +84,11 @@ async fn follow(client: Client, namespace: String) {
             Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => {
                 let ends = pod.metadata.deletion_timestamp.is_some();
                 if !ends && begun.insert(pod.uid().unwrap_or_default()) {
-                    let client = client.clone();
-                    let pod = Arc::new(pod);
+                    let work = work.clone();
                     tokio::spawn(async move {
                         // A pod that could not be run is not asked for again: the burst would not end, and say so.
-                        if let Err(error) = run(&client, &pod).await {
-                            eprintln!("pod {}: {error}", pod.name_any());
+                        if let Err(error) = work.run(&pod).await {
+                            eprintln!("pod {}: {error:#}", pod.name_any());
                         }
                     });
                 }
@@ -69,28 +101,67 @@ async fn follow(client: Client, namespace: String) {
     }
 }
 
-async fn run(client: &Client, pod: &Pod) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-    let name = pod.name_any();
-    let target = json!({ "apiVersion": "v1", "kind": "Node", "name": NAME });
-    let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name }, "target": target });
-    pods.create_subresource::<Value, Value>("binding", &name, &PostParams::default(), &binding).await?;
-    let env = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.env.clone()).unwrap_or_default();
-    let request = Request::from_env(|name| env.iter().find(|variable| variable.name == name)?.value.clone())?;
-    if request.operation == Operation::Provision {
+impl Work {
+    async fn run(&self, pod: &Pod) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.kubelet.clone(), &pod.namespace().unwrap_or_default());
+        let name = pod.name_any();
+        let target = json!({ "apiVersion": "v1", "kind": "Node", "name": NAME });
+        let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name }, "target": target });
+        pods.create_subresource::<Value, Value>("binding", &name, &PostParams::default(), &binding).await?;
+        let requests = requests(pod)?;
+        self.wait(requests.len()).await?;
+        let made = requests.into_iter().filter(|request| request.operation == Operation::Provision);
+        stream::iter(made.map(|request| self.provision(request))).buffer_unordered(JOBS).try_collect::<()>().await?;
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let end = json!({ "terminated": { "exitCode": 0, "reason": "Completed", "finishedAt": now } });
+        let container = json!({
+            "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0,
+            "state": end,
+        });
+        let status = json!({ "status": { "phase": "Succeeded", "containerStatuses": [container] } });
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(())
+    }
+
+    /// As long as it is held.
+    async fn wait(&self, claims: usize) -> Result<()> {
+        self.waiting.fetch_add(claims, Ordering::Relaxed);
+        self.held.subscribe().wait_for(|held| !held).await?;
+        self.waiting.fetch_sub(claims, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn provision(&self, request: Request) -> Result<()> {
         let path = format!("/{}", request.claim_uuid);
         let nfs = NFSVolumeSource { server: "10.0.0.1".into(), path, read_only: None };
         let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
-        let volumes: Api<PersistentVolume> = Api::all(client.clone());
+        let volumes: Api<PersistentVolume> = Api::all(self.image.clone());
         let volume = persistent_volume(&request, Made { source, ..Made::default() });
         volumes.create(&PostParams::default(), &volume).await?;
+        Ok(())
     }
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let end = json!({ "terminated": { "exitCode": 0, "reason": "Completed", "finishedAt": now } });
-    let container = json!({
-        "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": end,
-    });
-    let status = json!({ "status": { "phase": "Succeeded", "containerStatuses": [container] } });
-    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(())
+}
+
+/// What the image in a pod would be asked for: once, or for each member of a batch.
+fn requests(pod: &Pod) -> Result<Vec<Request>> {
+    let env = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.env.clone()).unwrap_or_default();
+    let run: BTreeMap<_, _> = env.into_iter().filter_map(|variable| Some((variable.name, variable.value?))).collect();
+    let members = match run.get("OPERATION").map(String::as_str) {
+        Some(batch::OPERATION) => batch::read(list(pod).context("a batch without a list")?)?,
+        _ => vec![BTreeMap::new()],
+    };
+    let request = |own: BTreeMap<String, String>| {
+        Request::from_env(|name| own.get(name).or_else(|| run.get(name)).cloned()).context("a run's environment")
+    };
+    members.into_iter().map(request).collect()
+}
+
+/// The list of members, which an image has as a file and the pod as an annotation.
+fn list(pod: &Pod) -> Option<&str> {
+    let volumes = pod.spec.as_ref()?.volumes.iter().flatten();
+    let sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
+    let mut items = sources.filter_map(|source| source.downward_api.as_ref()?.items.as_ref()).flatten();
+    let field = items.find(|item| item.path == batch::FILE)?.field_ref.as_ref()?;
+    let key = field.field_path.strip_prefix("metadata.annotations['")?.strip_suffix("']")?;
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }

@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A running orchestrator; it is killed when this is dropped.
 pub struct Orchestrator {
     child: Child,
-    process: Process,
+    /// Its process.
+    pub process: Process,
     /// From the start of the process until it said that it is ready.
     pub ready_after: Duration,
 }
@@ -55,28 +56,6 @@ impl Orchestrator {
         }
         orchestrator.ready_after = began.elapsed();
         Ok(orchestrator)
-    }
-
-    /// The processor time that it has taken so far.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn processor_time(&self) -> Result<Duration> {
-        let mut all = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.process.pid)).context("the orchestrator has ended")? {
-            // The first number is the time on a processor in nanoseconds.
-            let text = fs::read_to_string(task?.path().join("schedstat")).context("read schedstat")?;
-            all += text.split_whitespace().next().context("an empty schedstat")?.parse::<u64>()?;
-        }
-        Ok(Duration::from_nanos(all))
-    }
-
-    /// The most memory that it ever had resident, in bytes.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn peak_memory(&self) -> Result<u64> {
-        self.process.peak_memory()
     }
 
     /// Stops it as Kubernetes does, so that the next one leads at once.

@@ -1,18 +1,23 @@
 //! A control plane with a class of ours on it, for one measurement.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use cluster::{ClientLimits, Cluster};
+use cluster::{ClientLimits, Cluster, Component};
 use contract::names;
+use flex_bench::audit::{self, Audit};
+use flex_bench::machine::Process;
+use flex_bench::many::{self, Times};
 use flex_bench::objects;
+use flex_bench::profile::{self, Watched};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, ServiceAccount};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::orchestrator::Orchestrator;
@@ -23,14 +28,54 @@ pub const OWN: &str = "flex-provisioner";
 pub const ADMIN: &str = "admin";
 /// Where the claims are.
 pub const USER: &str = "team";
-/// The class.
-pub const CLASS: &str = "bench";
-/// As whom the orchestrator speaks to the API server.
-pub const ORCHESTRATOR: &str = "orchestrator";
 /// Requests of this program that are under way at one time.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = many::WRITERS;
 /// For one claim, and as much for each ten more.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the claims of a class are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// A pod for each, 50 at one time.
+    Each,
+    /// The same, and 1,000 at one time.
+    Wide,
+    /// In batches of 250, and 1,000 at one time.
+    Batches,
+}
+
+impl How {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            How::Each => "a pod each",
+            How::Wide => "a pod each, 1,000 at one time",
+            How::Batches => "in batches",
+        }
+    }
+
+    /// The name of its class.
+    pub fn class(self) -> &'static str {
+        match self {
+            How::Each => "bench",
+            How::Wide => "bench-wide",
+            How::Batches => "bench-batches",
+        }
+    }
+
+    fn config(self) -> Value {
+        let mut data = json!({
+            "plugin-name": names::DEFAULT_PLUGIN, "image": "example/image", "placement": "any", "volume-sources": "nfs",
+            "max-in-flight": if self == How::Each { "50" } else { "1000" }, "reclaim-policy": "Delete",
+        });
+        if self == How::Batches {
+            data["batch-size"] = json!("250");
+            data["batch-window"] = json!("1s");
+        }
+        data
+    }
+}
 
 /// The control plane.
 pub struct Plane {
@@ -57,7 +102,8 @@ impl Plane {
         let cluster = plane.await?;
         let plane = Plane { client: cluster.client().await?, cluster, files: tempfile::tempdir()? };
         for namespace in [OWN, ADMIN, USER] {
-            plane.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } })).await?;
+            let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+            plane.create(&object).await?;
         }
         let accounts: Api<ServiceAccount> = Api::namespaced(plane.client.clone(), ADMIN);
         let began = Instant::now();
@@ -66,23 +112,22 @@ impl Plane {
             ensure!(began.elapsed() < PATIENCE, "namespace {ADMIN} got no default account");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let labels = json!({ names::LABEL_TYPE: names::LABEL_TYPE_CONFIG, names::LABEL_STORAGE_CLASS: CLASS });
-        let data = json!({
-            "plugin-name": names::DEFAULT_PLUGIN, "image": "example/image", "placement": "any", "volume-sources": "nfs",
-            "max-in-flight": "50", "reclaim-policy": "Delete",
-        });
-        plane
-            .create(json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "data": data,
-                "metadata": { "name": CLASS, "namespace": ADMIN, "labels": labels },
-            }))
-            .await?;
-        plane
-            .create(json!({
-                "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": CLASS },
-                "provisioner": names::DEFAULT_PROVISIONER,
-            }))
-            .await?;
+        for how in [How::Each, How::Wide, How::Batches] {
+            let class = how.class();
+            let labels = json!({ names::LABEL_TYPE: names::LABEL_TYPE_CONFIG, names::LABEL_STORAGE_CLASS: class });
+            plane
+                .create(&json!({
+                    "apiVersion": "v1", "kind": "ConfigMap", "data": how.config(),
+                    "metadata": { "name": class, "namespace": ADMIN, "labels": labels },
+                }))
+                .await?;
+            plane
+                .create(&json!({
+                    "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": class },
+                    "provisioner": names::DEFAULT_PROVISIONER,
+                }))
+                .await?;
+        }
         Ok(plane)
     }
 
@@ -90,11 +135,11 @@ impl Plane {
     ///
     /// # Errors
     /// The API server refuses it.
-    pub async fn create(&self, object: Value) -> Result<Value> {
-        Ok(objects::create(&self.client, &object).await?.1)
+    pub async fn create(&self, object: &Value) -> Result<Value> {
+        Ok(objects::create(&self.client, object).await?.1)
     }
 
-    /// Starts an orchestrator on it, and waits until it serves the class.
+    /// Starts an orchestrator on it, and waits until it serves the classes.
     ///
     /// # Errors
     /// It does not.
@@ -103,14 +148,30 @@ impl Plane {
         let orchestrator = Orchestrator::start(program, &self.kubeconfig()?, (OWN, ADMIN), log).await?;
         let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), ADMIN);
         let began = Instant::now();
-        loop {
-            let verdict = configs.get(CLASS).await?.metadata.annotations.unwrap_or_default().remove(names::VERDICT);
-            match verdict {
-                Some(verdict) if verdict.starts_with("ok") => return Ok(orchestrator),
-                other => ensure!(began.elapsed() < PATIENCE, "the config is not served: {other:?}"),
+        for how in [How::Each, How::Wide, How::Batches] {
+            loop {
+                let annotations = configs.get(how.class()).await?.metadata.annotations;
+                match annotations.unwrap_or_default().remove(names::VERDICT) {
+                    Some(verdict) if verdict.starts_with("ok") => break,
+                    other => ensure!(began.elapsed() < PATIENCE, "the config is not served: {other:?}"),
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        Ok(orchestrator)
+    }
+
+    /// Who is looked at for a profile.
+    ///
+    /// # Errors
+    /// A component is not there.
+    pub fn watched(&self, orchestrator: &Orchestrator) -> Result<Watched> {
+        let mut processes = vec![(profile::ORCHESTRATOR.to_owned(), orchestrator.process)];
+        for component in [Component::Etcd, Component::ApiServer, Component::ControllerManager] {
+            let pid = u32::try_from(self.cluster.pid(component)?)?;
+            processes.push((component.name().to_owned(), Process { pid }));
+        }
+        Ok(Watched::new(processes, None))
     }
 
     /// The orchestrator has a name of its own, by which its requests are known.
@@ -118,7 +179,7 @@ impl Plane {
         let text = fs::read_to_string(self.cluster.kubeconfig())?;
         let mut config: Value = serde_saphyr::from_str(&text)?;
         for user in config["users"].as_array_mut().context("a kubeconfig without users")? {
-            user["user"]["as"] = json!(ORCHESTRATOR);
+            user["user"]["as"] = json!(audit::ORCHESTRATOR);
             user["user"]["as-groups"] = json!(["system:masters"]);
         }
         let path = self.files.path().join("kubeconfig");
@@ -131,35 +192,27 @@ impl Plane {
         Api::namespaced(self.client.clone(), USER)
     }
 
-    /// Creates claims as fast as they are taken.
+    /// Creates claims as fast as they are taken, and waits until all are bound.
     ///
     /// # Errors
-    /// The API server refuses one.
-    pub async fn burst(&self, size: usize) -> Result<()> {
-        let claim = |number| {
-            json!({
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                "metadata": { "name": format!("c{number}"), "namespace": USER },
-                "spec": {
-                    "storageClassName": CLASS, "accessModes": ["ReadWriteOnce"],
-                    "resources": { "requests": { "storage": "1Gi" } },
-                },
-            })
-        };
-        each(size, async |number| self.create(claim(number)).await.map(drop)).await
+    /// The API server refuses one, or they are not bound in a long time.
+    pub async fn burst(&self, how: How, size: usize) -> Result<Times> {
+        let claims = many::claims(USER, how.class(), size);
+        let mut watch = many::watch(self.claims()).await?;
+        many::made(&self.client, &claims, &mut watch, many::is_bound, patience(size)?).await
     }
 
-    /// Waits until so many claims are bound.
+    /// Waits until no run is left of those that were under way.
     ///
     /// # Errors
-    /// They are not in a long time.
-    pub async fn all_bound(&self, size: usize) -> Result<()> {
-        let phase = |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
-        let unbound = async || {
-            let claims = self.claims().list(&ListParams::default()).await?.items;
-            Ok(size - claims.iter().filter(|claim| phase(claim).as_deref() == Some("Bound")).count())
-        };
-        none_of(size, "claims are not bound", unbound).await
+    /// Some are left after a long time.
+    pub async fn no_runs(&self, size: usize) -> Result<()> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), ADMIN);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), ADMIN);
+        let all = ListParams::default();
+        let left =
+            async || Ok(jobs.list_metadata(&all).await?.items.len() + pods.list_metadata(&all).await?.items.len());
+        none_of(size, "Jobs and pods are left", left).await
     }
 
     /// Deletes all claims, and waits until they and their volumes are gone.
@@ -176,20 +229,9 @@ impl Plane {
         none_of(size, "claims and volumes are left", left).await
     }
 
-    /// How many requests each client has made so far, by the audit log.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn requests(&self) -> Result<BTreeMap<String, usize>> {
-        let mut all = BTreeMap::new();
-        for line in fs::read_to_string(self.cluster.audit_log()).context("read the audit log")?.lines() {
-            let entry: Value = serde_json::from_str(line).context("a line of the audit log")?;
-            let name = |user: &str| entry[user]["username"].as_str().map(str::to_owned);
-            if let Some(who) = name("impersonatedUser").or_else(|| name("user")) {
-                *all.entry(who).or_default() += 1;
-            }
-        }
-        Ok(all)
+    /// The audit log.
+    pub fn audit(&self) -> Audit {
+        Audit::of(self.cluster.audit_log())
     }
 }
 
@@ -204,7 +246,7 @@ pub async fn each<F: Future<Output = Result<()>>>(size: usize, work: impl FnMut(
 /// Waits until a count is zero, in a run of so many claims.
 async fn none_of(size: usize, what: &str, count: impl AsyncFn() -> Result<usize>) -> Result<()> {
     let began = Instant::now();
-    let patience = PATIENCE + PATIENCE / 10 * u32::try_from(size / 10)?;
+    let patience = patience(size)?;
     loop {
         let left = count().await?;
         if left == 0 {
@@ -214,4 +256,9 @@ async fn none_of(size: usize, what: &str, count: impl AsyncFn() -> Result<usize>
         // A list of many is work for the API server, too.
         tokio::time::sleep(Duration::from_millis(100 + size as u64 / 5)).await;
     }
+}
+
+/// How long so many may take.
+fn patience(size: usize) -> Result<Duration> {
+    Ok(PATIENCE + PATIENCE / 10 * u32::try_from(size / 10)?)
 }

@@ -5,68 +5,218 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use flex_bench::audit::{self, Who};
+use flex_bench::plot::{self, Series};
+use flex_bench::show;
+use serde::Serialize;
+use serde_json::json;
 
-use crate::scale::Results;
+use crate::plane::How;
+use crate::scale::{Burst, Results};
 
-/// Writes `scale.json` and `scale.md`.
+/// What a value is to be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Target {
+    /// What was measured.
+    pub what: String,
+    /// The most that it may be.
+    pub bound: f64,
+    /// What it is, if it was measured.
+    pub measured: Option<f64>,
+    /// Of both.
+    pub unit: &'static str,
+}
+
+impl Target {
+    fn verdict(&self) -> &'static str {
+        match self.measured {
+            None => "not measured",
+            Some(measured) if measured <= self.bound => "met",
+            Some(_) => "**missed**",
+        }
+    }
+}
+
+/// Writes `scale.json`, `scale.md` and the plots.
 pub fn write(results: &Results, out: &Path) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    for (file, text) in [("scale.json", serde_json::to_string_pretty(results)? + "\n"), ("scale.md", markdown(results))]
-    {
+    let all = json!({ "targets": targets(results), "results": results });
+    for (file, text) in [("scale.json", show::json(&all)?), ("scale.md", markdown(results))] {
         let path = out.join(file);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }
-    Ok(())
+    let series = |value: &dyn Fn(&Burst) -> f64| -> Vec<Series> {
+        let of = |how: How| Series {
+            name: how.words().to_owned(),
+            points: of_kind(results, how).map(|burst| (burst.claims as f64, value(burst))).collect(),
+        };
+        [of(How::Batches), of(How::Each)].into_iter().filter(|series| !series.points.is_empty()).collect()
+    };
+    let cost = series(&|burst| burst.cpu_ms_per_claim);
+    let title = "CPU of the orchestrator for a claim, by the size of the burst";
+    plot::by_size(&out.join("scale-cpu.svg"), title, "milliseconds", &cost, Some(("target", 2.0)))?;
+    let asked = series(&|burst| ours(burst));
+    let title = "Requests by orchestrator and image for a claim, by the size of the burst";
+    plot::by_size(&out.join("scale-requests.svg"), title, "requests", &asked, None)?;
+    let memory = series(&|burst| burst.peak_mib);
+    let title = "Memory of the orchestrator, by the size of the burst";
+    plot::by_size(&out.join("scale-memory.svg"), title, "MiB", &memory, None)
 }
 
-/// The results as tables.
-pub fn table(results: &Results) -> String {
+/// All that is printed.
+pub fn tables(results: &Results) -> String {
+    format!("{}\n{}\n{}\n{}\n{}", aims(results), bursts(results), memory(results), requests(results), profiles(results))
+}
+
+fn of_kind(results: &Results, how: How) -> impl Iterator<Item = &Burst> {
+    results.bursts.iter().filter(move |burst| burst.how == how)
+}
+
+/// The one of 1,000 claims, else the largest below.
+fn typical(results: &Results, how: How) -> Option<&Burst> {
+    of_kind(results, how).filter(|burst| burst.claims <= 1_000).max_by_key(|burst| burst.claims)
+}
+
+fn ours(burst: &Burst) -> f64 {
+    audit::of(&burst.requests, Who::Orchestrator) + audit::of(&burst.requests, Who::Image)
+}
+
+fn targets(results: &Results) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let mut target = |what: String, bound, measured, unit| targets.push(Target { what, bound, measured, unit });
+    for (how, most) in [(How::Batches, 7.0), (How::Each, 11.0)] {
+        let burst = typical(results, how);
+        let size = burst.map_or_else(String::new, |burst| format!(", of {}", burst.claims));
+        let words = how.words();
+        let what = format!("requests by orchestrator and image for a claim, {words}{size}");
+        target(what, most, burst.map(ours), "");
+        if how == How::Batches {
+            let measured = burst.map(|burst| audit::of(&burst.requests, Who::ControllerManager));
+            target(format!("requests by the controller manager for a claim, {words}{size}"), 3.0, measured, "");
+        }
+        let measured = burst.map(|burst| burst.cpu_ms_per_claim);
+        target(format!("CPU of the orchestrator for a claim, {words}{size}"), 2.0, measured, " ms");
+        let at = |size| of_kind(results, how).find(|burst| burst.claims == size).map(|burst| burst.cpu_ms_per_claim);
+        let measured = at(10_000).and_then(|many| Some(many / at(10)?));
+        target(format!("the same where 10,000 wait, by that where 10 do, {words}"), 1.5, measured, "");
+    }
+    for how in [How::Batches, How::Wide] {
+        let found = results.in_flight.iter().find(|found| found.how == how);
+        let what = format!("peak memory with {} under way, {}", found.map_or(1_000, |found| found.claims), how.words());
+        target(what, 25.0, found.map(|found| found.peak_mib.max(found.peak_when_bound_mib)), " MiB");
+    }
+    let standing = results.standing.as_ref();
+    let many = show::number(standing.map_or(50_000, |standing| standing.claims));
+    let peak = standing.map(|standing| standing.peak_mib);
+    target(format!("peak memory after a start among {many} claims and volumes"), 80.0, peak, " MiB");
+    let ready = standing.map(|standing| standing.ready_s);
+    target(format!("ready after a start among {many} claims and volumes"), 5.0, ready, " s");
+    targets
+}
+
+fn aims(results: &Results) -> String {
+    let mut text = String::from("| | target | measured | |\n|---|---|---|---|\n");
+    for target in targets(results) {
+        let Target { what, bound, measured, unit } = &target;
+        let measured = measured.map_or_else(String::new, |measured| format!("{measured:.2}{unit}"));
+        let _ = writeln!(text, "| {what} | ≤ {bound}{unit} | {measured} | {} |", target.verdict());
+    }
+    text
+}
+
+fn bursts(results: &Results) -> String {
     let mut text = String::from(
-        "| claims at once | all bound after | a second | CPU for each | CPU for its deletion | peak memory |\n|---|---|---|---|---|---|\n",
+        "| claims at once | | all bound after | a second | p50 | p99 | CPU for each | CPU for its deletion | peak memory |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
     );
     for burst in &results.bursts {
         let _ = writeln!(
             text,
-            "| {} | {:.1} s | {:.1} | {:.2} ms | {:.2} ms | {:.1} MiB |",
-            burst.claims,
+            "| {} | {} | {:.1} s | {:.1} | {:.1} s | {:.1} s | {:.2} ms | {:.2} ms | {:.1} MiB |",
+            show::number(burst.claims),
+            burst.how.words(),
             burst.seconds,
             burst.claims as f64 / burst.seconds,
+            burst.latency.p50 / 1000.0,
+            burst.latency.p99 / 1000.0,
             burst.cpu_ms_per_claim,
             burst.cpu_ms_per_deletion,
             burst.peak_mib,
         );
     }
-    let requests = &results.requests;
-    let _ = writeln!(
-        text,
-        "\nRequests for a claim until it is bound, in the mean of {}: {:.1} by the orchestrator (events included), {:.1} by the controller manager.",
-        requests.claims, requests.orchestrator, requests.controller_manager
-    );
+    text
+}
+
+fn memory(results: &Results) -> String {
+    let mut text = String::new();
+    for found in &results.in_flight {
+        let _ = writeln!(
+            text,
+            "With {} claims under way, {}: {:.1} MiB at most; {:.1} MiB until all are bound.\n",
+            show::number(found.claims),
+            found.how.words(),
+            found.peak_mib,
+            found.peak_when_bound_mib
+        );
+    }
     if let Some(standing) = &results.standing {
         let _ = writeln!(
             text,
-            "\nStarted among {} bound claims and as many volumes: ready after {:.2} s; by half a minute later {:.1} MiB at most, {:.2} s of CPU.",
-            standing.claims, standing.ready_s, standing.peak_mib, standing.cpu_s
+            "Started among {} bound claims and as many volumes: ready after {:.2} s; by half a minute later {:.1} MiB at most, {:.2} s of CPU.",
+            show::number(standing.claims),
+            standing.ready_s,
+            standing.peak_mib,
+            standing.cpu_s
         );
     }
     text
 }
 
+fn heading(burst: &Burst) -> String {
+    format!("{}, {}", show::number(burst.claims), burst.how.words())
+}
+
+fn requests(results: &Results) -> String {
+    let made = results.bursts.iter().map(|burst| (heading(burst), burst.requests.as_slice()));
+    let gone = results.bursts.iter().map(|burst| (heading(burst) + ", deletion", burst.deletion_requests.as_slice()));
+    let mut text = show::requests(made.chain(gone));
+    for how in [How::Batches, How::Each] {
+        if let Some(burst) = typical(results, how) {
+            let _ = write!(text, "\n{}", show::each_request(&heading(burst), &burst.requests));
+        }
+    }
+    text
+}
+
+fn profiles(results: &Results) -> String {
+    show::profiles(results.bursts.iter().map(|burst| (heading(burst), &burst.profile)))
+}
+
 fn markdown(results: &Results) -> String {
     let machine = &results.machine;
     format!(
-        "# Many claims\n\nWritten by `make bench`; `scale.json` has the values.\n\n{}\n\
+        "# Many claims\n\nWritten by `make bench`; `scale.json` has the values.\n\n{}\n{}\n\
+         ![CPU for a claim](scale-cpu.svg)\n\n![Requests for a claim](scale-requests.svg)\n\n![Memory](scale-memory.svg)\n\n\
+         {}\n## Requests\n\n{}\n## Who uses the processors\n\n{}\n\
          ## Machine and method\n\n\
          - {}, {} cores, {} GiB; {}, Linux {}; load {} before the run.\n\
          - The control plane of `tests/cluster` without nodes, the controller manager's client limits raised, etcd's data in \
-         memory. The node is simulated: it takes each pod, creates its PersistentVolume and reports its end at once, so \
-         that the times are those of the control plane. A pod and a Job for each claim, 50 at one time (`max-in-flight`).\n\
-         - CPU is what the kernel counted for the orchestrator's process from the first claim to 2 s after the last was \
-         bound; memory its largest resident size. A process of its own for each row.\n\
-         - Requests are counted in the API server's audit log, in a run of its own.\n\
+         memory. The node is simulated: it takes each pod, creates its PersistentVolumes and reports its end at once, so \
+         that the times are those of the control plane. With a pod each 50 at one time (`max-in-flight`); in batches up \
+         to 250 in each and 1,000 at one time, those that come within a second together.\n\
+         - CPU is what the kernel counted for the orchestrator's process from the first claim to a second after the last \
+         run was gone; memory its largest resident size. A process of its own for each row. Of less than {TOGETHER} claims \
+         the mean of several bursts.\n\
+         - Requests are counted in the API server's audit log, for the same time; leases are left out, events are in. Those \
+         of the kubelet are the simulated node's, and others are this program's.\n\
+         - Memory with many under way: the node holds all pods until there are pods for all claims.\n\
          - Those among which it is started are copies of a claim and volume that were bound before, and nobody else is at work.\n\
          - flex-provisioner at commit {}. {}.\n",
-        table(results),
+        aims(results),
+        bursts(results),
+        memory(results),
+        requests(results),
+        profiles(results),
         machine.processor,
         machine.cores,
         machine.memory_gib,
@@ -75,5 +225,6 @@ fn markdown(results: &Results) -> String {
         machine.load_before,
         results.commit,
         results.date,
+        TOGETHER = crate::scale::TOGETHER,
     )
 }

@@ -3,9 +3,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use flex_bench::audit::Each;
 use flex_bench::machine::{Machine, commit};
+use flex_bench::many;
 use flex_bench::objects;
+use flex_bench::profile::Profile;
+use flex_bench::statistics::Spread;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::ListParams;
@@ -14,10 +18,27 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::node::Node;
-use crate::plane::{ADMIN, ORCHESTRATOR, Plane, USER, each};
+use crate::plane::{ADMIN, How, Plane, USER, each};
 
-/// Claims of the run in which requests are counted.
-const COUNTED: usize = 200;
+/// So many claims are under way at one time when memory is looked at.
+pub const IN_FLIGHT: usize = 1_000;
+/// What a small burst costs is the mean of several, of so many claims together.
+pub const TOGETHER: usize = 200;
+/// What comes after the last run is over: events, and the volumes' last writes.
+const REST: Duration = Duration::from_secs(1);
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Sizes of bursts in batches.
+    pub bursts: Vec<usize>,
+    /// Sizes of bursts with a pod each.
+    pub each: Vec<usize>,
+    /// How many claims are under way when memory is looked at; 0 leaves it out.
+    pub in_flight: usize,
+    /// Among how many claims the orchestrator is started; 0 leaves it out.
+    pub standing: usize,
+}
 
 /// All that was measured.
 #[derive(Debug, Serialize)]
@@ -28,10 +49,10 @@ pub struct Results {
     pub commit: String,
     /// On what.
     pub machine: Machine,
-    /// Bursts, from the smallest.
+    /// Bursts, from the smallest of each kind.
     pub bursts: Vec<Burst>,
-    /// Who asks the API server how often for one claim, from its creation until it is bound.
-    pub requests: Requests,
+    /// Memory while many are under way.
+    pub in_flight: Vec<InFlight>,
     /// The start where the cluster is full.
     pub standing: Option<Standing>,
 }
@@ -39,27 +60,43 @@ pub struct Results {
 /// Claims that were created at once.
 #[derive(Debug, Serialize)]
 pub struct Burst {
+    /// How they are served.
+    pub how: How,
     /// So many.
     pub claims: usize,
+    /// How often: what follows is the mean, but for what is said of the last one.
+    pub times: usize,
     /// Until the last was bound, in seconds.
     pub seconds: f64,
-    /// Processor time of the orchestrator for each until then, in milliseconds.
+    /// From the creation of each until it was bound in the last one, in milliseconds.
+    pub latency: Spread,
+    /// Processor time of the orchestrator for each until no run was left, in milliseconds.
     pub cpu_ms_per_claim: f64,
     /// The same for the deletion of each with its volume.
     pub cpu_ms_per_deletion: f64,
-    /// The most memory that the orchestrator had until all were bound, in MiB.
+    /// The most memory that the orchestrator had until no run was left, in MiB.
     pub peak_mib: f64,
+    /// Requests for each, until no run was left.
+    pub requests: Vec<Each>,
+    /// Requests for the deletion of each.
+    pub deletion_requests: Vec<Each>,
+    /// Who used the processors until the last was bound, in the last one.
+    pub profile: Profile,
+    /// When each was bound in the last one, in seconds since the beginning.
+    pub done: Vec<f64>,
 }
 
-/// Requests for one claim, in the mean of [`COUNTED`].
+/// Memory of the orchestrator while many claims are under way.
 #[derive(Debug, Serialize)]
-pub struct Requests {
-    /// Of so many claims.
+pub struct InFlight {
+    /// How they are served.
+    pub how: How,
+    /// So many claims have pods that wait.
     pub claims: usize,
-    /// By the orchestrator.
-    pub orchestrator: f64,
-    /// By the controller manager.
-    pub controller_manager: f64,
+    /// The most memory until all had, in MiB.
+    pub peak_mib: f64,
+    /// The most memory until all were bound.
+    pub peak_when_bound_mib: f64,
 }
 
 /// A start in a cluster with many volumes.
@@ -76,17 +113,24 @@ pub struct Standing {
 }
 
 /// Measures everything.
-pub async fn measure(program: &Path, sizes: &[usize], standing: usize) -> Result<Results> {
+pub async fn measure(program: &Path, plan: &Plan) -> Result<Results> {
     let machine = Machine::this();
-    let requests = requests(program).await.context("the requests for one claim")?;
-    let plane = Plane::start(false, true).await?;
-    let node = Node::join(plane.client.clone(), ADMIN).await?;
+    let plane = Plane::start(true, true).await?;
+    let node = Node::join(&plane.cluster, ADMIN).await?;
     let mut bursts = Vec::new();
-    for size in sizes {
-        eprintln!("a burst of {size}");
-        bursts.push(burst(&plane, program, *size).await.with_context(|| format!("a burst of {size}"))?);
+    let sizes = |how, sizes: &[usize]| sizes.iter().map(move |size| (how, *size)).collect::<Vec<_>>();
+    for (how, size) in [sizes(How::Batches, &plan.bursts), sizes(How::Each, &plan.each)].concat() {
+        eprintln!("a burst of {size}, {}", how.words());
+        bursts.push(burst(&plane, program, how, size).await.with_context(|| format!("a burst of {size}"))?);
     }
-    let standing = match standing {
+    let mut in_flight = Vec::new();
+    for how in [How::Batches, How::Wide] {
+        if plan.in_flight > 0 {
+            eprintln!("{} under way, {}", plan.in_flight, how.words());
+            in_flight.push(under_way(&plane, &node, program, how, plan.in_flight).await.context("claims under way")?);
+        }
+    }
+    let standing = match plan.standing {
         0 => None,
         many => {
             let specimen = specimen(&plane, program).await?;
@@ -97,67 +141,86 @@ pub async fn measure(program: &Path, sizes: &[usize], standing: usize) -> Result
         }
     };
     let date = Timestamp::now().strftime("%Y-%m-%d").to_string();
-    Ok(Results { date, commit: commit(), machine, bursts, requests, standing })
+    Ok(Results { date, commit: commit(), machine, bursts, in_flight, standing })
 }
 
-async fn burst(plane: &Plane, program: &Path, size: usize) -> Result<Burst> {
+async fn burst(plane: &Plane, program: &Path, how: How, size: usize) -> Result<Burst> {
     let orchestrator = plane.orchestrator(program).await?;
-    let before = orchestrator.processor_time()?;
-    let began = Instant::now();
-    plane.burst(size).await?;
-    plane.all_bound(size).await?;
-    let seconds = began.elapsed().as_secs_f64();
-    // What comes after the binding is part of the price: Jobs that end, the volume's last events.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let bound = orchestrator.processor_time()?;
-    let peak = orchestrator.peak_memory()?;
-    plane.clear(size).await?;
-    let cleared = orchestrator.processor_time()?;
+    let (process, watched, audit) = (orchestrator.process, plane.watched(&orchestrator)?, plane.audit());
+    let times = (TOGETHER / size).clamp(1, 10);
+    let (mut seconds, mut making, mut deleting) = (0.0, Duration::ZERO, Duration::ZERO);
+    let (mut requests, mut deletion_requests) = (Default::default(), Default::default());
+    let mut last = None;
+    for _ in 0..times {
+        let (used, before, mark) = (process.processor_time()?, watched.sample()?, audit.mark()?);
+        let made = plane.burst(how, size).await?;
+        let profile = watched.since(&before)?;
+        // What comes after the binding is part of the price.
+        plane.no_runs(size).await?;
+        tokio::time::sleep(REST).await;
+        let (done, peak) = (process.processor_time()?, process.peak_memory()?);
+        audit.since(mark, &mut requests)?;
+        let mark = audit.mark()?;
+        plane.clear(size).await?;
+        plane.no_runs(size).await?;
+        tokio::time::sleep(REST).await;
+        audit.since(mark, &mut deletion_requests)?;
+        seconds += made.seconds();
+        making += done - used;
+        deleting += process.processor_time()? - done;
+        last = Some((made, profile, peak));
+    }
     orchestrator.stop().await?;
-    let each = |time: Duration| time.as_secs_f64() * 1000.0 / size as f64;
+    let (made, profile, peak) = last.context("at least one")?;
+    let each = |time: Duration| time.as_secs_f64() * 1000.0 / (size * times) as f64;
     Ok(Burst {
+        how,
         claims: size,
-        seconds,
-        cpu_ms_per_claim: each(bound - before),
-        cpu_ms_per_deletion: each(cleared - bound),
+        times,
+        seconds: seconds / times as f64,
+        latency: Spread::of(&made.millis()),
+        cpu_ms_per_claim: each(making),
+        cpu_ms_per_deletion: each(deleting),
         peak_mib: mib(peak),
+        requests: requests.each(size * times),
+        deletion_requests: deletion_requests.each(size * times),
+        profile,
+        done: made.done(),
     })
 }
 
-async fn requests(program: &Path) -> Result<Requests> {
-    let plane = Plane::start(true, true).await?;
-    let node = Node::join(plane.client.clone(), ADMIN).await?;
+/// The node holds all pods until there are pods for all claims.
+async fn under_way(plane: &Plane, node: &Node, program: &Path, how: How, size: usize) -> Result<InFlight> {
     let orchestrator = plane.orchestrator(program).await?;
-    let before = plane.requests()?;
-    plane.burst(COUNTED).await?;
-    plane.all_bound(COUNTED).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let after = plane.requests()?;
-    orchestrator.stop().await?;
-    drop(node);
-    plane.cluster.stop().await?;
-    let of = |is: &dyn Fn(&str) -> bool| {
-        let sum = |counts: &std::collections::BTreeMap<String, usize>| -> usize {
-            counts.iter().filter(|(who, _)| is(who)).map(|(_, count)| count).sum()
-        };
-        (sum(&after) - sum(&before)) as f64 / COUNTED as f64
+    node.hold(true);
+    let held = async {
+        let began = Instant::now();
+        while node.waiting() < size {
+            let waiting = node.waiting();
+            ensure!(began.elapsed() < Duration::from_secs(300), "only {waiting} of {size} have pods");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(REST).await;
+        let peak = orchestrator.process.peak_memory();
+        node.hold(false);
+        peak
     };
-    Ok(Requests {
-        claims: COUNTED,
-        orchestrator: of(&|who| who == ORCHESTRATOR),
-        controller_manager: of(&|who| {
-            who == "system:kube-controller-manager" || who.starts_with("system:serviceaccount:kube-system:")
-        }),
-    })
+    let (peak, _) = tokio::try_join!(held, plane.burst(how, size))?;
+    plane.no_runs(size).await?;
+    let bound = orchestrator.process.peak_memory()?;
+    plane.clear(size).await?;
+    plane.no_runs(size).await?;
+    orchestrator.stop().await?;
+    Ok(InFlight { how, claims: size, peak_mib: mib(peak), peak_when_bound_mib: mib(bound) })
 }
 
 /// A claim and its volume, as they are when all is done.
 async fn specimen(plane: &Plane, program: &Path) -> Result<(Value, Value)> {
     let orchestrator = plane.orchestrator(program).await?;
-    plane.burst(1).await?;
-    plane.all_bound(1).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let claim = plane.claims().get("c0").await?;
+    plane.burst(How::Each, 1).await?;
+    plane.no_runs(1).await?;
+    tokio::time::sleep(REST).await;
+    let claim = plane.claims().list(&ListParams::default()).await?.items.into_iter().next().context("no claim")?;
     let volumes: Api<PersistentVolume> = Api::all(plane.client.clone());
     let volume = volumes.list(&ListParams::default()).await?.items.into_iter().next().context("no volume")?;
     orchestrator.stop().await?;
@@ -167,7 +230,8 @@ async fn specimen(plane: &Plane, program: &Path) -> Result<(Value, Value)> {
 /// The start among many that are like the specimen, with nobody else at work.
 async fn start_among(program: &Path, many: usize, specimen: &(Value, Value)) -> Result<Standing> {
     let plane = Plane::start(false, false).await?;
-    plane.burst(many).await?;
+    let claims = many::claims(USER, How::Each.class(), many);
+    each(many, async |number| plane.create(&claims[number]).await.map(drop)).await?;
     let (claim, volume) = (specimen.0.to_string(), specimen.1.to_string());
     let uid_of_specimen = specimen.0["metadata"]["uid"].as_str().context("a claim has a UID")?;
     let claims = plane.claims().list_metadata(&ListParams::default()).await?.items;
@@ -202,8 +266,8 @@ async fn start_among(program: &Path, many: usize, specimen: &(Value, Value)) -> 
     let standing = Standing {
         claims: many,
         ready_s: orchestrator.ready_after.as_secs_f64(),
-        peak_mib: mib(orchestrator.peak_memory()?),
-        cpu_s: orchestrator.processor_time()?.as_secs_f64(),
+        peak_mib: mib(orchestrator.process.peak_memory()?),
+        cpu_s: orchestrator.process.processor_time()?.as_secs_f64(),
     };
     orchestrator.stop().await?;
     plane.cluster.stop().await?;
