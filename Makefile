@@ -25,7 +25,7 @@ test-faults: ## of all tests, those of crashes, races and bad input alone
 soak: ## CLAIMS=10000 claims created and deleted in random order with faults, on simulated nodes
 	@scripts/soak.sh
 
-bench: ## how long one claim takes on a fresh cluster, and what many cost; writes docs/bench
+bench: ## how long one claim takes on a fresh cluster, how fast many are bound, and what they cost; writes docs/bench
 	@benches/bench.sh
 
 lint: ## all checks that need no run: formatting, clippy, shellcheck, manifests

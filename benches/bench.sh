@@ -1,14 +1,25 @@
 #!/usr/bin/env bash
-# Measures one claim on an idle cluster, fresh and with default limits, then many claims on a control plane with a
-# simulated node, and writes docs/bench. The first takes about 6 minutes beyond building, the second more than half an
-# hour; BURSTS=10,100 and STANDING=0 leave the long parts out. Nothing else should run on the machine.
+# Measures one claim on an idle cluster and many at one time, fresh, first with default client limits and then with raised
+# ones; then many claims on a control plane with a simulated node. Writes docs/bench, the raised ones into
+# docs/bench/raised. Nothing else should run on the machine.
+#
+#   LIMITS="default raised"    which limits
+#   RUNS=20                    how often a claim is measured by itself; a quarter of that with raised limits, which do
+#                              not matter for one
+#   BATCHES=200,1000           sizes of bursts in batches
+#   SCALE=no                   leaves out the simulated node
+#   BURSTS=10,100,1000,10000   sizes of bursts on it
+#   STANDING=50000             among how many claims and volumes the orchestrator is started; 0 leaves it out
+#   NAME=bench                 the cluster's name
+#   OUT=docs/bench             where all is written
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../scripts/lib.sh"
 
+name=${NAME:-bench} out=${OUT:-docs/bench} runs=${RUNS:-20}
 end() {
     local status=$?
     trap - EXIT
-    flex_cluster --name bench down || status=1
+    flex_cluster --name "$name" down || status=1
     exit "$status"
 }
 trap end EXIT
@@ -16,9 +27,21 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-flex_cluster --name bench down
-scripts/cluster-up.sh bench >/dev/null
-"$release/flex-bench" --cluster bench --root "$root" --out docs/bench "$@"
-flex_cluster --name bench down
-"$release/flex-scale" --orchestrator "$release/flex-provisioner" --out docs/bench ${BURSTS:+--bursts "$BURSTS"} \
-    ${STANDING:+--standing "$STANDING"}
+flex_cluster --name "$name" down
+for limits in ${LIMITS-default raised}; do
+    into=$out times=$runs
+    if [[ $limits != default ]]; then into=$out/$limits times=$(((runs + 3) / 4)); fi
+    began=$SECONDS
+    LIMITS=$limits scripts/cluster-up.sh "$name" >/dev/null
+    say "measuring with $limits limits"
+    "$release/flex-bench" --cluster "$name" --limits "$limits" --root "$root" --out "$into" --runs "$times" \
+        ${BATCHES:+--batches "$BATCHES"} "$@"
+    flex_cluster --name "$name" down
+    say "with $limits limits: $((SECONDS - began)) s"
+done
+if [[ ${SCALE:-yes} != no ]]; then
+    began=$SECONDS
+    "$release/flex-scale" --orchestrator "$release/flex-provisioner" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
+        ${STANDING:+--standing "$STANDING"}
+    say "many claims on a simulated node: $((SECONDS - began)) s"
+fi
