@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use cluster::{Cluster, Component};
 use contract::names;
 use flex_bench::audit::{Asked, Audit, Each};
@@ -27,6 +27,14 @@ use crate::run::{bare_job, bare_pod};
 const EACH: &str = "scratch";
 /// The class whose claims share runs.
 const BATCHES: &str = "bench-batches";
+/// What makes a class one of batches; its program makes one volume, and `flex-pv each` runs it for each claim.
+pub const IN_BATCHES: &[(&str, &str)] = &[
+    ("command", r#"["flex-pv", "each", "--jobs", "4", "--", "/provision.sh"]"#),
+    ("batch-size", "250"),
+    ("batch-window", "1s"),
+    ("max-in-flight", "1000"),
+    ("timeout", "10m"),
+];
 /// Where orchestrator, configs and runs are.
 const NAMESPACE: &str = "flex-provisioner";
 /// Writes by which the API server's limit is measured.
@@ -104,7 +112,8 @@ pub struct Deletion {
 
 /// The cluster, and what is looked at.
 pub struct Bench<'a> {
-    client: Client,
+    /// A client of an admin.
+    pub client: Client,
     root: &'a Path,
     audit: Audit,
     orchestrator: Process,
@@ -164,14 +173,9 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// They are not done in time.
     pub async fn batches(&self, sizes: &[usize]) -> Result<Vec<Burst>> {
-        let settings = [
-            ("command", r#"["flex-pv", "each", "--jobs", "4", "--", "/provision.sh"]"#),
-            ("batch-size", "250"),
-            ("batch-window", "1s"),
-            ("max-in-flight", "1000"),
-            ("timeout", "10m"),
-        ];
-        self.class(BATCHES, &settings).await?;
+        if let Some(refusal) = self.class(BATCHES, IN_BATCHES).await? {
+            bail!("ConfigMap {BATCHES} is refused: {refusal}");
+        }
         let mut bursts = Vec::new();
         for size in sizes {
             bursts.push(self.claims(&format!("batches-{size}"), "claims, in batches", BATCHES, *size).await?);
@@ -179,9 +183,11 @@ impl<'a> Bench<'a> {
         Ok(bursts)
     }
 
-    /// The class `scratch` with other settings. In batches its program makes one volume, and `flex-pv each` runs it for each
-    /// claim; the image's account needs a right for that.
-    async fn class(&self, class: &str, settings: &[(&str, &str)]) -> Result<()> {
+    /// The class `scratch` with other settings, or why it is refused. The image's account gets the right that batches need.
+    ///
+    /// # Errors
+    /// The API server does not take it, or nobody looks at it.
+    pub async fn class(&self, class: &str, settings: &[(&str, &str)]) -> Result<Option<String>> {
         let mut config = objects::read(&self.root.join("configmaps/hostpath-pure.yaml"))?
             .into_iter()
             .find(|object| object["kind"] == "ConfigMap")
@@ -203,26 +209,30 @@ impl<'a> Bench<'a> {
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": class },
             "subjects": [{ "kind": "ServiceAccount", "name": "hostpath-provisioner", "namespace": NAMESPACE }],
         });
-        // One that an earlier run left has its verdict already.
-        objects::delete(&self.client, &config, true).await?;
+        // An earlier verdict must not be taken for that on these settings: without it a new one is written.
+        config["metadata"]["annotations"] = json!({ names::VERDICT: "none yet" });
         for object in [role, binding, config] {
             objects::apply(&self.client, &object).await?;
         }
         let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let accepted = async {
+        let looked = async {
             loop {
                 let verdict = configs.get(class).await?.metadata.annotations.unwrap_or_default().remove(names::VERDICT);
                 match verdict {
-                    Some(verdict) if verdict.starts_with("ok") => return Ok(()),
-                    Some(verdict) => anyhow::bail!("ConfigMap {class} is refused: {verdict}"),
-                    None => tokio::time::sleep(Duration::from_millis(100)).await,
+                    Some(verdict) if verdict.starts_with("ok") => return Ok(None),
+                    Some(verdict) if verdict != "none yet" => return Ok(Some(verdict)),
+                    _ => tokio::time::sleep(Duration::from_millis(100)).await,
                 }
             }
         };
-        within(Duration::from_secs(60), &format!("the verdict on ConfigMap {class}"), accepted).await
+        within(Duration::from_secs(60), &format!("the verdict on ConfigMap {class}"), looked).await
     }
 
-    async fn claims(&self, name: &str, what: &str, class: &str, count: usize) -> Result<Burst> {
+    /// Claims of a class, until they are bound, and their deletion.
+    ///
+    /// # Errors
+    /// They are not done in time.
+    pub async fn claims(&self, name: &str, what: &str, class: &str, count: usize) -> Result<Burst> {
         self.quiet().await?;
         eprintln!("{count} {what}");
         let claims = many::claims("default", class, count);
@@ -297,7 +307,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Waits until no run is left, nor a pod of those that were measured, and what that caused is done.
-    async fn quiet(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Some are left after minutes.
+    pub async fn quiet(&self) -> Result<()> {
         let runs: Api<Job> = Api::namespaced(self.client.clone(), NAMESPACE);
         let run_pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let (jobs, pods): (Api<Job>, Api<Pod>) =

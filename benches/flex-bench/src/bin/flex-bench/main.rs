@@ -1,6 +1,7 @@
 //! The benchmark: one claim on an idle cluster and many at one time, and beside it what the machine does without us.
 
 mod bursts;
+mod pools;
 mod report;
 mod run;
 
@@ -35,16 +36,19 @@ struct Arguments {
     /// How many claims come at one time in batches, for each burst.
     #[arg(long, value_delimiter = ',', default_value = "200,1000")]
     batches: Vec<usize>,
+    /// How many claims get a volume of a pool, one at a time and then at one time; 0 leaves it out.
+    #[arg(long, default_value_t = 50)]
+    pool: usize,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let Arguments { cluster: name, limits, root, out, runs, each, batches } = Arguments::parse();
+    let Arguments { cluster: name, limits, root, out, runs, each, batches, pool } = Arguments::parse();
     ensure!(runs > 0, "--runs must be at least 1");
     ensure!(each > 0 && !batches.contains(&0), "--each and --batches must be numbers from 1");
     let cluster = Cluster::attach(&name).await?;
     ensure!(cluster.limits() == limits, "cluster {name} was started with other client limits than --limits says");
-    let plan = run::Plan { name: &name, root: &root, runs, each, batches };
+    let plan = run::Plan { name: &name, root: &root, runs, each, batches, pool };
     let results = run::measure(&cluster, &plan).await?;
     report::write(&results, &out)?;
     print!("{}", report::tables(&results));

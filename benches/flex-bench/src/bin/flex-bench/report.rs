@@ -63,8 +63,10 @@ fn file(burst: &Burst) -> String {
 /// One at a time.
 fn singles(results: &Results) -> String {
     let mut text = String::from("| | measured | times | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|---|\n");
-    for Case { what, measured, latency, total, .. } in &results.cases {
-        let times = total.len();
+    let cases = results.cases.iter().map(|case| (case.what, case.measured, &case.latency, case.total.len()));
+    let what = "a claim of a class with a pool, which has a volume ready";
+    let hits = results.hits.iter().map(|hits| (what, "claim created → Bound", &hits.latency, hits.total.len()));
+    for (what, measured, latency, times) in cases.chain(hits) {
         let [p50, p90, p99, max] =
             [latency.p50, latency.p90, latency.p99, latency.max].map(|millis| format!("{millis:.0} ms"));
         let _ = writeln!(text, "| {what} | {measured} | {times} | {p50} | {p90} | {p99} | {max} |");
@@ -92,6 +94,12 @@ fn bursts(results: &Results) -> String {
         );
     }
     let _ = writeln!(text, "\nThe API server takes {:.0} writes a second.", limits.writes);
+    match &results.hits {
+        Some(hits) => {
+            let _ = writeln!(text, "A pool was filled with {:.1} volumes a second.", hits.filled_per_second);
+        }
+        None => text.push_str("Pools were not measured.\n"),
+    }
     text
 }
 
@@ -123,7 +131,8 @@ fn requests(results: &Results) -> String {
         .filter_map(|burst| Some((heading(burst) + ", deletion", burst.deletion.as_ref()?.cost.requests.as_slice())));
     let mut text = show::requests(made.chain(gone));
     // Of bursts in batches the largest: the others are like it.
-    for burst in [claims(results).next(), claims(results).nth(1).and(claims(results).last())].into_iter().flatten() {
+    let batches = claims(results).filter(|burst| burst.name.starts_with("batches")).last();
+    for burst in [claims(results).next(), batches].into_iter().flatten() {
         if let Some(cost) = &burst.cost {
             let _ = write!(text, "\n{}", show::each_request(&heading(burst), &cost.requests));
         }
@@ -201,6 +210,7 @@ fn markdown(results: &Results) -> String {
          them. Containers: containerd's own times. All clocks are one machine's.\n\
          - Batches are of 250 at most, of those that come within a second; 1,000 claims are under way at one time; the \
          image's program makes one volume, and `flex-pv each --jobs 4` runs it for each claim.\n\
+         - A pool is full before its claims come, and is not filled again meanwhile.\n\
          - What the API server takes is measured by small ConfigMaps, created from as many connections.\n\
          - Memory is the orchestrator's largest resident size during the burst.\n\
          - Rates of others: external-provisioner with its own limits and those of the controller manager as given, and \

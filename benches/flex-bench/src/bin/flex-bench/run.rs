@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::bursts::{self, Burst, Limits};
+use crate::pools::{self, Hits};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// After everything of the last measurement is gone: until what it caused in the background is done as well.
@@ -39,6 +40,8 @@ pub struct Results {
     pub cases: Vec<Case>,
     /// What the machine does without us.
     pub machine_limits: Limits,
+    /// Claims that get a volume of a pool, one at a time.
+    pub hits: Option<Hits>,
     /// Many at one time.
     pub bursts: Vec<Burst>,
 }
@@ -73,6 +76,8 @@ pub struct Plan<'a> {
     pub each: usize,
     /// The bursts in batches.
     pub batches: Vec<usize>,
+    /// How many claims get a volume of a pool, one at a time and then at one time; 0 leaves it out.
+    pub pool: usize,
 }
 
 struct Singles {
@@ -94,6 +99,13 @@ pub async fn measure(cluster: &Cluster, plan: &Plan<'_>) -> Result<Results> {
     let (machine_limits, mut bursts) = bench.limits(plan.each).await?;
     bursts.push(bench.each(plan.each).await?);
     bursts.extend(bench.batches(&plan.batches).await?);
+    let mut hits = None;
+    if plan.pool > 0
+        && let Some((single, burst)) = pools::measure(&bench, plan.pool, plan.pool).await?
+    {
+        hits = Some(single);
+        bursts.push(burst);
+    }
     Ok(Results {
         date: Timestamp::now().to_string(),
         commit: machine::commit(),
@@ -102,6 +114,7 @@ pub async fn measure(cluster: &Cluster, plan: &Plan<'_>) -> Result<Results> {
         limits: cluster.limits(),
         cases,
         machine_limits,
+        hits,
         bursts,
     })
 }
