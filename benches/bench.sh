@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Measures one claim on an idle cluster and many at one time, fresh, first with default client limits and then with raised
 # ones; then many claims on a control plane with a simulated node. Writes docs/bench, the raised ones into
-# docs/bench/raised. Nothing else should run on the machine.
+# docs/bench/raised. Nothing else should run on the machine. The first two take about 13 minutes together beyond building,
+# the last more than half an hour.
 #
 #   LIMITS="default raised"    which limits
-#   RUNS=20                    how often a claim is measured by itself; a quarter of that with raised limits, which do
+#   RUNS=15                    how often a claim is measured by itself; a quarter of that with raised limits, which do
 #                              not matter for one
 #   BATCHES=200,1000           sizes of bursts in batches
 #   SCALE=no                   leaves out the simulated node
-#   BURSTS=10,100,1000,10000   sizes of bursts on it
+#   BURSTS=10,100,1000,10000   sizes of bursts on it, in batches and with a pod each
+#   EACH=10,100,1000           sizes of those with a pod each, if others
 #   STANDING=50000             among how many claims and volumes the orchestrator is started; 0 leaves it out
-#   NAME=bench                 the cluster's name
+#   BENCH_CLUSTER=bench        the cluster's name
 #   OUT=docs/bench             where all is written
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../scripts/lib.sh"
 
-name=${NAME:-bench} out=${OUT:-docs/bench} runs=${RUNS:-20}
+name=${BENCH_CLUSTER:-bench} out=${OUT:-docs/bench} runs=${RUNS:-15}
 end() {
     local status=$?
     trap - EXIT
@@ -42,6 +44,6 @@ done
 if [[ ${SCALE:-yes} != no ]]; then
     began=$SECONDS
     "$release/flex-scale" --orchestrator "$release/flex-provisioner" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
-        ${STANDING:+--standing "$STANDING"}
+        ${EACH:+--each "$EACH"} ${STANDING:+--standing "$STANDING"}
     say "many claims on a simulated node: $((SECONDS - began)) s"
 fi
