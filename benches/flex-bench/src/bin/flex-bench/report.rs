@@ -136,6 +136,10 @@ fn requests(results: &Results) -> String {
         if let Some(cost) = &burst.cost {
             let _ = write!(text, "\n{}", show::each_request(&heading(burst), &cost.requests));
         }
+        if let Some(deletion) = &burst.deletion {
+            let gone = heading(burst) + ", deletion";
+            let _ = write!(text, "\n{}", show::each_request(&gone, &deletion.cost.requests));
+        }
     }
     text
 }

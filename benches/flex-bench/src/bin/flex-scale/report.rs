@@ -86,7 +86,7 @@ fn targets(results: &Results) -> Vec<Target> {
     let mut target = |what: String, bound, measured, unit| targets.push(Target { what, bound, measured, unit });
     for (how, most) in [(How::Batches, 7.0), (How::Each, 11.0)] {
         let burst = typical(results, how);
-        let size = burst.map_or_else(String::new, |burst| format!(", of {}", burst.claims));
+        let size = burst.map_or_else(String::new, |burst| format!(", of {}", show::number(burst.claims)));
         let words = how.words();
         let what = format!("requests by orchestrator and image for a claim, {words}{size}");
         target(what, most, burst.map(ours), "");
@@ -102,7 +102,8 @@ fn targets(results: &Results) -> Vec<Target> {
     }
     for how in [How::Batches, How::Wide] {
         let found = results.in_flight.iter().find(|found| found.how == how);
-        let what = format!("peak memory with {} under way, {}", found.map_or(1_000, |found| found.claims), how.words());
+        let many = show::number(found.map_or(1_000, |found| found.claims));
+        let what = format!("peak memory with {many} under way, {}", how.words());
         target(what, 25.0, found.map(|found| found.peak_mib.max(found.peak_when_bound_mib)), " MiB");
     }
     let standing = results.standing.as_ref();
@@ -183,6 +184,8 @@ fn requests(results: &Results) -> String {
     for how in [How::Batches, How::Each] {
         if let Some(burst) = typical(results, how) {
             let _ = write!(text, "\n{}", show::each_request(&heading(burst), &burst.requests));
+            let gone = heading(burst) + ", deletion";
+            let _ = write!(text, "\n{}", show::each_request(&gone, &burst.deletion_requests));
         }
     }
     text
