@@ -57,7 +57,7 @@ pub fn done_over_time(file: &Path, title: &str, curves: &[(String, Vec<f64>)], p
             .configure_mesh()
             .max_light_lines(1)
             .x_desc("seconds since the first was created")
-            .y_desc("Bound")
+            .y_desc("claims")
             .draw()
             .map_err(told)?;
         for (n, (name, times)) in curves.iter().enumerate() {
