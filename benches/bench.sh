@@ -18,10 +18,12 @@
 source "$(dirname "$0")/../scripts/lib.sh"
 
 name=${BENCH_CLUSTER:-bench} out=${OUT:-docs/bench} runs=${RUNS:-15}
+# Without the program no cluster was started; to build it alone takes minutes, because its dependencies then differ.
+down() { if [[ -x $release/flex-cluster ]]; then flex_cluster --name "$name" down; fi; }
 end() {
     local status=$?
     trap - EXIT
-    flex_cluster --name "$name" down || status=1
+    down || status=1
     exit "$status"
 }
 trap end EXIT
@@ -29,7 +31,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-flex_cluster --name "$name" down
+down
 for limits in ${LIMITS-default raised}; do
     into=$out times=$runs
     if [[ $limits != default ]]; then into=$out/$limits times=$(((runs + 3) / 4)); fi
@@ -38,10 +40,11 @@ for limits in ${LIMITS-default raised}; do
     say "measuring with $limits limits"
     "$release/flex-bench" --cluster "$name" --limits "$limits" --root "$root" --out "$into" --runs "$times" \
         ${BATCHES:+--batches "$BATCHES"} "$@"
-    flex_cluster --name "$name" down
+    down
     say "with $limits limits: $((SECONDS - began)) s"
 done
 if [[ ${SCALE:-yes} != no ]]; then
+    [[ -n ${LIMITS-default raised} ]] || { scripts/setup.sh && build; }
     began=$SECONDS
     "$release/flex-scale" --orchestrator "$release/flex-provisioner" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
         ${EACH:+--each "$EACH"} ${STANDING:+--standing "$STANDING"}
