@@ -42,6 +42,9 @@ pub(crate) struct Invocation {
     pub(crate) log: PathBuf,
     /// The network namespace to run in, by its file.
     pub(crate) network: Option<PathBuf>,
+    /// It is for tests, which have memory to spare: the processors have better to do than to collect it.
+    #[serde(default)]
+    pub(crate) lavish: bool,
 }
 
 impl Invocation {
@@ -101,7 +104,8 @@ impl Invocation {
             // Out of the terminal's process group, so that an interrupt reaches the test first. setsid needs the
             // opposite: called by the leader of a group it would fork, and the process number would be lost.
             command.process_group(0);
-            // What lives as long as a test has memory to spare, and the processors have better to do than to collect it.
+        }
+        if self.lavish {
             command.env("GOGC", "400");
         }
         Ok(command)
@@ -209,7 +213,7 @@ mod tests {
     use super::*;
 
     fn sleeper(log: &Path) -> Invocation {
-        Invocation { program: "sleep".into(), args: vec!["60".into()], log: log.into(), network: None }
+        Invocation { program: "sleep".into(), args: vec!["60".into()], log: log.into(), network: None, lavish: false }
     }
 
     #[test]

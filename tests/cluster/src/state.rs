@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::component::{ClientLimits, Component};
 use crate::network::Network;
 use crate::process::{Identity, Invocation, Lifetime};
+use crate::whole::tests_name;
 
 /// Everything that has to be known to use a cluster and to take it down.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,6 +68,7 @@ impl State {
             args,
             log: self.log(component),
             network: self.network.as_ref().map(|network| network.namespace.clone()),
+            lavish: self.lifetime == Lifetime::Tied || self.name == tests_name(),
         };
         let identity = invocation.start(self.lifetime).with_context(|| format!("start {component}"))?;
         self.processes.insert(component, Process { identity, invocation });
