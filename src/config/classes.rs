@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
 };
-use super::record::Record;
+use super::record::{Checked, Record};
 use super::sidecar::{self, Sidecar, Sidecars};
 use super::topology::Topologies;
 use super::{Problem, Recipe};
@@ -230,7 +230,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             .problems
             .push(Problem::new("plugin-name", format!("is missing; write `plugin-name: {}`", identity.plugin)));
     }
-    if let Err(problems) = record_of(config, config.class.as_deref().unwrap_or_default()).recipe() {
+    if let Err(problems) = record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
         verdict.problems.extend(problems);
     }
     if config.stands_for() == Some(identity.provisioner.as_str()) {
@@ -283,7 +283,7 @@ fn pointed_at<'a>(
 /// The newest revision that works for a class of a config.
 fn last_good(revisions: &BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
     let newest = newest(revisions, config, class)?;
-    newest.record.recipe().ok().map(Arc::new)
+    newest.record.checked().ok()
 }
 
 fn newest<'a>(revisions: &'a BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<&'a Revision> {
@@ -297,7 +297,7 @@ fn serve(
     table: &mut Classes,
     config: &Config,
     class: &str,
-    recipe: Result<Recipe, Vec<Problem>>,
+    recipe: Checked,
     revisions: &BTreeMap<String, Revision>,
 ) -> (Result<Arc<Recipe>, String>, bool) {
     let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
@@ -311,7 +311,7 @@ fn serve(
             if newest.is_none_or(|newest| newest.record != recipe.record) {
                 table.unkept.push((recipe.record.clone(), newest.map_or(1, |newest| newest.number + 1)));
             }
-            (Ok(Arc::new(recipe)), false)
+            (Ok(recipe), false)
         }
         // The config is good, the pair with this StorageClass is not.
         Err(problems) => match last_good(revisions, &config.name, class) {
@@ -347,7 +347,7 @@ fn with_object(
     object: &ClassObject,
     revisions: &BTreeMap<String, Revision>,
 ) -> Class {
-    let recipe = record_with(config, object).and_then(|record| record.recipe());
+    let recipe = record_with(config, object).and_then(|record| record.checked());
     if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can("expand")) {
         warn(
             table,
@@ -403,7 +403,7 @@ fn pure(
             ),
         );
     }
-    let recipe = record_of(config, name).recipe();
+    let recipe = record_of(config, name).checked();
     if recipe.as_ref().is_ok_and(|recipe| recipe.can("expand")) {
         warn(
             table,

@@ -5,14 +5,16 @@
 //! can be checked again by the same code that checked it first, and needs neither object any more.
 //! The service token never enters it: it stays in the ConfigMap and is read there.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::check;
 use super::{Problem, Recipe};
 use crate::object::{ObjectName, hash};
 
 /// Effective data of a class, with where it came from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// The ConfigMap.
     pub config: ObjectName,
@@ -29,6 +31,17 @@ pub struct Record {
     /// The parameters of a StorageClass that was written for another provisioner: none of them is a key, whatever it is called.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
+}
+
+/// What comes of a check.
+pub type Checked = Result<Arc<Recipe>, Vec<Problem>>;
+
+/// So many checked records are remembered: more than a cluster has, with what its volumes were made by.
+const REMEMBERED: usize = 512;
+
+thread_local! {
+    /// What came of each record that was checked. It follows from the record alone, so that nothing is lost with it.
+    static CHECKED: RefCell<HashMap<Record, Checked>> = RefCell::default();
 }
 
 impl Record {
@@ -51,9 +64,55 @@ impl Record {
     pub fn recipe(&self) -> Result<Recipe, Vec<Problem>> {
         check::recipe(self.clone())
     }
+
+    /// The same; what was checked once is not checked again.
+    pub fn checked(&self) -> Checked {
+        if let Some(known) = CHECKED.with_borrow(|known| known.get(self).cloned()) {
+            return known;
+        }
+        let checked = self.recipe().map(Arc::new);
+        CHECKED.with_borrow_mut(|known| {
+            if known.len() >= REMEMBERED {
+                known.clear();
+            }
+            known.insert(self.clone(), checked.clone());
+        });
+        checked
+    }
 }
 
 /// The hash in a `namespace/name@hash`.
 pub fn hash_of(version: &str) -> Option<&str> {
     version.rsplit_once('@').map(|(_, hash)| hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(image: &str) -> Record {
+        let data = [("image".to_owned(), image.to_owned())].into();
+        Record { class: "silver".into(), data, ..Record::default() }
+    }
+
+    #[test]
+    fn what_was_checked_is_remembered_as_it_is() {
+        let (one, other) = (record("one"), record("other"));
+        let first = one.checked().unwrap();
+        assert!(Arc::ptr_eq(&first, &one.clone().checked().unwrap()));
+        assert_eq!(*first, one.recipe().unwrap());
+        assert_eq!(*other.checked().unwrap(), other.recipe().unwrap());
+        for _ in 0..2 {
+            assert_eq!(record("").checked().unwrap_err(), record("").recipe().unwrap_err());
+        }
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_there_is_room_for() {
+        for number in 0..=REMEMBERED {
+            record(&number.to_string()).checked().unwrap();
+        }
+        assert_eq!(CHECKED.with_borrow(HashMap::len), 1);
+        assert_eq!(*record("0").checked().unwrap(), record("0").recipe().unwrap());
+    }
 }

@@ -25,7 +25,7 @@ use crate::volume::{Provenance, Volume};
 /// What a decision borrows from.
 pub(super) struct Seen {
     claim: Option<Arc<Claim>>,
-    recipe: Result<Recipe, String>,
+    recipe: Result<Arc<Recipe>, String>,
     node: String,
     limit: Option<String>,
     /// The expand runs.
@@ -51,7 +51,7 @@ pub(super) fn look(
         _ => None,
     };
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-        let recipe = record(&provenance.record, class).recipe();
+        let recipe = record(&provenance.record, class).checked();
         recipe.map_err(|problems| format!("what it was made with cannot be used: {}", joined(&problems)))
     });
     let mut limit = None;
@@ -72,14 +72,14 @@ impl Seen {
     pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
-            recipe: self.recipe.as_ref().map_err(String::clone),
+            recipe: self.recipe.as_deref().map_err(String::clone),
             runs,
             limit: self.limit.as_deref(),
         }
     }
 
     /// The claim, how runs for the volume work, and where: what else is decided about it rests on the same.
-    pub(super) fn basis(&self) -> (Option<Arc<Claim>>, &Result<Recipe, String>, &str) {
+    pub(super) fn basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
         (self.claim.clone(), &self.recipe, &self.node)
     }
 }

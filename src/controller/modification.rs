@@ -24,7 +24,7 @@ use crate::volume::request::{modify, request};
 /// What a decision borrows from.
 pub(super) struct Seen {
     claim: Option<Arc<Claim>>,
-    recipe: Result<Recipe, String>,
+    recipe: Result<Arc<Recipe>, String>,
     wished: Result<Attributes, String>,
     node: String,
     /// The modify runs.
@@ -35,7 +35,7 @@ pub(super) struct Seen {
 pub(super) fn look(
     context: &Context,
     volume: &Volume,
-    (claim, recipe, node): (Option<Arc<Claim>>, &Result<Recipe, String>, &str),
+    (claim, recipe, node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
     learnt: &Learnt,
@@ -56,7 +56,7 @@ impl Seen {
     pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
-            recipe: self.recipe.as_ref().map_err(String::clone),
+            recipe: self.recipe.as_deref().map_err(String::clone),
             wished: self.wished.as_ref().map_err(String::clone),
             runs,
         }

@@ -52,7 +52,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         let claim = confirmed.unwrap_or_else(|| claim_state(context, &volume));
         let provenance = provenance(context, &volume, &jobs);
         let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-            let recipe = provenance.record.recipe();
+            let recipe = provenance.record.checked();
             recipe.map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
         });
         let home = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
@@ -73,12 +73,12 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             volume: &volume,
             ours: true,
             claim,
-            recipe: recipe.as_ref().map_err(String::clone),
+            recipe: recipe.as_deref().map_err(String::clone),
             pods_alive: pods_alive(&pods, Operation::Provision),
             alive_on: &alive_on,
             places: &places,
             home,
-            node_gone: node_gone(context, &volume, recipe.as_ref().ok()),
+            node_gone: node_gone(context, &volume, recipe.as_deref().ok()),
             run,
             expansion: size.observed(size.runs.observed(&expand_runs, &places)),
             modification: attributes.observed(attributes.runs.observed(&modify_runs, &places)),

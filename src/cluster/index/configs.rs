@@ -187,8 +187,8 @@ impl Index {
             // A list shows again what is known.
             Change::Apply((hash, revision)) if self.revisions.get(&hash) == Some(&revision) => return Vec::new(),
             Change::Apply((hash, revision)) => {
-                if let Ok(recipe) = revision.record.recipe() {
-                    self.recipes.insert(hash.clone(), Arc::new(recipe));
+                if let Ok(recipe) = revision.record.checked() {
+                    self.recipes.insert(hash.clone(), recipe);
                 }
                 self.revisions_used.entry(hash.clone()).or_insert_with(|| self.clock.passed());
                 self.revisions.insert(hash, revision);
