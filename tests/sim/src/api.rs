@@ -11,7 +11,7 @@ pub fn handle(store: &mut Store, request: &Request) -> Answer {
     let Request { verb, kind, name, .. } = request;
     match verb {
         Verb::Get => match store.get(*kind, name) {
-            Some(object) => Answer::ok((**object).clone()),
+            Some(object) => Answer::ok(object),
             None => not_found(*kind, name),
         },
         // With a namespace our Role in it goes.
@@ -65,13 +65,13 @@ fn list(store: &Store, kind: Kind, name: &ObjectName) -> Answer {
             json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"] })
         })
         .collect();
-    Answer::ok(json!({
+    Answer::ok(&json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
     }))
 }
 
 fn create(store: &mut Store, request: &Request) -> Answer {
-    let mut object = request.body.clone();
+    let mut object = (*request.body).clone();
     object["metadata"]["namespace"] = json!(request.name.namespace);
     if request.kind == Kind::Job {
         // What the Job controller and the garbage collector need of it.
@@ -79,7 +79,7 @@ fn create(store: &mut Store, request: &Request) -> Answer {
         object["spec"]["suspend"] = json!(false);
     }
     match store.create(request.kind, object) {
-        Some(object) => Answer { code: 201, body: (*object).clone() },
+        Some(object) => Answer::created(&object),
         None => Answer::error(409, "AlreadyExists", format!("\"{}\" already exists", request.name.name)),
     }
 }
@@ -156,8 +156,8 @@ fn patch(store: &mut Store, request: &Request) -> Answer {
     if *kind == Kind::Claim && !volume_name.is_empty() && volume_name != store::text(&after, "/spec/volumeName") {
         return invalid(name, "spec: Forbidden: spec is immutable after creation");
     }
-    match store.update(*kind, name, |object| *object = after) {
-        Some(object) => Answer::ok((*object).clone()),
+    match store.replace(*kind, name, after) {
+        Some(object) => Answer::ok(&object),
         None => not_found(*kind, name),
     }
 }
@@ -175,8 +175,8 @@ fn delete(store: &mut Store, request: &Request) -> Answer {
     }
     store.delete(*kind, name);
     match store.get(*kind, name) {
-        Some(object) => Answer::ok((**object).clone()),
-        None => Answer::ok(json!({ "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success" })),
+        Some(object) => Answer::ok(object),
+        None => Answer::ok(&json!({ "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success" })),
     }
 }
 

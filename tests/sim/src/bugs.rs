@@ -1,6 +1,8 @@
 //! Bugs that are put in on purpose, on the way between the orchestrator and the API server: each takes
 //! away one of the things that the design rests on. The simulation must find every one.
 
+use std::sync::Arc;
+
 use clap::ValueEnum;
 use contract::names;
 use flex_provisioner::object::ObjectName;
@@ -132,6 +134,7 @@ impl Bug {
     /// What the bug makes of a request.
     pub fn distort(self, store: &mut Store, request: &mut Request) {
         let Request { verb, kind, body, name, .. } = request;
+        let body = Arc::make_mut(body);
         let drop = |body: &mut Value, finalizer: &str| {
             if let Some(finalizers) = body["metadata"]["finalizers"].as_array_mut() {
                 finalizers.retain(|kept| kept != finalizer);
@@ -244,16 +247,16 @@ impl Bug {
             (Bug::StaleReads, Verb::Get, kind) if KINDS.contains(&kind) => {
                 let known = store.log(kind)[..seen].iter().rev().find(|change| change.name == request.name);
                 Some(match known.filter(|change| !change.gone) {
-                    Some(change) => Answer::ok((*change.object).clone()),
+                    Some(change) => Answer::ok(&change.object),
                     None => Answer::error(404, "NotFound", "not in the cache"),
                 })
             }
             (Bug::EmptyLists, Verb::List, _) | (Bug::BackgroundDeletion, Verb::List, Kind::Pod) => {
-                Some(Answer::ok(json!({
+                Some(Answer::ok(&json!({
                     "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [],
                 })))
             }
-            (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer { code: 201, body: request.body.clone() }),
+            (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer::created(&request.body)),
             _ => None,
         }
     }

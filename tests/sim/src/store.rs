@@ -219,11 +219,16 @@ impl Store {
     /// Changes an object that exists. One that is being deleted goes with its last finalizer. What does
     /// not change it leaves no trace.
     pub fn update(&mut self, kind: Kind, name: &ObjectName, change: impl FnOnce(&mut Value)) -> Option<Rc<Value>> {
-        let before = self.get(kind, name)?.clone();
-        let mut object = (*before).clone();
+        let mut object = (**self.get(kind, name)?).clone();
         change(&mut object);
-        if object == *before {
-            return Some(before);
+        self.replace(kind, name, object)
+    }
+
+    /// The same with the object as it is to be.
+    pub fn replace(&mut self, kind: Kind, name: &ObjectName, object: Value) -> Option<Rc<Value>> {
+        let before = self.get(kind, name)?;
+        if object == **before {
+            return Some(before.clone());
         }
         Some(self.log_state(kind, name.clone(), object))
     }

@@ -41,7 +41,7 @@ pub struct Request {
     /// Of its status only.
     pub status: bool,
     /// The body.
-    pub body: Value,
+    pub body: Arc<Value>,
 }
 
 impl fmt::Display for Request {
@@ -64,14 +64,23 @@ impl fmt::Display for Request {
 pub struct Answer {
     /// The status code; 0 for a connection that broke.
     pub code: u16,
-    /// The body.
-    pub body: Value,
+    /// The body as it is sent.
+    pub body: Vec<u8>,
 }
 
 impl Answer {
     /// Success.
-    pub fn ok(body: Value) -> Self {
-        Answer { code: 200, body }
+    pub fn ok(body: &Value) -> Self {
+        Answer::new(200, body)
+    }
+
+    /// Success of a creation.
+    pub fn created(body: &Value) -> Self {
+        Answer::new(201, body)
+    }
+
+    fn new(code: u16, body: &Value) -> Self {
+        Answer { code, body: serde_json::to_vec(body).expect("it has no keys but texts") }
     }
 
     /// An error as the API server words it.
@@ -80,12 +89,17 @@ impl Answer {
         let body = json!({
             "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message,
         });
-        Answer { code, body }
+        Answer::new(code, &body)
+    }
+
+    /// What it says of itself, as of an error.
+    pub fn message(&self) -> Value {
+        serde_json::from_slice::<Value>(&self.body).map(|mut body| body["message"].take()).unwrap_or_default()
     }
 
     /// The connection broke, and nobody knows what became of the request.
     pub fn broken() -> Self {
-        Answer { code: 0, body: Value::Null }
+        Answer { code: 0, body: Vec::new() }
     }
 }
 
@@ -155,9 +169,7 @@ impl Wire {
         }
         match answer.await {
             Ok(Answer { code: 0, .. }) | Err(_) => Err("connection reset by peer".into()),
-            Ok(Answer { code, body }) => {
-                Ok(http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()))?)
-            }
+            Ok(Answer { code, body }) => Ok(http::Response::builder().status(code).body(Body::from(body))?),
         }
     }
 }
@@ -202,5 +214,5 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
         name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     }
     let status = words.get(2) == Some(&"status");
-    Ok(Request { verb, kind, name: ObjectName { namespace, name }, status, body })
+    Ok(Request { verb, kind, name: ObjectName { namespace, name }, status, body: Arc::new(body) })
 }

@@ -154,7 +154,7 @@ impl History {
         }
         let answer = api::handle(&mut self.store, &request);
         if answer.code >= 400 {
-            line(|| format!("    {}: {}", answer.code, answer.body["message"]));
+            line(|| format!("    {}: {}", answer.code, answer.message()));
         }
         Ok(answer)
     }
