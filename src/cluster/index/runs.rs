@@ -66,6 +66,7 @@ impl Index {
     /// A Job changed.
     pub fn change_job(&mut self, change: Change<Job>) -> Vec<Key> {
         match change {
+            Change::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
             Change::Apply(job) => {
                 let mut keys = job_keys(&job);
                 self.expected.remove(&job.name.name);
@@ -109,9 +110,18 @@ impl Index {
         }
     }
 
+    /// All that matters of the Job is as it was. One that is expected is seen, whatever was there before it; so is a batch, in
+    /// which several are.
+    fn shows_nothing_new(&self, job: &Job) -> bool {
+        let same = self.jobs.get(&job.name).is_some_and(|before| **before == *job);
+        same && job.members.is_empty() && !self.expected.contains_key(&job.name.name)
+    }
+
     /// A pod changed.
     pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<Key> {
         match change {
+            // Most of what a kubelet writes of a pod matters to nobody here.
+            Change::Apply(pod) if self.pods.get(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
             Change::Apply(pod) => {
                 let keys = self.pod_keys(&pod);
                 for id in ids_of_pod(&pod) {

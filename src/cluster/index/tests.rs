@@ -245,8 +245,32 @@ fn the_end_of_a_run_wakes_the_first_in_line() {
     assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
     let over = Job { over: true, ..job };
     assert_eq!(index.change_job(Change::Apply(over.clone())), [Key::Claim(name("a")), Key::Claim(name("z"))]);
-    assert_eq!(index.change_job(Change::Apply(over)), [Key::Claim(name("a"))], "its end is told once");
+    assert_eq!(index.change_job(Change::Apply(over)), [], "its end is told once");
     assert!(asks(&mut index, "z"));
+}
+
+#[test]
+fn a_job_or_pod_that_is_as_it_was_wakes_nobody() {
+    let mut index = index();
+    let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("job"), claim: Some(name("a")), marks: marks.clone(), ..Job::default() };
+    let pod = Pod { name: name("pod"), job: "job".into(), marks, phase: "Pending".into(), ..Pod::default() };
+    let woken = [Key::Claim(name("a"))];
+    for _ in 0..2 {
+        assert_eq!(index.change_job(Change::Apply(job.clone())), woken);
+        assert_eq!(index.change_pod(Change::Apply(pod.clone())), woken);
+        assert_eq!(index.change_job(Change::Apply(job.clone())), []);
+        assert_eq!(index.change_pod(Change::Apply(pod.clone())), []);
+        assert_eq!(index.change_job(Change::Apply(Job { complete: true, ..job.clone() })), woken);
+        assert_eq!(index.change_pod(Change::Apply(Pod { phase: "Running".into(), ..pod.clone() })), woken);
+    }
+    index.expect_job("job");
+    assert_eq!(
+        index.change_job(Change::Apply(Job { complete: true, ..job.clone() })),
+        woken,
+        "it is not expected any more"
+    );
+    assert!(!index.is_expected("job"));
 }
 
 #[test]
