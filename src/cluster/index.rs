@@ -34,7 +34,7 @@ use crate::config::sidecar::Sidecars;
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
-use crate::volume::Volume;
+use crate::volume::{Reference, Volume};
 
 /// A watch that shows a created Job later than this is broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
@@ -143,6 +143,8 @@ pub struct Index {
     copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
     volumes: BTreeMap<String, Arc<Volume>>,
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
+    /// Claims that are gone, as the API has said, by the names of the volumes that refer to them.
+    gone_claims: HashMap<String, Reference>,
     jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     expected: BTreeMap<String, Expected>,
@@ -192,6 +194,7 @@ impl Index {
             copies: HashMap::new(),
             volumes: BTreeMap::new(),
             volumes_by_claim: HashMap::new(),
+            gone_claims: HashMap::new(),
             jobs: BTreeMap::new(),
             jobs_by_id: HashMap::new(),
             expected: BTreeMap::new(),

@@ -197,8 +197,9 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     if volume.is_taken_off() {
         return ClaimState::None;
     }
-    let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
-    let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return ClaimState::None };
+    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref());
+    let Some(uid) = uid else { return ClaimState::None };
     match index.claim_by_id(uid) {
         Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
             ClaimState::Elsewhere
@@ -206,6 +207,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         Some(_) => ClaimState::Alive,
         // The PV controller says Released only when the claim is gone.
         None if matches!(volume.phase.as_str(), "Released" | "Failed") => ClaimState::Gone,
+        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::Gone,
         None => ClaimState::Missing,
     }
 }
@@ -222,7 +224,13 @@ async fn confirm(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Resul
         }
         None => context.writes.has_claim(&uid).await?,
     };
-    Ok(if alive { ClaimState::Alive } else { ClaimState::Gone })
+    if alive {
+        return Ok(ClaimState::Alive);
+    }
+    if let Some(claim) = reference {
+        context.shared.index().note_claim_gone(&volume.name, claim);
+    }
+    Ok(ClaimState::Gone)
 }
 
 /// How a volume was made: as it stands on it, or for one that was never adopted, by its Jobs.

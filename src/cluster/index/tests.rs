@@ -320,6 +320,28 @@ fn shared_volume(claim: &Claim, size: &str) -> Volume {
     Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
 }
 
+#[test]
+fn that_the_claim_of_a_volume_is_gone_is_known_until_the_volume_goes() {
+    let mut index = index();
+    let volume = shared_volume(&shared_claim("team", "a", true), "1Gi");
+    let claim = volume.claim_ref.clone().unwrap();
+    index.note_claim_gone(&volume.name, &claim);
+    assert!(!index.is_claim_gone(&volume.name, &claim), "there is no such volume");
+    index.change_volume(Change::Apply(volume.clone()));
+    index.note_claim_gone(&volume.name, &claim);
+    assert!(index.is_claim_gone(&volume.name, &claim));
+    let other = Reference { uid: "another".into(), ..claim.clone() };
+    assert!(!index.is_claim_gone(&volume.name, &other), "it is another's now");
+    index.change_volume(Change::Apply(volume.clone()));
+    assert!(index.is_claim_gone(&volume.name, &claim), "its volume is still there");
+    index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    assert!(!index.is_claim_gone(&volume.name, &claim), "nothing is kept of a volume that is gone");
+    let reserved = Reference { uid: String::new(), ..claim };
+    index.change_volume(Change::Apply(volume.clone()));
+    index.note_claim_gone(&volume.name, &reserved);
+    assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");
+}
+
 fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
     let mut data: BTreeMap<String, String> =
         [("image", "x"), ("plugin-name", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();

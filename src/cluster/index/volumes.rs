@@ -8,7 +8,7 @@ use contract::request::Operation;
 
 use super::{Change, Index, Key, drop_from};
 use crate::object::ObjectName;
-use crate::volume::Volume;
+use crate::volume::{Reference, Volume};
 
 impl Index {
     /// A volume by its name.
@@ -24,6 +24,19 @@ impl Index {
     /// Volumes that name a claim, by annotation, claimRef or their own name.
     pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
         self.volumes_by_claim.get(uid).into_iter().flatten().filter_map(|name| self.volume(name)).collect()
+    }
+
+    /// The API has said that the claim to which a volume refers is gone. Its UID never comes back, so that nobody has to ask
+    /// again.
+    pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
+        if self.volumes.contains_key(volume) && !claim.uid.is_empty() {
+            self.gone_claims.insert(volume.to_owned(), claim.clone());
+        }
+    }
+
+    /// The API has said so.
+    pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
+        self.gone_claims.get(volume) == Some(claim)
     }
 
     pub(super) fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {
@@ -68,6 +81,7 @@ impl Index {
                 };
                 self.forget_volume(&volume);
                 self.forget_known(&volume.name);
+                self.gone_claims.remove(&volume.name);
                 volume.id().into_iter().for_each(|id| self.forget_alone(id));
                 self.growing.remove(&volume.name);
                 self.count_volume(&volume);
