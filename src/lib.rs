@@ -21,6 +21,7 @@ pub mod node;
 pub mod object;
 pub mod orphans;
 pub mod policies;
+pub mod pool;
 pub mod run;
 pub mod snapshot;
 pub mod text;

@@ -1,5 +1,6 @@
 //! Metrics, under the names that the field's dashboards use where those exist.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -39,6 +40,12 @@ struct Outcome {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Size {
+    class: String,
+    size: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Segment {
     class: String,
     topology: String,
@@ -62,6 +69,9 @@ pub struct Metrics {
     capacity_runs: Family<Outcome, Counter>,
     batches: Family<Class, Counter>,
     batch_claims: Family<Class, Counter>,
+    pool_ready: Family<Size, Gauge>,
+    pool_hits: Family<Class, Counter>,
+    pool_misses: Family<Class, Counter>,
     errors: Family<Category, Counter>,
     orphans: Family<OrphanKind, Gauge>,
     orphans_removed: Family<OrphanKind, Counter>,
@@ -83,6 +93,8 @@ impl Default for Metrics {
         let snapshot_runs = Family::<Outcome, Counter>::default();
         let (capacities, capacity_runs) = <(Family<Segment, _>, Family<Outcome, Counter>)>::default();
         let (batches, batch_claims) = <(Family<Class, Counter>, Family<Class, Counter>)>::default();
+        let pool_ready = Family::<Size, Gauge>::default();
+        let (pool_hits, pool_misses) = <(Family<Class, Counter>, Family<Class, Counter>)>::default();
         let errors = Family::<Category, Counter>::default();
         let (orphans, orphans_removed) = <(Family<OrphanKind, Gauge>, Family<OrphanKind, Counter>)>::default();
         let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
@@ -148,6 +160,17 @@ impl Default for Metrics {
             "Claims and volumes for which they were, by class",
             batch_claims.clone(),
         );
+        registry.register(
+            "flex_pool_ready",
+            "Volumes that are kept ready, by class and size in bytes",
+            pool_ready.clone(),
+        );
+        registry.register("flex_pool_hits", "Claims that were given such a volume, by class", pool_hits.clone());
+        registry.register(
+            "flex_pool_misses",
+            "Claims of a class with a pool for which a volume had to be made, by class",
+            pool_misses.clone(),
+        );
         registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
         registry.register("flex_orphans", "What is left over, or does not get on, by kind", orphans.clone());
         registry.register("flex_orphans_removed", "What was left over and has been removed", orphans_removed.clone());
@@ -170,6 +193,9 @@ impl Default for Metrics {
             capacity_runs,
             batches,
             batch_claims,
+            pool_ready,
+            pool_hits,
+            pool_misses,
             errors,
             orphans,
             orphans_removed,
@@ -223,6 +249,24 @@ impl Metrics {
         self.batch_claims.get_or_create(&class(name)).inc_by(claims as u64);
     }
 
+    /// So many volumes are ready, by class and size.
+    pub fn ready(&self, counts: BTreeMap<(String, u64), usize>) {
+        self.pool_ready.clear();
+        for ((class, bytes), count) in counts {
+            self.pool_ready.get_or_create(&Size { class, size: bytes.to_string() }).set(count as i64);
+        }
+    }
+
+    /// A claim was given a volume that was ready.
+    pub fn pool_hit(&self, name: &str) {
+        self.pool_hits.get_or_create(&class(name)).inc();
+    }
+
+    /// A volume had to be made for a claim of a class with a pool.
+    pub fn pool_miss(&self, name: &str) {
+        self.pool_misses.get_or_create(&class(name)).inc();
+    }
+
     /// A capacity run ended.
     pub fn capacity_run(&self, done: bool) {
         let outcome = if done { "done" } else { "failed" };
@@ -262,7 +306,7 @@ impl Metrics {
 
     /// What the last look found, by kind.
     pub fn orphans<'a>(&self, kinds: impl Iterator<Item = &'a Kind>) {
-        let mut counts: std::collections::BTreeMap<Kind, i64> = std::collections::BTreeMap::new();
+        let mut counts: BTreeMap<Kind, i64> = BTreeMap::new();
         kinds.for_each(|kind| *counts.entry(*kind).or_default() += 1);
         for kind in Kind::ALL {
             let count = counts.get(&kind).copied().unwrap_or(0);
@@ -274,6 +318,7 @@ impl Metrics {
     pub fn forget(&self) {
         self.orphans.clear();
         self.capacities.clear();
+        self.pool_ready.clear();
     }
 
     /// Something was removed that was left over.

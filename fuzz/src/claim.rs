@@ -165,6 +165,8 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         let observed = Observed {
             claim: &claim,
             fresh: draw.chance(),
+            request: false,
+            ready: None,
             class: Serving::Ours(&class),
             kept: draw.below(8) != 7,
             stamped_recipe: (draw.below(8) != 7).then_some(&*recipe),

@@ -151,6 +151,8 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
         &Observed {
             claim: &claim,
             fresh: true,
+            request: false,
+            ready: None,
             class: Serving::Ours(&class),
             kept: true,
             stamped_recipe: Some(recipe),

@@ -44,7 +44,8 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
             recipe.volume_modes.join(", ")
         ));
     }
-    if claim.has_selector {
+    // Those that ask for a volume to be kept ready select none.
+    if claim.has_selector && !claim.for_pool {
         return Err(
             "the claim selects volumes by labels (spec.selector), which no new volume can satisfy; remove the selector"
                 .into(),

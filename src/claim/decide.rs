@@ -10,6 +10,7 @@
 //! | 3 | bound, held | to another volume, or going and its volume is gone | as from row 7: what was begun is taken back |
 //! | 4 | bound, held | to a volume that is going, so that it cannot be adopted | wait for the claim's end, then as row 16 |
 //! | 5 | bound, not held | a Job of it is over | [`Step::RemoveJob`] |
+//! | 5a | bound, not held, not stamped | by the PV controller, to a volume that it was given | [`Step::Note`] |
 //! | 6 | going, not held | | nothing, or [`Step::RemoveJob`] |
 //! | 7 | going, held | an admin lets go of it | [`Step::Release`] |
 //! | 8 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
@@ -24,6 +25,8 @@
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
 //! | 18 | pending, not stamped | cannot be served, or not yet: is to be made from what is not there or with attributes that cannot be had, hits a limit of its class, or from what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
+//! | 19a | pending, not stamped | its class has a volume ready that suits it | [`Step::Take`], whatever limits and places say |
+//! | 19b | pending, not stamped | was given a volume that was ready | [`Step::Bind`] as in row 21 |
 //! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
 //! | 21 | stamped | a volume fits, adopted; or one was taken from another claim, and made this one's | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
 //! | 22 | stamped | a volume fits, but is going by itself | wait for its end; where it is Bound that does not come, and it is the claim's: [`Step::Name`] |
@@ -39,6 +42,7 @@
 //! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
 //! | 34 | stamped | the run goes on | wait; told where its node does not answer |
+//! | 34a | a request of a pool | its volume is ready, or was already given away | [`Step::Finish`]; where it is going, [`Step::Release`] |
 //! | 35 | with nothing else to do | it is kept for copies or snapshots that are made, or given up | [`Step::LetOriginalGo`] |
 //! | 36 | going, with nothing else to do | it is kept for copies or snapshots | told |
 //!
@@ -109,6 +113,10 @@ pub struct Observed<'a> {
     pub claim: &'a Claim,
     /// It was read or written a moment ago, not taken from the cache.
     pub fresh: bool,
+    /// It asks for a volume to be kept ready, and gets none itself.
+    pub request: bool,
+    /// A volume that its class has ready for it.
+    pub ready: Option<&'a str>,
     /// Its class.
     pub class: Serving<'a>,
     /// A revision of the class's recipe is kept.
@@ -173,6 +181,18 @@ pub enum Step {
     },
     /// Wait for one of the class's places for runs: who came first gets the next.
     StandInLine,
+    /// Make a volume that is ready the claim's.
+    Take {
+        /// The volume.
+        volume: String,
+    },
+    /// Write the stamp that a claim would have from the one who bound it.
+    Note {
+        /// The volume that it is bound to.
+        volume: String,
+    },
+    /// Delete the claim: what it asked for is ready.
+    Finish,
     /// Read the claim anew and decide again.
     Refresh,
     /// Put a finalizer on the claim that this one is to be a copy of, or on the content of the VolumeSnapshot.
@@ -296,6 +316,12 @@ fn alone(o: &Observed<'_>, now: i64) -> Decision {
 /// Rows 1 to 6: nothing is owed to the claim any more, or only its finalizer.
 fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
+    if o.request
+        && claim.is_held()
+        && let Some(done) = finished(o)
+    {
+        return done;
+    }
     if claim.is_held() {
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
         if let Some(unfit) = bound_to.filter(|c| !c.misfits.is_empty() && !c.volume.is_adopted() && !claim.deleting) {
@@ -329,8 +355,33 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     }
     match o.jobs.iter().find(|job| job.over && !job.deleting) {
         Some(job) => Step::RemoveJob { job: job.name.clone() }.into(),
+        None => noted(o),
+    }
+}
+
+/// Row 5a. The PV controller was faster to bind what the claim was given.
+fn noted(o: &Observed<'_>) -> Decision {
+    let claim = o.claim;
+    let stamped = claim.deleting || claim.own_stamp().is_some() || matches!(o.class, Serving::NotOurs);
+    // One that it has taken from another claim is none that it was given.
+    let was_ready = |volume: &&Volume| volume.pool_size.is_some();
+    match given(o).filter(was_ready).filter(|volume| !stamped && claim.volume_name.as_ref() == Some(&volume.name)) {
+        Some(volume) => Step::Note { volume: volume.name.clone() }.into(),
         None => Decision::nothing(),
     }
+}
+
+/// Row 34a. What was made for a request is adopted without a claim; from then on it is none of the request's any more.
+fn finished(o: &Observed<'_>) -> Option<Decision> {
+    let own = o.volumes.iter().find(|candidate| candidate.volume.name == names::pv_name(&o.claim.id()))?;
+    let volume = own.volume;
+    let given_away = volume.is_adopted() && volume.volume_id.as_ref() == Some(&o.claim.id()) && is_taken(o, volume);
+    let done = || if o.claim.deleting { Step::Release.into() } else { Step::Finish.into() };
+    if given_away {
+        return Some(done());
+    }
+    let fits = own.misfits.is_empty() || volume.ready().is_some();
+    (fits && !is_vanishing(volume)).then(|| adopted(o, volume).unwrap_or_else(done))
 }
 
 /// The PV controller was faster than the check: whoever made the volume wrote the claim's UID on it.
@@ -392,13 +443,23 @@ fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
         let same_node = kept.node == provenance.node || provenance.node.is_empty();
         kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
     };
+    let is_its = || match o.request {
+        true => {
+            let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
+            let right = volume.ready() == Some(&recipe.record.kind()) && as_asked;
+            right && volume.claim_uuid.is_none() && volume.is_held()
+        }
+        false => {
+            volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
+                && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
+                && (volume.is_held() || volume.reclaim_policy != "Delete")
+        }
+    };
     let complete = kept.as_ref().is_some_and(same)
         && volume.is_adopted()
-        && volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
-        && (volume.is_held() || volume.reclaim_policy != "Delete")
+        && is_its()
         && volume.provisioned_by.is_some()
         && volume.instance.is_some()
-        && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
         && volume.volume_id.as_ref() == Some(&o.claim.id());
     (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }.into())
 }

@@ -188,6 +188,8 @@ pub struct Claim {
     pub volume_mode: String,
     /// It selects volumes by labels.
     pub has_selector: bool,
+    /// It bears the label of those that ask for a volume to be kept ready.
+    pub for_pool: bool,
     /// What it wants to be filled from.
     pub data_source: Option<DataSource>,
     /// The class of volume attributes that it asks for.
@@ -210,6 +212,11 @@ impl Claim {
     /// recipes that go with it are not known here.
     pub fn is_of_another(&self, instance: &str) -> bool {
         self.own_stamp().is_some() && self.instance.as_deref().is_some_and(|other| other != instance)
+    }
+
+    /// It asks for a volume to be kept ready: only where the orchestrator is, whose namespace this is, the label says so.
+    pub fn is_request(&self, namespace: &str) -> bool {
+        self.for_pool && self.name.namespace == namespace
     }
 
     /// The batch that its attempt is to be in.
@@ -321,6 +328,8 @@ impl From<&PersistentVolumeClaim> for Claim {
             access_modes: distinct(spec.access_modes.unwrap_or_default()),
             volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".into()),
             has_selector: spec.selector.is_some(),
+            for_pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL)).map(String::as_str)
+                == Some(names::POOL_REQUEST),
             data_source,
             attributes_class: spec.volume_attributes_class_name.filter(|name| !name.is_empty()),
             created_by: annotation(names::CREATED_BY).unwrap_or_default(),

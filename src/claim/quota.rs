@@ -62,6 +62,18 @@ pub fn refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> O
     within(recipe, |share| share, taken, namespace, bytes)
 }
 
+/// The same for a volume of no namespace.
+pub fn class_refusal(recipe: &Recipe, taken: &Taken, bytes: u64) -> Option<String> {
+    over(recipe.share, taken.all, bytes, ("", "all namespaces together"), recipe)
+}
+
+/// The same for a volume that the class has already, and a namespace is to have.
+pub fn namespace_refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
+    let own = taken.namespaces.get(namespace).copied().unwrap_or_default();
+    let of_namespace = format!("namespace {namespace}");
+    over(recipe.namespace_share, own, bytes, ("-per-namespace", &of_namespace), recipe)
+}
+
 /// The same for a volume that is there and is to have this size: that it is one more counts nothing.
 pub fn growth_refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| Share { volumes: None, ..share }, taken, namespace, bytes)

@@ -19,6 +19,7 @@ use crate::cluster::{client, policies as live, sidecar};
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
 use crate::config::sidecar::drivers_stood_for;
 use crate::policies::{self, Policy, State};
+use crate::pool::Marks;
 use crate::volume::Volume;
 
 #[derive(Debug, Args)]
@@ -134,6 +135,33 @@ fn verdict(class: &crate::config::classes::Class) -> String {
     }
 }
 
+/// What a class keeps ready of a size.
+struct Kept<'a> {
+    class: &'a str,
+    size: u64,
+    marks: Marks,
+    ready: usize,
+}
+
+/// What the classes keep ready.
+fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
+    let classes = table.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
+    let kept = classes.flat_map(|(class, pool)| {
+        pool.sizes.iter().map(move |(size, marks)| {
+            let is_one = |volume: &&Volume| {
+                let right = volume.ready() == Some(&pool.kind) && !volume.deleting;
+                right && volume.class == class.name && volume.pool_size == Some(*size)
+            };
+            (class, size, marks, is_one)
+        })
+    });
+    kept.map(|(class, size, marks, is_one)| {
+        let ready = volumes.iter().filter(is_one).count();
+        Kept { class: &class.name, size: *size, marks: *marks, ready }
+    })
+    .collect()
+}
+
 fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     println!("{:<24} {:<12} {:<44} {:<28} STATE", "CLASS", "OBJECT", "CONFIG", "CLAIMS");
     for class in table.iter() {
@@ -150,6 +178,15 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             if claims.is_empty() { "-" } else { &claims },
             verdict(class)
         );
+    }
+    let pools = pools(table, volumes);
+    if !pools.is_empty() {
+        println!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
+        for Kept { class, size, marks: Marks { low, high }, ready } in pools {
+            let size = contract::quantity::quantity(size).0;
+            let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
+            println!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
+        }
     }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.problems.is_empty()) {
         println!("\nConfigMap {name} is refused:");
@@ -252,6 +289,10 @@ fn to_json(
             })
         })
         .collect();
+    let pools: Vec<_> = pools(table, volumes)
+        .into_iter()
+        .map(|kept| json!({ "class": kept.class, "bytes": kept.size, "ready": kept.ready, "low": kept.marks.low, "high": kept.marks.high }))
+        .collect();
     let claims: Vec<_> = rows
         .iter()
         .map(|row| json!({ "claim": row.claim, "class": row.class, "state": row.state, "attempt": row.attempt, "ageSeconds": row.age, "lastFailure": row.failure }))
@@ -270,5 +311,5 @@ fn to_json(
         let entry = |(told, record): (&Published, &crate::capacity::Record)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "largest": told.largest, "lastFailure": record.message });
         asked.map(entry).collect()
     });
-    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "volumes": volumes, "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
+    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
 }

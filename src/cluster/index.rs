@@ -10,6 +10,7 @@ mod grants;
 mod known;
 mod line;
 mod nodes;
+mod pools;
 mod runs;
 mod share;
 mod snapshots;
@@ -57,6 +58,8 @@ struct Expected {
     created: bool,
     /// It deletes, and takes no place.
     deletes: bool,
+    /// It makes a volume that is to be kept ready.
+    for_pool: bool,
     /// The node that its pod must run on.
     node: Option<String>,
     /// The batch that there is in its place, and whom its run is for.
@@ -113,6 +116,8 @@ pub enum Key {
     Content(String),
     /// All markers.
     Markers,
+    /// What a class keeps ready.
+    Pool(String),
     /// What is left over, all of it.
     Orphans,
     /// How much room there is, everywhere.
@@ -181,6 +186,7 @@ pub struct Index {
     sidecars: Sidecars,
     batches: batches::Batches,
     known: known::Known,
+    pools: pools::Pools,
 }
 
 impl Index {
@@ -225,6 +231,7 @@ impl Index {
             sidecars: Sidecars::default(),
             batches: batches::Batches::default(),
             known: known::Known::default(),
+            pools: pools::Pools::default(),
         }
     }
 
@@ -240,14 +247,15 @@ impl Index {
     }
 
     /// A term as leader begins: every key, since all is decided anew. What gathered in a term before is forgotten, and which
-    /// marker was waited for.
+    /// marker was waited for, and what was given away and is not seen.
     pub fn begin_term(&mut self) -> Vec<Key> {
         self.forget_gathering();
         self.forget_current_marker();
+        self.forget_given();
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
         let jobs = self.jobs.values().flat_map(|job| runs::job_keys(job));
-        let keys = claims.chain(volumes).chain(jobs).chain(self.snapshots.keys());
+        let keys = claims.chain(volumes).chain(jobs).chain(self.snapshots.keys()).chain(self.pool_keys());
         keys.chain([Key::Configs, Key::Markers, Key::Orphans, Key::Capacity]).collect()
     }
 }

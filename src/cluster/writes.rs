@@ -3,6 +3,7 @@
 
 mod capacity;
 mod claims;
+mod pools;
 mod runs;
 mod snapshots;
 mod volumes;
@@ -130,14 +131,16 @@ fn deleted<T>(deleted: std::result::Result<T, kube::Error>, what: impl Into<Stri
     }
 }
 
+/// Adds the fields of one object to another.
+fn merge(into: &mut Value, from: Value) {
+    if let (Some(into), Value::Object(from)) = (into.as_object_mut(), from) {
+        into.extend(from);
+    }
+}
+
 /// A merge patch that holds only for the version that was seen.
 fn patch(uid: &str, resource_version: &str, metadata: Value, rest: Value) -> Value {
     let mut body = json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } });
-    let merge = |into: &mut Value, from: Value| {
-        if let (Some(into), Value::Object(from)) = (into.as_object_mut(), from) {
-            into.extend(from);
-        }
-    };
     merge(&mut body["metadata"], metadata);
     merge(&mut body, rest);
     body

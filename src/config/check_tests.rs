@@ -186,17 +186,57 @@ fn all_problems_are_told_at_once_in_order() {
 }
 
 #[test]
-fn what_is_not_built_is_refused_by_name() {
-    for capability in CAPABILITIES.iter().filter(|capability| !BUILT.contains(capability)) {
-        refused("capabilities", capability, &format!("`{capability}` is not built into this version"));
-    }
-    let both = problems(&[("capabilities", "clone, expand, pool, list, modify, batch")]);
-    assert!(both.len() == 2 && both[0].contains("`batch`") && both[1].contains("`pool`"), "{both:?}");
+fn capabilities_are_known_by_name() {
+    assert!(CAPABILITIES.iter().all(|capability| good(&[("capabilities", capability)]).can(capability)));
     refused("capabilities", "teleport", "`teleport` is no capability; known are clone, snapshot");
     assert_eq!(problems(&[("capabilities", "")]), [""; 0], "none declared is none promised");
     assert!(good(&[("capabilities", "expand")]).can("expand") && !good(&[]).can("expand"));
-    for value in ["4", ""] {
-        refused("pool", value, "is not built into this version of the orchestrator; remove the key");
+}
+
+#[test]
+fn a_pool_names_sizes_with_their_marks() {
+    let some = good(&[("capabilities", "pool"), ("pool", "10Gi=5, 1Ti=2..8"), ("pool-max-bytes", "20Ti")]);
+    let pool = some.pool.as_ref().unwrap();
+    let marks = |low, high| Marks { low, high };
+    assert_eq!(pool.sizes, [(10 << 30, marks(5, 5)), (1 << 40, marks(2, 8))].into());
+    assert_eq!((pool.max_bytes, pool.in_flight, pool.kind.clone()), (Some(20 << 40), None, some.record.kind()));
+    let yaml = good(&[("capabilities", "pool"), ("pool", "10Gi: 5\n1Ti: 2..8\n"), ("pool-in-flight", "7")]);
+    assert_eq!(yaml.pool.as_ref().map(|pool| (&pool.sizes, pool.in_flight)), Some((&pool.sizes, Some(7))));
+    for (value, says) in [
+        ("4", "10Gi=5"),
+        ("10Gi=0", "is not a number of volumes; write for example 10Gi=5"),
+        ("10Gi=1001", "is not a number of volumes"),
+        ("10Gi=8..2", "ends before it begins"),
+        ("10Gi=2..", "is not a number of volumes"),
+        ("ten=5", "ten"),
+        ("0=5", "is no size that a claim could ask for"),
+        ("1Gi=1,1024Mi=2", "stands there twice"),
+    ] {
+        let problems = problems(&[("capabilities", "pool"), ("pool", value)]);
+        assert!(problems.len() == 1 && problems[0].starts_with("pool: "), "{value}: {problems:?}");
+        assert!(says == "10Gi=5" || problems[0].contains(says), "{value}: {problems:?}");
+    }
+    refused("pool", "10Gi=5", "needs `pool` among the `capabilities`");
+    let both = problems(&[("capabilities", "pool"), ("pool", "1Gi=1"), ("claim-metadata", "team")]);
+    assert!(both.len() == 1 && both[0].starts_with("claim-metadata: does not go with `pool`"), "{both:?}");
+    refused("pool-max-bytes", "1Ti", "there is none: write `pool`");
+    let outside =
+        problems(&[("capabilities", "pool"), ("pool", "1Gi=1,9Gi=1"), ("min-size", "2Gi"), ("max-size", "8Gi")]);
+    assert!(
+        outside.len() == 2 && outside.iter().all(|p| p.contains("is not between min-size and max-size")),
+        "{outside:?}"
+    );
+}
+
+#[test]
+fn what_makes_no_difference_to_a_volume_does_not_change_its_kind() {
+    let kind = |keys: &[(&str, &str)]| good(keys).record.kind();
+    let plain = kind(&[]);
+    for same in [("timeout", "90s"), ("max-volumes", "9"), ("batch-size", "9"), ("reclaim-policy", "Retain")] {
+        assert_eq!(kind(&[same]), plain, "{same:?}");
+    }
+    for other in [("image", "y"), ("fs-type", "xfs"), ("mount-options", "ro"), ("server", "b"), ("placement", "any")] {
+        assert_ne!(kind(&[other]), plain, "{other:?}");
     }
 }
 

@@ -23,6 +23,7 @@ use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements, Tolerati
 
 use crate::limits;
 use crate::object::ObjectName;
+use crate::pool::Pool;
 use crate::text::printable;
 
 /// No key of a ConfigMap is longer.
@@ -190,6 +191,8 @@ pub struct Recipe {
     pub batch_size: usize,
     /// How long a run for several waits for them.
     pub batch_window: Duration,
+    /// Volumes of it that are kept ready.
+    pub pool: Option<Pool>,
     /// How much of it may be taken in all.
     pub share: Share,
     /// How much of it the claims of one namespace may take.

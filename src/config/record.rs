@@ -13,6 +13,33 @@ use super::check;
 use super::{Problem, Recipe};
 use crate::object::{ObjectName, hash};
 
+/// Keys that make no difference to a volume.
+const PACE: &[&str] = &[
+    "pool",
+    "pool-max-bytes",
+    "pool-in-flight",
+    "timeout",
+    "retries",
+    "backoff",
+    "max-in-flight",
+    "max-in-flight-per-namespace",
+    "max-volumes",
+    "max-volumes-per-namespace",
+    "max-bytes",
+    "max-bytes-per-namespace",
+    "min-size",
+    "max-size",
+    "batch-size",
+    "batch-window",
+    "capacity-interval",
+    "reclaim-policy",
+    "node-gone",
+    "priority-class",
+    "resources",
+    "image-pull-policy",
+    "image-pull-secrets",
+];
+
 /// Effective data of a class, with where it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Record {
@@ -48,6 +75,14 @@ impl Record {
     /// A hash over everything in it.
     pub fn hash(&self) -> String {
         hash(serde_json::json!(self).to_string().as_bytes())
+    }
+
+    /// A hash over what makes a difference to the volumes that are made by it: what only says how and when, or how many, is
+    /// left out.
+    pub fn kind(&self) -> String {
+        let data = self.data.iter().filter(|(key, _)| !PACE.contains(&key.as_str()));
+        let data = data.map(|(key, value)| (key.clone(), value.clone())).collect();
+        Record { data, ..self.clone() }.hash()
     }
 
     /// `namespace/name@hash`, as it stands on claims and Jobs.

@@ -31,7 +31,7 @@ use crate::run::batch::{Member, Whom};
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
-use crate::volume::Volume;
+use crate::volume::{Provenance, Volume};
 
 /// An event wakes a claim that stands in line, or waits to be seen; this is for the case that it does not come.
 const LATER: Duration = Duration::from_secs(5);
@@ -131,7 +131,12 @@ fn observed<T>(
     then(&Observed {
         claim,
         fresh: learnt.fresh,
-        class: serving(claim, &s.classes),
+        request: s.request.is_some(),
+        ready: s.ready.as_ref().map(|volume| volume.name.as_str()),
+        class: match (serving(claim, &s.classes), &s.request) {
+            (Serving::Ours(_), Some(Some(class))) => Serving::Ours(class),
+            (serving, _) => serving,
+        },
         kept: s.kept,
         stamped_recipe: s.stamped.as_deref(),
         jobs: &jobs,
@@ -187,9 +192,14 @@ async fn act(
         |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
     match step {
         Step::Nothing => {
-            if s.limit.is_none() {
-                let woken = context.shared.index().leave_room(&Key::Claim(claim.name.clone()));
-                context.shared.queue.add_all(woken);
+            match (&s.limit, &claim.class) {
+                (None, _) => {
+                    let woken = context.shared.index().leave_room(&Key::Claim(claim.name.clone()));
+                    context.shared.queue.add_all(woken);
+                }
+                // What is kept ready gives way.
+                (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([Key::Pool(class.clone())]),
+                (Some(_), _) => {}
             }
             Ok(Next::Wait)
         }
@@ -199,6 +209,24 @@ async fn act(
                 .index()
                 .stand_in_line(&Asker::claim(&claim.name), claim.class.as_deref().unwrap_or_default());
             Ok(Next::Wait)
+        }
+        Step::Take { .. } => take(context, claim, s, learnt).await,
+        Step::Note { volume: name } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let noted = writes.note_stamp(claim, &stamp_of_ready(context, claim, &volume)).await?;
+            context.metrics.provisioned(&volume.class, waited(context, claim));
+            Ok(with(noted))
+        }
+        Step::Finish => {
+            if let Some(volume) = volume(&names::pv_name(&claim.id())) {
+                context.shared.index().expect_ready(&volume);
+            }
+            writes.withdraw_request(&claim.name, &claim.uid).await?;
+            learnt.fresh = true;
+            match writes.read_claim(&claim.name).await? {
+                Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
+                _ => Ok(Next::Gone),
+            }
         }
         Step::Stamp { attempt, nodes, taken } => {
             let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
@@ -247,6 +275,9 @@ async fn act(
                 }
             };
             learnt.fresh = true;
+            if attempt == 1 && s.has_pool && s.request.is_none() {
+                context.metrics.pool_miss(&class.name);
+            }
             let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
             context.tell(about(claim), Tell { warning: false, reason: reason::PROVISIONING, message });
             Ok(with(stamped))
@@ -283,8 +314,11 @@ async fn act(
             if volume.phase != "Bound" {
                 writes.show_bound(&volume).await?;
             }
-            let bound = writes.bind(claim, &volume).await?;
-            context.metrics.provisioned(&volume.class, age(context, claim));
+            let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, &volume));
+            let bound = writes.bind(claim, &volume, stamp.as_ref()).await?;
+            context
+                .metrics
+                .provisioned(&volume.class, if stamp.is_some() { waited(context, claim) } else { age(context, claim) });
             Ok(with(bound))
         }
         Step::Name { volume: name } => {
@@ -345,17 +379,26 @@ async fn act(
             start_delete(context, claim, s, attempt, (node, elsewhere)).await
         }
         Step::SettleNode { nodes } if nodes.is_empty() => {
-            writes.release(claim).await?;
+            let released = writes.release(claim).await;
+            if released.as_ref().is_err_and(|error| !is_over(claim, error)) {
+                return released.map(with);
+            }
             Ok(Next::Gone)
         }
         Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
         Step::Release => {
             // With the claim gone and its volume not seen yet, neither would be counted, and its room given to another.
-            let is_unseen = |volume: &Volume| context.shared.index().volume(&volume.name).is_none();
+            let is_unseen = |volume: &Volume| {
+                let seen = context.shared.index().volume(&volume.name);
+                seen.is_none_or(|seen| volume.is_adopted() && !seen.is_adopted())
+            };
             if claim.deleting && learnt.volume.as_ref().is_some_and(is_unseen) {
                 return Ok(Next::Later);
             }
-            let released = writes.release(claim).await?;
+            let released = match writes.release(claim).await {
+                Err(error) if is_over(claim, &error) => return Ok(Next::Gone),
+                released => released?,
+            };
             // The PV controller may have been the faster to bind: it is our volume all the same.
             if claim.is_bound() && claim.own_stamp().is_some() {
                 context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(context, claim));
@@ -363,6 +406,59 @@ async fn act(
             Ok(if released.deleting { Next::Gone } else { with(released) })
         }
     }
+}
+
+/// What was to let a claim go that is going found that it is gone.
+fn is_over(claim: &Claim, error: &WriteError) -> bool {
+    claim.deleting && matches!(error, WriteError::NotFound { .. })
+}
+
+/// Gives the claim a volume that is ready. It is the claim's from that write on.
+async fn take(context: &Context, claim: &Claim, s: &Snapshot, learnt: &mut Learnt) -> Result<Next, WriteError> {
+    let (Some(volume), Serving::Ours(class)) = (&s.ready, serving(claim, &s.classes)) else { return Ok(Next::Wait) };
+    let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
+    // Another worker may have given it away since it was decided.
+    if !context.shared.index().give(claim, volume) {
+        return Ok(Next::Again);
+    }
+    let taken = match context.writes.take(volume, claim, &recipe.reclaim_policy).await {
+        // A try before this one may have been carried out, and nobody knew.
+        Err(WriteError::Conflict(_)) => {
+            let newer = context.writes.read_volume(&volume.name).await?;
+            let is_its = |volume: &Volume| volume.claim_ref.as_ref().is_some_and(|of| of.uid == claim.uid);
+            newer.filter(is_its).ok_or_else(|| WriteError::Conflict(format!("volume {}", volume.name)))
+        }
+        taken => taken,
+    };
+    match taken {
+        Ok(taken) => {
+            context.metrics.pool_hit(&class.name);
+            let message = format!("volume {}, which was kept ready, is given to the claim", taken.name);
+            context.tell(about(claim), Tell { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message });
+            learnt.volume = Some(taken);
+            Ok(Next::Again)
+        }
+        Err(error) => {
+            // After any other error it may be the claim's all the same.
+            if matches!(error, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }) {
+                let woken = context.shared.index().take_ready_back(claim);
+                context.shared.queue.add_all(woken);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The stamp of a claim for which nothing was to be begun.
+fn stamp_of_ready(context: &Context, claim: &Claim, volume: &Volume) -> Stamp {
+    let provenance = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
+    let config = provenance.map(|provenance| provenance.record.version()).unwrap_or_default();
+    Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt: 1, config, ..Stamp::default() }
+}
+
+/// Since the claim was created, to the second.
+fn waited(context: &Context, claim: &Claim) -> Duration {
+    Duration::from_secs((context.clock.now() - claim.created).max(0) as u64)
 }
 
 /// RFC 3339 with microseconds: it differs with every attempt.

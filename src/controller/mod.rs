@@ -13,6 +13,7 @@ mod expansion;
 mod late;
 mod markers;
 mod modification;
+mod pools;
 mod snapshots;
 pub mod sweep;
 pub mod volumes;
@@ -99,6 +100,7 @@ impl Context {
             Key::Snapshot(name) => snapshots::pass(self, name).await,
             Key::Content(name) => contents::pass(self, name).await,
             Key::Markers => markers::pass(self).await,
+            Key::Pool(class) => pools::pass(self, class).await,
             Key::Orphans => sweep::pass(self).await,
             Key::Capacity => capacity::pass(self).await,
         }
@@ -191,7 +193,7 @@ impl Context {
                 Some(content) => (contents::about(&content), contract::names::reason::SNAPSHOT_FAILED),
                 None => return,
             },
-            Key::Configs | Key::Batch(_) | Key::Markers | Key::Orphans | Key::Capacity => return,
+            Key::Configs | Key::Batch(_) | Key::Markers | Key::Pool(_) | Key::Orphans | Key::Capacity => return,
         };
         self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
     }

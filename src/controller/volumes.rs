@@ -193,6 +193,9 @@ pub(super) fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
 
 fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     let index = context.shared.index();
+    if volume.ready().is_some() {
+        return ClaimState::Awaited;
+    }
     // That it has none now is somebody's will.
     if volume.is_taken_off() {
         return ClaimState::None;

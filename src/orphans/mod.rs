@@ -14,6 +14,7 @@
 //! | [`Kind::VolumeMisnamed`] | a released volume bears another's id |
 //! | [`Kind::VolumeQuarantined`] | a volume does not fit its claim |
 //! | [`Kind::VolumeHeld`] | a volume's deletion does not get on |
+//! | [`Kind::VolumeUnasked`] | a volume is kept ready, and no class keeps such any more |
 //! | [`Kind::VolumeForeign`] | a volume of another instance waits for that to take its finalizer off |
 //! | [`Kind::NodeGone`] | the node is gone on which a volume is |
 //! | [`Kind::ClaimHeld`] | a claim bears our finalizer, and its class or config is lost |
@@ -83,6 +84,7 @@ pub enum Kind {
     VolumeMisnamed,
     VolumeQuarantined,
     VolumeElsewhere,
+    VolumeUnasked,
     VolumeForeign,
     ClaimHeld,
     ClaimStuck,
@@ -116,7 +118,7 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds, the gravest first.
-    pub const ALL: [Kind; 30] = [
+    pub const ALL: [Kind; 31] = [
         Kind::BackendMissing,
         Kind::ClaimLost,
         Kind::NoLeader,
@@ -130,6 +132,7 @@ impl Kind {
         Kind::VolumeMisnamed,
         Kind::VolumeQuarantined,
         Kind::VolumeElsewhere,
+        Kind::VolumeUnasked,
         Kind::VolumeForeign,
         Kind::ClaimHeld,
         Kind::ClaimStuck,
@@ -165,6 +168,7 @@ impl Kind {
             Kind::VolumeMisnamed => "volume-misnamed",
             Kind::VolumeQuarantined => "volume-quarantined",
             Kind::VolumeElsewhere => "volume-elsewhere",
+            Kind::VolumeUnasked => "volume-unasked",
             Kind::VolumeForeign => "volume-foreign",
             Kind::ClaimHeld => "claim-held",
             Kind::ClaimStuck => "claim-stuck",
@@ -224,6 +228,7 @@ impl Kind {
             Kind::VolumeElsewhere => {
                 "the claim that this volume was made for has another one, and nothing deletes this one"
             }
+            Kind::VolumeUnasked => "this volume is kept ready, and no class asks for it",
             Kind::VolumeForeign => "another orchestrator must take its finalizer off this volume",
             Kind::ClaimHeld => "what was begun for this claim cannot go on, nor be taken back",
             Kind::ClaimStuck => "this claim gets no volume",

@@ -342,6 +342,14 @@ fn volumes_that_nothing_will_delete() {
         false,
     );
     Cluster::new().bound().volume(|v| v.mark = None).finds(Kind::VolumeNotAdopted, "bears no record", false);
+    let kind = record(&[("capabilities", "pool"), ("pool", "1Gi=1")]).kind();
+    let ready = |v: &mut Volume| {
+        (v.claim_ref, v.claim_uuid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
+    };
+    let keeps = |pool: &str| Cluster::with(&[("capabilities", "pool"), ("pool", pool)]).volume(ready);
+    keeps("1Gi=1").clean();
+    keeps("2Gi=1").finds(Kind::VolumeUnasked, "keeps others ready by now", false);
+    Cluster::new().volume(ready).finds(Kind::VolumeUnasked, "keeps none ready any more", false);
     let anonymous = |v: &mut Volume| (v.mark, v.claim_ref, v.claim_uuid) = (None, None, None);
     Cluster::new().volume(anonymous).finds(Kind::VolumeNotAdopted, "names no claim", false);
     let unreadable = |v: &mut Volume| {

@@ -5,6 +5,7 @@ use contract::request::Operation;
 
 use super::{Finding, Kind, Object, SLOW, World, YOUNG, let_go};
 use crate::claim::Claim;
+use crate::config::classes::Lookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
@@ -60,6 +61,9 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
         return None;
     }
     let by_hand = || let_go("pv", "", &volume.name);
+    if let Some(kind) = volume.ready() {
+        return unasked(w, volume, kind, finding);
+    }
     let deletes = volume.reclaim_policy == "Delete";
     let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
     match owner(w, volume) {
@@ -92,6 +96,30 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
             Some(Finding { since, ..found })
         }
     }
+}
+
+/// A volume that is kept ready.
+fn unasked(
+    w: &World<'_>,
+    volume: &Volume,
+    kind: &str,
+    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+) -> Option<Finding> {
+    let size = volume.pool_size.unwrap_or_default();
+    let why = match w.s.classes.lookup(&volume.class) {
+        Lookup::Ours(class) => match &class.recipe {
+            Ok(recipe) => match &recipe.pool {
+                Some(pool) if pool.kind == kind && pool.sizes.contains_key(&size) => return None,
+                Some(_) => "its class keeps others ready by now".to_owned(),
+                None => "its class keeps none ready any more".to_owned(),
+            },
+            Err(why) => format!("its class cannot be served: {why}"),
+        },
+        Lookup::Foreign | Lookup::Unknown => "its class is not served any more".to_owned(),
+    };
+    let remedy =
+        format!("see why it is not deleted in the log of the orchestrator, or: kubectl delete pv {}", volume.name);
+    finding(Kind::VolumeUnasked, format!("it is kept ready for claims, but {why}"), remedy)
 }
 
 /// A volume whose claim is there.

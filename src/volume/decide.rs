@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | 1 | is not ours | | nothing |
 //! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
-//! | 3 | belongs to a claim that lives | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
+//! | 3 | belongs to a claim that lives, or is kept ready for one | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
 //! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held, and not going: else it would vanish under its claim | [`Step::Unhold`] |
 //! | 5 | belongs to a claim that lives | | its size and its attributes may change, by the tables in [`expand`] and [`modify`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
 //! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
@@ -43,12 +43,21 @@ pub enum ClaimState {
     None,
     /// It is there, with the UID that the volume knows.
     Alive,
+    /// It may come at any time: the volume is kept ready.
+    Awaited,
     /// It is there, and bound to another volume.
     Elsewhere,
     /// The cache does not have it.
     Missing,
     /// The API does not have it.
     Gone,
+}
+
+impl ClaimState {
+    /// The volume is in use, or will be.
+    fn needs_it(self) -> bool {
+        matches!(self, ClaimState::Alive | ClaimState::Awaited)
+    }
 }
 
 /// All that the decision rests on.
@@ -152,6 +161,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let elsewhere = !volume.abandoned && !todo(volume, ClaimState::Alive, o.home).is_empty();
     match o.claim {
         ClaimState::None => return Step::Nothing.into(),
+        ClaimState::Awaited if elsewhere => return clearing(o, now),
+        ClaimState::Awaited => return Step::Nothing.into(),
         ClaimState::Alive if (deletes || elsewhere) && !volume.is_held() && volume.is_adopted() && !volume.deleting => {
             return Step::Hold.into();
         }
@@ -237,7 +248,7 @@ fn clearing(o: &Observed<'_>, now: i64) -> Decision {
         Err(why) => return by_hand(why),
     };
     // Pods of a living claim concern its own node, and those before it have ended.
-    if o.pods_alive && o.claim != ClaimState::Alive {
+    if o.pods_alive && !o.claim.needs_it() {
         return lost(o).until(now + POD_ENDS);
     }
     deleting(o, recipe, now)
@@ -286,7 +297,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 
 /// A node is done with.
 fn settled(o: &Observed<'_>, node: &str) -> Decision {
-    match todo(o.volume, o.claim, o.home).iter().any(|other| other != node) || o.claim == ClaimState::Alive {
+    match todo(o.volume, o.claim, o.home).iter().any(|other| other != node) || o.claim.needs_it() {
         true => Step::SettleNode { nodes: without(&o.volume.nodes, node) }.into(),
         false => last(o),
     }
@@ -306,7 +317,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
         (NodeState::Ready | NodeState::Unreachable, _) => Step::StartDelete { attempt, node, elsewhere: false }.into(),
         (NodeState::Missing, _) => Step::ConfirmNode { node }.into(),
         // Elsewhere may be where the volume is, which lives.
-        (NodeState::Gone, NodeGone::RunElsewhere) if o.claim == ClaimState::Alive => Step::Nothing.into(),
+        (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.needs_it() => Step::Nothing.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, node, elsewhere: true }.into(),
         (NodeState::Gone, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it what was stored there (node-gone: forget)");

@@ -177,6 +177,16 @@ fn row_5_a_claim_that_lives_decides() {
 }
 
 #[test]
+fn row_3_what_is_kept_ready_is_cleared_up_after_and_no_more() {
+    for volume in [volume("Delete"), Volume { deleting: true, ..volume("Delete") }, volume("Retain")] {
+        World { run: RunState::Succeeded, ..world(volume, ClaimState::Awaited) }.rests();
+    }
+    let ready = wandered(ClaimState::Awaited);
+    assert_eq!(ready.step(), wandered(ClaimState::Alive).step());
+    assert!(matches!(ready.step(), Step::StartDelete { node, .. } if node != ready.home));
+}
+
+#[test]
 fn row_6_that_a_claim_is_gone_is_asked() {
     for volume in [volume("Delete"), volume("Retain"), unheld("Delete")] {
         assert_eq!(world(volume, ClaimState::Missing).step(), Step::ConfirmClaimGone);
@@ -388,7 +398,7 @@ fn states() -> impl Strategy<Value = NodeState> {
 prop_compose! {
     fn worlds()(
         flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
-        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Elsewhere, ClaimState::Missing, ClaimState::Gone]),
+        claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::Elsewhere, ClaimState::Missing, ClaimState::Gone]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
         name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
         id in select(vec![Some(ID), Some("another"), None]),
@@ -430,7 +440,7 @@ proptest! {
         let volume = &world.volume;
         let released = matches!(world.claim, ClaimState::Gone | ClaimState::Elsewhere);
         let deletes = volume.reclaim_policy == "Delete";
-        let alive = world.claim == ClaimState::Alive;
+        let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
         let todo = todo(volume, world.claim, world.home);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.home), "where a volume lives, nothing is deleted");
         prop_assert!(world.ours || decision == Decision::from(Step::Nothing));

@@ -69,6 +69,10 @@ pub struct Volume {
     pub provenance: Option<String>,
     /// The mark of its adoption, in the status, where only the orchestrator can write.
     pub mark: Option<String>,
+    /// What it is, if it is kept ready for claims: worth nothing without the mark.
+    pub pool: Option<String>,
+    /// The size for which it is, or was, kept ready, in bytes.
+    pub pool_size: Option<u64>,
     /// Why it is not bound.
     pub quarantine: Option<String>,
     /// The batch that its delete run was noted for.
@@ -136,6 +140,17 @@ impl Volume {
         self.applied.as_ref().filter(|_| self.is_adopted()).map_or(&NONE, |applied| &applied.attributes)
     }
 
+    /// What it is as one that is kept ready for claims, if it is: the orchestrator alone writes that on what it adopts.
+    pub fn ready(&self) -> Option<&str> {
+        let reserved = self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty());
+        self.pool.as_deref().filter(|_| reserved && self.is_adopted())
+    }
+
+    /// It was kept ready, and is given to nobody any more.
+    pub fn is_drained(&self) -> bool {
+        self.claim_ref.as_ref().is_some_and(|reference| reference.uid == names::NOBODY)
+    }
+
     /// Somebody has taken its claim off it: an adopted volume had one, with a UID.
     pub fn is_taken_off(&self) -> bool {
         self.is_adopted() && self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty())
@@ -171,6 +186,8 @@ const OWN: &[&str] = &[
     names::PROVISIONED_BY,
     names::BOUND_BY_CONTROLLER,
     names::QUARANTINE,
+    names::LABEL_POOL,
+    names::POOL_SIZE,
     names::ATTRIBUTES,
     names::MODIFICATION,
     names::BATCH,
@@ -213,6 +230,8 @@ impl From<&PersistentVolume> for Volume {
             nodes: crate::claim::nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
+            pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
+            pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
             quarantine: annotation(names::QUARANTINE),
             batch: annotation(names::BATCH).filter(|name| batch::operation(name) == Some(Operation::Delete)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),

@@ -27,6 +27,14 @@ pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
 /// On Jobs and pods: the number of the attempt, from 1.
 pub const LABEL_ATTEMPT: &str = "flex-provisioner.io/attempt";
 
+/// On volumes that are kept ready for claims: what they are, so that it shows whether their class still makes such. On claims
+/// in the orchestrator's namespace, with the value [`POOL_REQUEST`]: they ask for such a volume.
+pub const LABEL_POOL: &str = "flex-provisioner.io/pool";
+/// On volumes that are kept ready, or were: the size that was asked for, in bytes. Backends may make them larger.
+pub const POOL_SIZE: &str = "flex-provisioner.io/pool-size";
+/// The value of [`LABEL_POOL`] on claims that ask for a volume to be kept ready.
+pub const POOL_REQUEST: &str = "request";
+
 /// On the shipped admission policies and their bindings: which one it is.
 pub const LABEL_POLICY: &str = "flex-provisioner.io/policy";
 
@@ -158,6 +166,13 @@ pub fn content_name(uid: &str) -> String {
     format!("{CONTENT_PREFIX}{uid}")
 }
 
+/// The UID of the claim in the claimRef of a volume that was kept ready and is not any more: no claim has it.
+pub const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
+/// Prefix of the names of claims that ask for a volume to be kept ready.
+pub const REQUEST_PREFIX: &str = "pool-";
+/// The finalizer that Kubernetes puts on every claim, and takes off when no pod uses it.
+pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+
 /// The name of the volume of a claim.
 pub fn pv_name(claim_uuid: &str) -> String {
     format!("{PV_PREFIX}{claim_uuid}")
@@ -212,6 +227,8 @@ pub mod reason {
     pub const MODIFY_FAILED: &str = "VolumeModifyFailed";
     /// On a ConfigMap: a run that should tell how much room there is has failed.
     pub const CAPACITY_FAILED: &str = "CapacityFailed";
+    /// On a ConfigMap: the volumes that its class is to keep ready cannot be asked for.
+    pub const POOL_FAILED: &str = "PoolFailed";
     /// On a ConfigMap: how much room there is is told to nobody.
     pub const CAPACITY_UNUSED: &str = "CapacityUnused";
     /// On a VolumeSnapshot: a run has begun.

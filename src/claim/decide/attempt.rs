@@ -9,8 +9,8 @@ use contract::request::Operation;
 use super::copying::{keeps_original, left_to_others, waits_for_original};
 use super::place::{has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, selected_is_unfit};
 use super::{
-    Candidate, Decision, Observed, Serving, Step, adopted, ceded, given, is_stolen, is_vanishing, lost, recipe, taken,
-    vanishing,
+    Candidate, Decision, Observed, Serving, Step, adopted, ceded, finished, given, is_stolen, is_vanishing, lost,
+    recipe, taken, vanishing,
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
@@ -76,6 +76,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         Ok(recipe) => recipe,
         Err(why) => return Decision::wait(reason::WAITING, why.clone()),
     };
+    if let Some(volume) = o.volumes.iter().find(|candidate| given(o).is_some_and(|v| v.name == candidate.volume.name)) {
+        return was_given(o, volume);
+    }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Decision::nothing();
     }
@@ -87,6 +90,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     if let Some(reselect) = selected_is_unfit(o, class) {
         return reselect;
+    }
+    if let Some(volume) = o.ready {
+        return Step::Take { volume: volume.to_owned() }.into();
     }
     if let Some(why) = o.limit {
         let wait = Decision::wait(reason::LIMIT_REACHED, why);
@@ -111,6 +117,20 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
+/// Row 19b. The claim has a volume, and nothing was begun for it.
+fn was_given(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
+    let volume = candidate.volume;
+    let known = volume.phase == "Bound" || candidate.known;
+    match o.binding {
+        Binding::Direct if known => Step::Bind { volume: volume.name.clone() }.into(),
+        // Kubernetes keeps what is Bound. What nothing keeps is gone before the claim could have it.
+        _ if volume.deleting && o.claim.volume_name.is_none() && (volume.is_held() || volume.phase == "Bound") => {
+            Step::Name { volume: volume.name.clone() }.into()
+        }
+        _ => Decision::nothing(),
+    }
+}
+
 /// No attempt can begin now: the recipe is not kept yet, or there is no room.
 fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
     match (o.kept, o.room) {
@@ -123,6 +143,11 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
 
 /// Rows 20 to 23: a volume came, whatever became of the run.
 fn found(o: &Observed<'_>) -> Option<Decision> {
+    if o.request
+        && let Some(done) = finished(o)
+    {
+        return Some(done);
+    }
     if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
         if is_vanishing(right.volume) {
             let reserved = right.volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid);

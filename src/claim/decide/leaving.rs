@@ -4,8 +4,8 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::{
-    Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, is_taken, is_vanishing, lost, recipe, taken,
-    unholdable, unknown, vanishing,
+    Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, finished, is_taken, is_vanishing, lost, recipe,
+    taken, unholdable, unknown, vanishing,
 };
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
@@ -22,6 +22,10 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
             reason::VOLUME_FAILED_DELETE,
             "let go by annotation; what an attempt left behind was not deleted",
         );
+    }
+    // A volume that is ready is on its own, whatever goes on of the run that made it.
+    if let Some(done) = finished(o).filter(|done| o.request && done.step == Step::Release) {
+        return done;
     }
     if let Some(wait) = process(o) {
         return wait;

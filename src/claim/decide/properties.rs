@@ -194,6 +194,7 @@ fn worlds() -> impl Strategy<Value = World> {
         removed,
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.2),
+        prop::option::weighted(0.1, Just("pvc-ready")),
     );
     let volumes = (
         prop::option::weighted(0.4, volumes(names::pv_name(UID))),
@@ -222,6 +223,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 removed: flags.5,
                 left_out: flags.6,
                 known: flags.7,
+                ready: flags.8,
                 class: Class {
                     binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
                     has_object: class.2,
@@ -360,6 +362,16 @@ impl World {
                 self.fresh = true;
                 self.run = RunState::Absent;
             }
+            Step::Take { volume } => {
+                self.ready = None;
+                let given = Volume { name: volume, volume_id: Some("ready".into()), ..adopted_volume() };
+                self.volumes.push((given, vec!["name".into()]));
+            }
+            Step::Note { .. } => {
+                let stamp = Stamp { uuid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
+                self.claim.stamp = Some(stamp);
+            }
+            Step::Finish => return false,
             Step::Refresh => self.fresh = true,
             Step::KeepOriginal => {
                 let claim = self.origin.as_mut().and_then(|original| original.claim.as_mut()).expect("it is there");
@@ -461,6 +473,15 @@ fn check(world: &World, decision: &Decision) {
         Step::StandInLine => {
             assert!(!world.room && decision.wake_at.is_some_and(|at| at > NOW), "it waits without end");
         }
+        Step::Take { volume } => {
+            assert_eq!(world.ready, Some(volume.as_str()));
+            assert!(!world.foreign && !claim.deleting && !claim.is_bound() && claim.own_stamp().is_none());
+            assert!(!world.observed(|o| given(o).is_some()), "it was given one");
+        }
+        Step::Note { volume } => {
+            assert!(world.is_bound_to(volume) && !claim.is_held() && !claim.deleting && claim.own_stamp().is_none());
+        }
+        Step::Finish => assert!(world.request && !claim.deleting),
         Step::Refresh => assert!(!world.fresh),
         Step::KeepOriginal => {
             assert!(claim.is_held() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
@@ -509,8 +530,10 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::Bind { volume } => {
             let (volume, misfits) = world.volume(volume);
-            assert!(misfits.is_empty() && volume.name == names::pv_name(UID));
-            assert!(!claim.deleting && !claim.is_bound() && world.is_safe(volume));
+            let given = world.observed(|o| given(o).is_some_and(|given| given.name == volume.name));
+            let given = given && claim.own_stamp().is_none();
+            assert!(given || misfits.is_empty() && volume.name == names::pv_name(UID));
+            assert!(!claim.deleting && !claim.is_bound() && (given || world.is_safe(volume)));
             assert!(!volume.deleting || volume.is_held());
             assert!(
                 volume.phase == "Bound" || world.known,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use contract::request::{Operation, Request};
 
+use super::pools::is_paced;
 use super::{Expected, Index, Key};
 use crate::claim::Claim;
 use crate::config::{Placement, Recipe};
@@ -42,6 +43,8 @@ struct Gathering {
     version: String,
     /// The node that its pod must run on.
     node: Option<String>,
+    /// It makes volumes that are to be kept ready: no claim waits for them.
+    for_pool: bool,
     class: String,
     size: usize,
     window: Duration,
@@ -71,6 +74,7 @@ impl Gathering {
             operation,
             version: recipe.version(),
             node: node.map(str::to_owned),
+            for_pool: false,
             class: recipe.class.clone(),
             size: recipe.batch_size,
             window: recipe.batch_window,
@@ -121,6 +125,8 @@ struct Joins<'a> {
     operation: Operation,
     recipe: &'a Recipe,
     node: Option<&'a str>,
+    /// It is for a volume that is to be kept ready.
+    for_pool: bool,
     id: &'a str,
     /// The Job of a run of its own.
     job: &'a str,
@@ -144,7 +150,9 @@ impl Index {
         if claim.data_source.is_some() {
             return None;
         }
-        let name = self.join(&Joins { operation: Operation::Provision, recipe, node, id: &claim.uid, job, ts })?;
+        let for_pool = is_paced(&claim.name, &self.identity.namespace);
+        let joins = Joins { operation: Operation::Provision, recipe, node, for_pool, id: &claim.uid, job, ts };
+        let name = self.join(&joins)?;
         if let Some(expected) = self.expected.get_mut(job) {
             expected.batch = Some((name.clone(), Key::Claim(claim.name.clone())));
         }
@@ -160,7 +168,7 @@ impl Index {
         (job, node, ts): (&str, Option<&str>, &str),
     ) -> Option<String> {
         let id = volume.id().unwrap_or_default();
-        let joins = Joins { operation: Operation::Delete, recipe, node, id, job, ts };
+        let joins = Joins { operation: Operation::Delete, recipe, node, for_pool: false, id, job, ts };
         let name = if self.batches.alone.contains(id) { None } else { self.join(&joins) };
         if name.is_none() {
             self.batches.alone.insert(id.to_owned());
@@ -185,42 +193,47 @@ impl Index {
         let joins = |gathering: &Gathering| {
             let open = passed.saturating_sub(gathering.began) < gathering.window;
             let room = gathering.stamped.len() < gathering.size && !gathering.is_full();
-            open && room && gathering.is_of(j.operation, j.recipe, j.node)
+            open && room && gathering.for_pool == j.for_pool && gathering.is_of(j.operation, j.recipe, j.node)
         };
         let gathers = self.batches.gathering.iter().find(|(_, gathering)| joins(gathering));
         let name = match gathers.map(|(name, _)| name.clone()) {
             Some(name) => name,
-            None if self.is_another_under_way((&j.recipe.class, j.operation, j.node), j.job, None) => {
+            None if self.is_another_under_way((&j.recipe.class, j.operation, j.node, j.for_pool), j.job, None) => {
                 batch::name(j.operation, j.id, j.ts)
             }
             None => return None,
         };
         let gathering = self.batches.gathering.entry(name.clone());
         let gathering = gathering.or_insert_with(|| Gathering::new(j.operation, j.recipe, j.node, passed));
+        gathering.for_pool = j.for_pool;
         gathering.stamped.insert(j.id.to_owned());
         Some(name)
     }
 
-    /// A run of a class and operation, on a node if that matters, is under way or about to begin: another than that of a
-    /// Job, and of none in a batch.
+    /// A run of a class and operation, on a node if that matters, and for claims or a pool, is under way or about to begin:
+    /// another than that of a Job, and of none in a batch.
     fn is_another_under_way(
         &self,
-        (class, operation, node): (&str, Operation, Option<&str>),
+        (class, operation, node, for_pool): (&str, Operation, Option<&str>, bool),
         but: &str,
         batch: Option<&str>,
     ) -> bool {
         let label = label_value(class);
         let seen = self.jobs.values().filter(|job| !job.over && !job.deleting && job.marks.class == label);
-        let mut seen = seen.filter(|job| job.marks.operation == operation.as_str());
+        let namespace = &self.identity.namespace;
+        let fills = |job: &Job| job.claims().any(|claim| is_paced(claim, namespace));
+        let seen = seen.filter(|job| job.marks.operation == operation.as_str());
+        let mut seen = seen.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
         let on_node = |job: &Arc<Job>| node.is_none() || self.node_of(job).is_none_or(|on| Some(on.as_str()) == node);
         let mut expected = self.expected.iter().filter(|(job, expected)| {
             let same = expected.class == label && expected.deletes == (operation == Operation::Delete);
+            let same = same && expected.for_pool == for_pool;
             let here = node.is_none() || expected.node.as_deref() == node;
             let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
             same && here && self.is_awaited(job, expected) && job.as_str() != but && (batch.is_none() || of != batch)
         });
         let mut gathers = self.batches.gathering.iter().filter(|(name, gathering)| {
-            let same = gathering.operation == operation && gathering.class == class;
+            let same = gathering.operation == operation && gathering.class == class && gathering.for_pool == for_pool;
             same && (node.is_none() || gathering.node.as_deref() == node) && Some(name.as_str()) != batch
         });
         seen.any(on_node) || expected.next().is_some() || gathers.next().is_some()
@@ -249,6 +262,7 @@ impl Index {
             namespace: member.claim().map(|claim| claim.namespace.clone()).unwrap_or_default(),
             created: true,
             deletes: request.operation == Operation::Delete,
+            for_pool: member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace)),
             node: place.node,
             batch: Some((name.to_owned(), key(&member))),
         };
@@ -264,6 +278,7 @@ impl Index {
             let (operation, node) = (arrival.request.operation, arrival.place.node.as_deref());
             let mut gathering = Gathering::new(operation, &arrival.recipe, node, self.clock.passed());
             gathering.stamped.extend(self.stamped_for(operation, name));
+            gathering.for_pool = arrival.member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace));
             self.batches.gathering.insert(name.to_owned(), gathering);
         }
         let Some(gathering) = self.batches.gathering.get_mut(name) else { return false };
@@ -329,7 +344,7 @@ impl Index {
             come: gathering.come.len(),
             full: gathering.is_full(),
             others: self.is_another_under_way(
-                (&gathering.class, gathering.operation, gathering.node.as_deref()),
+                (&gathering.class, gathering.operation, gathering.node.as_deref(), gathering.for_pool),
                 "",
                 Some(name),
             ),
@@ -380,7 +395,8 @@ impl Index {
             return;
         }
         let began = self.clock.passed().saturating_sub(first.recipe.batch_window + PATIENCE);
-        let gathering = Gathering::new(first.request.operation, &first.recipe, first.place.node.as_deref(), began);
+        let mut gathering = Gathering::new(first.request.operation, &first.recipe, first.place.node.as_deref(), began);
+        gathering.for_pool = first.member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace));
         self.batches.gathering.insert(name.to_owned(), gathering);
         for arrival in &come {
             if self.still_wants(name, arrival) {

@@ -75,6 +75,7 @@ impl Index {
                 let now = self.claims[&name].clone();
                 before.iter().chain([&now]).for_each(|claim| self.count_claim(claim));
                 keys.extend(self.see_promise_to(&now));
+                keys.extend(self.see_request(&now, false));
                 keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));
                 keys.push(Key::Claim(name));
                 if !quiet || grows {
@@ -94,6 +95,8 @@ impl Index {
                 self.kept_promise(&claim.uid);
                 self.count_claim(&claim);
                 self.no_longer_waits(&Key::Claim(name.clone()));
+                keys.extend(self.see_request(&claim, true));
+                keys.extend(claim.class.as_deref().and_then(|class| self.pool_of(class)));
                 keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
                 keys.extend(self.snapshots.concerned_by_claim(&claim));
                 keys.extend(claim.original().cloned().map(Key::Claim));

@@ -236,6 +236,7 @@ impl Index {
         keys.extend(self.snapshots.waiting());
         keys.push(Key::Configs);
         keys.extend(self.capacity_keys());
+        keys.extend(self.pool_keys());
         keys
     }
 }

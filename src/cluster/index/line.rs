@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use contract::request::Operation;
 
+use super::pools::is_paced;
 use super::{Asker, EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
 use crate::claim::decide::Removed;
 use crate::config::Recipe;
@@ -25,7 +26,8 @@ impl Index {
         self.revisions_used.insert(recipe.record.hash(), self.clock.passed());
         let since = self.clock.passed();
         let class = crate::object::label_value(&recipe.class);
-        let expected = Expected { since, class, namespace: asker.namespace.clone(), ..Expected::default() };
+        let (namespace, for_pool) = (asker.namespace.clone(), self.is_for_pool(asker));
+        let expected = Expected { since, class, namespace, for_pool, ..Expected::default() };
         self.expected.insert(job.to_owned(), expected);
         true
     }
@@ -40,13 +42,30 @@ impl Index {
         let class = recipe.class.as_str();
         let mut free = recipe.max_in_flight.saturating_sub(self.runs_in_flight(class));
         let stands = |waiting: &&Waiting| asks == Some(&waiting.asker) || self.is_waiting(waiting);
+        if free == 0 {
+            return Vec::new();
+        }
         let line = self.line.values().filter(|waiting| waiting.class == class).filter(stands);
         let newcomer = asks.filter(|asks| self.line.values().all(|waiting| waiting.asker != **asks));
+        let all = line.map(|waiting| &waiting.asker).chain(newcomer);
+        // What is to be kept ready delays no claim.
+        let (requests, claims): (Vec<_>, Vec<_>) = all.partition(|asker| self.is_for_pool(asker));
+        let mut for_pool = match (requests.is_empty(), &recipe.pool) {
+            (true, _) => 0,
+            (false, Some(pool)) => pool.places(recipe.max_in_flight).saturating_sub(self.pool_runs(class)),
+            (false, None) => free,
+        };
         let mut free_in: HashMap<&str, usize> = HashMap::new();
         let mut turns = Vec::new();
-        for asker in line.map(|waiting| &waiting.asker).chain(newcomer) {
+        for asker in claims.into_iter().chain(requests) {
             if free == 0 {
                 break;
+            }
+            if self.is_for_pool(asker) {
+                if for_pool == 0 {
+                    break;
+                }
+                for_pool -= 1;
             }
             if let Some(most) = recipe.max_in_flight_per_namespace {
                 let namespace = asker.namespace.as_str();
@@ -62,6 +81,22 @@ impl Index {
             turns.push(asker);
         }
         turns
+    }
+
+    /// The run would be for a volume that is to be kept ready.
+    fn is_for_pool(&self, asker: &Asker) -> bool {
+        matches!(&asker.key, Key::Claim(name) if is_paced(name, &self.identity.namespace))
+    }
+
+    /// Runs of a class for volumes that are to be kept ready.
+    fn pool_runs(&self, class: &str) -> usize {
+        let class = crate::object::label_value(class);
+        let namespace = &self.identity.namespace;
+        let seen = self.jobs.values().filter(|job| !job.over && job.marks.class == class && takes_a_place(job));
+        let seen = seen.filter(|job| !self.is_lost(job)).flat_map(|job| job.claims());
+        let expected = self.expected.iter().filter(|(_, e)| e.for_pool && e.class == class);
+        let expected = expected.filter(|(job, e)| self.is_awaited(job, e));
+        seen.filter(|name| is_paced(name, namespace)).count() + expected.count()
     }
 
     /// There is no place for a run: places go to those that came first. Who does not ask again for a while has gone.

@@ -40,12 +40,14 @@ impl Index {
                 }
                 let mut keys = self.dependents(&node.name, true);
                 keys.extend(self.capacity_keys());
+                keys.extend(self.pool_keys());
                 keys
             }
             Change::Delete(name) => {
                 self.nodes.remove(&name.name);
                 let mut keys = self.dependents(&name.name, false);
                 keys.extend(self.capacity_keys());
+                keys.extend(self.pool_keys());
                 keys
             }
             Change::Retain(all) => self.retain(

@@ -7,7 +7,7 @@ use contract::names;
 
 use super::line::takes_a_place;
 use super::{Index, Key};
-use crate::claim::quota::{Taken, growth_refusal, refusal};
+use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusal, refusal};
 use crate::claim::{Claim, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
@@ -83,7 +83,19 @@ impl Index {
         }
         let namespace = &claim.name.namespace;
         let taken = self.taken_in(&recipe.class, namespace, &claim.uid, "");
-        refusal(recipe, &taken, namespace, claim.size.as_ref().copied().unwrap_or_default())
+        let bytes = claim.size.as_ref().copied().unwrap_or_default();
+        match self.is_request(claim) {
+            true => class_refusal(recipe, &taken, bytes),
+            false => refusal(recipe, &taken, namespace, bytes),
+        }
+    }
+
+    /// The namespace of a claim has no room for a volume that is there. For the class it counts already.
+    pub(super) fn namespace_is_full(&self, claim: &Claim, volume: &Volume, recipe: &Recipe) -> bool {
+        let namespace = &claim.name.namespace;
+        let bytes = volume.size.as_ref().copied().unwrap_or_default();
+        let taken = || self.taken_in(&recipe.class, namespace, &claim.uid, &volume.name);
+        recipe.is_shared_out() && namespace_refusal(recipe, &taken(), namespace, bytes).is_some()
     }
 
     /// Why the class has no room for a volume of another size; none if it has. The number of volumes stays the same.
@@ -96,7 +108,7 @@ impl Index {
     }
 
     /// What is taken of a class.
-    fn taken(&self, class: &str) -> Taken {
+    pub(super) fn taken(&self, class: &str) -> Taken {
         self.tally.taken.get(class).cloned().unwrap_or_default()
     }
 
@@ -185,7 +197,7 @@ impl Index {
     }
 
     /// The size of a volume, or the one that it is being given.
-    fn bytes_of(&self, volume: &Volume) -> u64 {
+    pub(super) fn bytes_of(&self, volume: &Volume) -> u64 {
         let runs = volume.id().and_then(|id| self.jobs_by_id.get(id)).into_iter().flatten();
         let runs = runs.filter_map(|name| self.jobs.get(name)).filter(|job| is_growth(job) && !has_failed(job));
         let runs = runs.filter(|job| job.volume.as_ref() == Some(&volume.name)).filter_map(|job| job.size);
@@ -207,6 +219,14 @@ impl Index {
         let first = self.promised.insert(claim.uid.clone(), promise).is_none();
         self.count(Unit::Promise(claim.uid.clone()));
         first
+    }
+
+    /// A claim is about to be given a volume that is ready: from now on that counts for its namespace.
+    pub(super) fn promise_without_stamp(&mut self, claim: &Claim, class: &str) {
+        self.promise(claim, class);
+        if let Some(promise) = self.promised.get_mut(&claim.uid) {
+            promise.version = None;
+        }
     }
 
     /// A claim was given a part, and nobody has seen its stamp. That has an end: no write takes so long.
@@ -292,7 +312,11 @@ impl Index {
                 // It may have been promised a part by a stamp of which nobody knows whether it stands: that one is its own.
                 let own = self.tally.parts.get(&Unit::Promise(claim.uid.clone())).filter(|part| part.class == class);
                 own.into_iter().for_each(|part| taken.take(&part.namespace, part.bytes));
-                if refusal(recipe, &taken, &name.namespace, bytes).is_some() {
+                let refused = match self.is_request(claim) {
+                    true => class_refusal(recipe, &taken, bytes),
+                    false => refusal(recipe, &taken, &name.namespace, bytes),
+                };
+                if refused.is_some() {
                     own.into_iter().for_each(|part| taken.add(&part.namespace, part.bytes));
                     continue;
                 }

@@ -72,6 +72,7 @@ impl Index {
                 let volume = Arc::new(volume);
                 self.volumes.insert(name, volume.clone());
                 keys.extend(self.see_share_of(&volume, before.as_deref()));
+                keys.extend(self.see_pool_volume(before.as_deref(), Some(&volume)));
                 keys
             }
             Change::Delete(name) => {
@@ -88,6 +89,8 @@ impl Index {
                 self.no_longer_waits(&Key::Volume(volume.name.clone()));
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
                 keys.extend(volume.id().map(|id| self.leave_batches(Operation::Delete, id)).unwrap_or_default());
+                keys.extend(self.see_pool_volume(Some(&volume), None));
+                keys.extend(self.pool_of(&volume.class));
                 keys.extend(self.room_in(&volume.class));
                 keys.extend(self.capacity_keys());
                 keys.push(Key::Volume(name.name));

@@ -10,7 +10,7 @@ use kube::api::{ListParams, Patch};
 use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 
-use super::{Result, WriteError, Writes, params, patch};
+use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::claim::modification;
 use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
@@ -69,20 +69,31 @@ impl Writes {
             finalizers.push(names::CLAIM_FINALIZER.into());
         }
         let foreign = claim.own_stamp().is_none() && claim.stamp.is_some();
-        let mut annotations = json!({
+        let mut annotations = self.stamp_annotations(stamp);
+        annotations[names::NODES] = json!((!nodes.is_empty()).then(|| nodes.join(",")));
+        if foreign {
+            annotations[names::FAILURE] = Value::Null;
+        }
+        self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
+    }
+
+    /// The stamp alone, for a claim for which nothing is to be begun.
+    pub async fn note_stamp(&self, claim: &Claim, stamp: &Stamp) -> Result<Claim> {
+        let mut annotations = json!({ names::FAILURE: null, names::NODES: null });
+        merge(&mut annotations, self.stamp_annotations(stamp));
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    fn stamp_annotations(&self, stamp: &Stamp) -> Value {
+        json!({
             names::LABEL_INSTANCE: self.identity.instance,
             names::CLAIM_UUID: stamp.uuid,
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),
             names::CONFIG: stamp.config,
-            names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
             names::BATCH: stamp.batch,
             names::TAKEN: (stamp.taken > 0).then(|| stamp.taken.to_string()),
-        });
-        if foreign {
-            annotations[names::FAILURE] = Value::Null;
-        }
-        self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
+        })
     }
 
     /// What the last failed run said.
@@ -108,7 +119,11 @@ impl Writes {
 
     /// Takes our finalizer off the claim.
     pub async fn release(&self, claim: &Claim) -> Result<Claim> {
-        let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
+        // No pod can use what is our own.
+        let request = claim.is_request(&self.identity.namespace);
+        let ours =
+            |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
+        let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| !ours(finalizer)).collect();
         let annotations = json!({ names::FAILURE: null, names::NODES: null });
         self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
     }
@@ -137,14 +152,19 @@ impl Writes {
 
     /// Completes the claim's half of a binding, and takes the finalizer off in the same write. The PV controller must know
     /// the volume as the claim's: it calls a claim Lost that is complete and whose volume it does not know.
-    pub async fn bind(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
+    ///
+    /// A claim that was given a volume that was ready has its stamp in the same write.
+    pub async fn bind(&self, claim: &Claim, volume: &Volume, stamp: Option<&Stamp>) -> Result<Claim> {
         let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
-        let annotations = json!({
+        let mut annotations = json!({
             names::FAILURE: null,
             names::NODES: null,
             names::BIND_COMPLETED: "yes",
             names::BOUND_BY_CONTROLLER: "yes",
         });
+        if let Some(stamp) = stamp {
+            merge(&mut annotations, self.stamp_annotations(stamp));
+        }
         let metadata = json!({ "annotations": annotations, "finalizers": rest });
         let bound = self.patch_claim(claim, metadata, json!({ "spec": { "volumeName": volume.name } })).await?;
         // If it is lost, the PV controller completes it: the binding itself is done.

@@ -11,6 +11,26 @@ use crate::attributes::Attributes;
 use crate::claim::{Claim, LastFailure};
 use crate::volume::{self, Provenance, Volume, expand, modify};
 
+/// Whose a volume is to be.
+enum Owner<'a> {
+    /// That of the claim with this UID.
+    Claim(&'a str),
+    /// Nobody's yet: it is kept ready for a claim of this size, in bytes.
+    Pool(u64),
+}
+
+/// A volume's reference to its claim.
+fn reference(claim: &Claim) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.name.namespace,
+        "name": claim.name.name,
+        "uid": claim.uid,
+        "resourceVersion": null,
+    })
+}
+
 impl Writes {
     fn volumes(&self) -> Api<PersistentVolume> {
         Api::all(self.client.clone())
@@ -85,14 +105,8 @@ impl Writes {
         nodes: &[String],
         (affinity, attributes): (Option<&NodeSelector>, &Attributes),
     ) -> Result<Volume> {
-        let reference = json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": claim.name.namespace,
-            "name": claim.name.name,
-            "uid": claim.uid,
-            "resourceVersion": null,
-        });
+        let for_pool = claim.is_request(&self.identity.namespace);
+        let reference = if for_pool { self.nobody(&claim.id(), None) } else { reference(claim) };
         let mut spec = json!({ "claimRef": reference });
         if let Some(affinity) = affinity {
             spec["nodeAffinity"] = json!({ "required": affinity });
@@ -101,9 +115,45 @@ impl Writes {
         if volume.source == Some("csi") && !attributes.class.is_empty() {
             spec["volumeAttributesClassName"] = json!(attributes.class);
         }
-        let owner = (claim.uid.as_str(), &*claim.id());
-        let made_ours = self.make_ours(volume, owner, provenance, nodes, (spec, attributes)).await?;
+        let id = claim.id();
+        let owner = match (&claim.size, for_pool) {
+            (Ok(size), true) => Owner::Pool(*size),
+            _ => Owner::Claim(&claim.uid),
+        };
+        let made_ours = self.make_ours(volume, (owner, &id), provenance, nodes, (spec, attributes)).await?;
         self.mark(&made_ours).await
+    }
+
+    /// Makes a volume that is ready the claim's.
+    pub async fn take(&self, volume: &Volume, claim: &Claim, reclaim_policy: &str) -> Result<Volume> {
+        let metadata = json!({
+            "labels": { names::LABEL_POOL: null },
+            "annotations": { names::CLAIM_UUID: claim.uid },
+        });
+        let spec = json!({ "claimRef": reference(claim), "persistentVolumeReclaimPolicy": reclaim_policy });
+        self.patch_volume(volume, metadata, json!({ "spec": spec })).await
+    }
+
+    /// Makes a volume that is ready nobody's for good, so that it is deleted as one whose claim is gone.
+    pub async fn drain(&self, volume: &Volume) -> Result<Volume> {
+        let metadata = json!({
+            "labels": { names::LABEL_POOL: null },
+            "annotations": { names::POOL_SIZE: null },
+        });
+        let reference = self.nobody(volume.id().unwrap_or_default(), Some(names::NOBODY));
+        self.patch_volume(volume, metadata, json!({ "spec": { "claimRef": reference } })).await
+    }
+
+    /// What a volume refers to that no claim can have.
+    fn nobody(&self, id: &str, uid: Option<&str>) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": self.identity.namespace,
+            "name": id,
+            "uid": uid,
+            "resourceVersion": null,
+        })
     }
 
     /// Makes a volume ours, with an id of the claim that it was made for, and leaves it to the claim that
@@ -117,28 +167,40 @@ impl Writes {
     ) -> Result<Volume> {
         let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
         let rest = (json!({}), &Attributes::default());
-        let made_ours = self.make_ours(volume, (&by, &claim.id()), provenance, nodes, rest).await?;
+        let id = claim.id();
+        let made_ours = self.make_ours(volume, (Owner::Claim(&by), &id), provenance, nodes, rest).await?;
         self.mark(&made_ours).await
     }
 
     async fn make_ours(
         &self,
         volume: &Volume,
-        (uid, id): (&str, &str),
+        (owner, id): (Owner<'_>, &str),
         provenance: &Provenance,
         nodes: &[String],
         (mut spec, attributes): (Value, &Attributes),
     ) -> Result<Volume> {
-        let policy = provenance.record.data.get("reclaim-policy").map_or("Delete", String::as_str);
+        // What nobody has used yet is deleted, whatever the class says of claims.
+        let (uid, size, policy) = match owner {
+            Owner::Claim(uid) => {
+                let says = provenance.record.data.get("reclaim-policy");
+                (Some(uid), None, says.map_or("Delete", String::as_str))
+            }
+            Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),
+        };
         let mut finalizers = volume.finalizers.clone();
         // What was left on other nodes is deleted whatever becomes of the volume.
         if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.is_held() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
         let metadata = json!({
-            "labels": { names::LABEL_INSTANCE: self.identity.instance },
+            "labels": {
+                names::LABEL_INSTANCE: self.identity.instance,
+                names::LABEL_POOL: size.is_some().then(|| provenance.record.kind()),
+            },
             "annotations": {
                 names::CLAIM_UUID: uid,
+                names::POOL_SIZE: size,
                 names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),

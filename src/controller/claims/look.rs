@@ -40,6 +40,12 @@ pub(super) struct Snapshot {
     pub original: Option<copies::Seen>,
     pub copying: Vec<Copying>,
     pub left_out: bool,
+    /// It asks for a volume to be kept ready, of this class: nobody selects a node for it.
+    pub request: Option<Option<Class>>,
+    /// A volume that its class has ready for it.
+    pub ready: Option<Arc<Volume>>,
+    /// Its class keeps volumes ready.
+    pub has_pool: bool,
 }
 
 /// What was learnt in this pass beyond the index.
@@ -66,7 +72,13 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         _ => None,
     };
     let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
-    let choice = choice(claim, ours, stamped.as_deref(), &index);
+    let request =
+        index.is_request(claim).then(|| ours.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
+    let ready = match (ours, &current) {
+        (Some(class), Some(recipe)) => index.ready_for(claim, class, recipe),
+        _ => None,
+    };
+    let choice = choice(claim, request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
     let room = current.as_ref().is_none_or(|recipe| index.has_room(&Asker::claim(&claim.name), recipe));
     let limit = current.as_ref().and_then(|recipe| index.claim_is_refused(claim, recipe));
@@ -155,6 +167,9 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         original,
         copying,
         left_out,
+        request,
+        ready,
+        has_pool: current.is_some_and(|recipe| recipe.pool.is_some()),
     }
 }
 

@@ -78,6 +78,10 @@ fn create(store: &mut Store, request: &Request) -> Answer {
         object["status"] = json!({});
         object["spec"]["suspend"] = json!(false);
     }
+    if request.kind == Kind::Claim {
+        object["status"] = json!({ "phase": "Pending" });
+        add_finalizer(&mut object, crate::world::CLAIM_PROTECTION);
+    }
     match store.create(request.kind, object) {
         Some(object) => Answer::created(&object),
         None => Answer::error(409, "AlreadyExists", format!("\"{}\" already exists", request.name.name)),

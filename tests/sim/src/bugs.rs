@@ -71,8 +71,8 @@ impl Bug {
     /// Makes the world one in which the bug can do its harm: the situation that it needs is there in many
     /// histories, and no other fault hides it.
     pub fn suit(self, profile: &mut Profile) {
-        let Profile { classes, claims, deeds, .. } = profile;
-        (*claims, *deeds) = (3, 12);
+        let Profile { classes, claims, deeds, pool, .. } = profile;
+        (*claims, *deeds, *pool) = (3, 12, None);
         match self {
             Bug::UnguardedWrites => {
                 *classes = vec!["script", "shared"];

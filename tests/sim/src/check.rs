@@ -1,6 +1,7 @@
 //! What must never be, and what must be at the end.
 
 pub mod batches;
+pub mod pools;
 pub mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,10 +93,12 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
 /// Whose volumes are taken of the share of a class: of those that are there, and of the claims that have begun.
 fn taken<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
     let ours = |name: &ObjectName, object: &Value, of: &str| is_ours(name) && text(object, of) == class;
-    let volumes = store
-        .all(Kind::Volume)
-        .filter(|(name, volume)| ours(name, volume, "/spec/storageClassName"))
-        .map(|(_, volume)| annotation(volume, names::CLAIM_UUID));
+    let volumes = store.all(Kind::Volume).filter(|(name, volume)| ours(name, volume, "/spec/storageClassName")).map(
+        |(_, volume)| match annotation(volume, names::CLAIM_UUID) {
+            "" => annotation(volume, names::VOLUME_ID),
+            claim => claim,
+        },
+    );
     let claims = store.all(Kind::Claim).filter(|(name, claim)| ours(name, claim, "/spec/storageClassName"));
     let begun = claims.filter(|(_, claim)| has_begun(claim)).map(|(_, claim)| uid(claim));
     volumes.chain(begun).collect()
@@ -109,7 +112,15 @@ fn has_begun(claim: &Value) -> bool {
 /// A claim waits for its share of a class, of which others have all.
 fn waits_for_room(store: &Store, world: &World, claim: &Value) -> bool {
     let taken = || taken(store, text(claim, "/spec/storageClassName")).len();
-    !has_begun(claim) && world.share.is_some_and(|share| taken() >= share)
+    let class = text(claim, "/spec/storageClassName");
+    !has_begun(claim)
+        && world.share.is_some_and(|share| taken() >= share)
+        && (!can_be_given_one(claim) || pools::ready(store, world, class) == 0)
+}
+
+/// A volume that is ready would do for it, on whatever node.
+fn can_be_given_one(claim: &Value) -> bool {
+    claim["spec"]["dataSource"].is_null() && text(claim, "/spec/volumeAttributesClassName").is_empty()
 }
 
 /// After a step of a process that knows all: no class has more volumes than it may.
@@ -137,6 +148,9 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Wrong>
         && *kind == Kind::Job
         && let Some(what) = other_version(store, body)
     {
+        return wrong(what);
+    }
+    if let Some(what) = pools::request(store, world, request) {
         return wrong(what);
     }
     if *verb == Verb::Create && *kind == Kind::Job && label(body, names::LABEL_OPERATION) == "delete" {
@@ -231,7 +245,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         let claim = store.get(Kind::Claim, &claim_name).filter(|claim| uid(claim) == text(reference, "/uid"));
         let bound = claim.is_some_and(|claim| text(claim, "/spec/volumeName") == name.name);
         let retained = text(volume, "/spec/persistentVolumeReclaimPolicy") != "Delete";
-        if !bound && !retained {
+        if !bound && !retained && !pools::is_ready(volume) {
             wrong(Broken::Leaked, format!("volume {} is nobody's", name.name));
         }
         if is_deleting(volume) && !bound {
@@ -324,7 +338,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
             wrong(Broken::Stuck, format!("claim {name} still lists nodes"));
         }
     }
-    for (broken, what) in snapshots::at_rest(store, world, waived) {
+    for (broken, what) in snapshots::at_rest(store, world, waived).into_iter().chain(pools::at_rest(store, world)) {
         wrong(broken, what);
     }
     for kind in [Kind::Job, Kind::Pod] {

@@ -166,7 +166,7 @@ impl History {
             rng,
             time,
             store,
-            world: World::new(profile.share),
+            world: World::new(profile.share, people.pools(&profile)),
             pv: PvController::default(),
             people,
             wire: Wire::default(),
@@ -214,6 +214,7 @@ impl History {
         self.judge(told)?;
         line(|| "all claims are deleted".to_owned());
         self.people.leave(&mut self.store, &mut self.rng);
+        self.world.pools.clear();
         self.rest().await?;
         self.judge(false)
     }

@@ -3,6 +3,7 @@
 mod growth;
 mod snapshots;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use contract::names;
@@ -74,6 +75,10 @@ fn config(class: &str, profile: &Profile) -> Value {
     }
     if let Some(size) = profile.batch {
         data["batch-size"] = json!(size.to_string());
+    }
+    if let Some(count) = profile.pool {
+        data["pool"] = json!(format!("1Gi={count}"));
+        data["capabilities"] = json!(format!("{}, pool", data["capabilities"].as_str().unwrap_or_default()));
     }
     match is_local(class) {
         true => {
@@ -167,6 +172,12 @@ impl People {
             json!({ "metadata": { "name": "foreign", "namespace": SYSTEM }, "spec": { "template": {} }, "status": { "conditions": [{ "type": "Complete", "status": "True" }] } }),
         );
         people
+    }
+
+    /// What each class keeps ready.
+    pub fn pools(&self, profile: &Profile) -> BTreeMap<String, usize> {
+        let classes = self.classes.iter().filter_map(|class| Some(((*class).to_owned(), profile.pool?)));
+        classes.collect()
     }
 
     fn claims(store: &Store) -> Vec<(ObjectName, Rc<Value>)> {
@@ -484,8 +495,13 @@ impl People {
             .is_some_and(|config| config["data"]["node-gone"] == "hold")
     }
 
-    /// All claims are deleted.
-    pub fn leave(&self, store: &mut Store, rng: &mut Rng) {
+    /// All claims are deleted, and nothing is to be kept ready any more.
+    pub fn leave(&mut self, store: &mut Store, rng: &mut Rng) {
+        for at in 0..self.configs.len() {
+            if self.configs[at]["data"].as_object_mut().is_some_and(|data| data.remove("pool").is_some()) {
+                self.mend(store, at);
+            }
+        }
         if self.classes.contains(&"vendor") && rng.permille(500) {
             People::close(store);
         }

@@ -86,6 +86,8 @@ pub struct Profile {
     pub snapshot_controller: bool,
     /// Claims that one run may be for; none for runs of their own.
     pub batch: Option<usize>,
+    /// Volumes that each class keeps ready; none for no pools.
+    pub pool: Option<usize>,
 }
 
 /// The classes that there are.
@@ -144,6 +146,7 @@ impl Profile {
             snapshots: false,
             snapshot_controller: false,
             batch: None,
+            pool: None,
         }
         .with_classes(rng)
     }
@@ -183,6 +186,9 @@ impl Profile {
         }
         if rng.permille(250) {
             self.make_batches(*rng.pick(&[2, 3, 100]));
+        }
+        if rng.permille(200) {
+            self.pool = Some(*rng.pick(&[1, 1, 2, 3]));
         }
         self
     }

@@ -152,7 +152,9 @@ impl PvController {
             volumes()
                 .find(|volume| volume["spec"]["claimRef"].is_null() && text(volume, "/status/phase") == "Available")
         };
-        reserved.or_else(|| if delayed { None } else { free() }).cloned()
+        // No volume here has a label that somebody could select.
+        let chooses = !delayed && claim["spec"]["selector"].is_null();
+        reserved.or_else(|| if chooses { free() } else { None }).cloned()
     }
 
     /// Asks an external provisioner.

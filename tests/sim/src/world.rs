@@ -62,6 +62,8 @@ pub struct World {
     pub changed: bool,
     /// Volumes that a class may have at one time; none for no limit.
     pub share: Option<usize>,
+    /// Volumes that each of these classes keeps ready.
+    pub pools: BTreeMap<String, usize>,
 }
 
 /// The node on which the pod of a Job must run; empty for any.
@@ -89,9 +91,9 @@ fn condition(job: &mut Value, kind: &str, reason: &str, now: &str) {
 }
 
 impl World {
-    /// With nothing in it; a class may have so many volumes.
-    pub fn new(share: Option<usize>) -> Self {
-        World { share, ..World::default() }
+    /// With nothing in it; a class may have so many volumes, and keeps so many ready.
+    pub fn new(share: Option<usize>, pools: BTreeMap<String, usize>) -> Self {
+        World { share, pools, ..World::default() }
     }
 
     /// Somebody looks at an object, and does what is to be done next.

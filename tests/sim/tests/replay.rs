@@ -46,6 +46,15 @@ fn seeds_that_once_were_broken_are_well() {
             15948,
             "a second attempt began while the creation of the first one's batch was under way for longer than it is awaited",
         ),
+        (85, "more and more was asked for, since what had been made was seen later than that its request went"),
+        (389, "the stamp of a pool was written on a claim that had taken another's volume"),
+        (778, "what attempts had left on other nodes stayed there while the volume was kept ready"),
+        (1036, "a pool that waited for claims was looked at by nobody when they had gone"),
+        (2178, "a volume that was adopted and not seen so counted for nobody when its request was gone"),
+        (3823, "a slow watch had more volumes made than were to be kept"),
+        (4279, "a claim that was given a volume kept the nodes of the claim that it was copied from"),
+        (18465, "a request that somebody deleted before any watch showed it was not made again"),
+        (19686, "a claim named a volume that nothing kept, and was bound to none any more"),
     ] {
         let wrong = run(seed, None, false, &Metrics::default()).wrong;
         assert!(wrong.is_empty(), "{seed}, of old: {what}; now: {wrong:?}");

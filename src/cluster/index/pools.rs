@@ -1,0 +1,425 @@
+//! Volumes that are kept ready, what is asked for to be so, and who was given one.
+//!
+//! All of it follows from the API, but for what was written a moment ago and no watch has shown yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::names;
+
+use super::{EXPECTED, Index, Key};
+use crate::claim::Claim;
+use crate::config::Recipe;
+use crate::config::classes::{Class, Lookup};
+use crate::node::Node;
+use crate::object::{ObjectName, hash};
+use crate::pool::{self, Observed, Pool, Request, Step};
+use crate::volume::{Volume, affinity};
+
+/// A write that is not seen for so long never will be. A watch that is slow must not have more made than is to be.
+const UNSHOWN: Duration = Duration::from_secs(3600);
+
+/// What is known of pools.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    /// Volumes that are ready and promised to nobody, by class and size.
+    ready: BTreeMap<(String, u64), BTreeSet<String>>,
+    /// Those that were given to nobody and are not gone, by class.
+    drained: BTreeMap<String, BTreeSet<String>>,
+    /// What is asked for, by class.
+    requests: BTreeMap<String, BTreeSet<ObjectName>>,
+    /// Requests that no watch has shown yet: of which class and size, and since when.
+    expected: BTreeMap<ObjectName, (String, u64, Duration)>,
+    /// Volumes that have become ready, or are so no more, and are not seen so yet: with class and size, and since when.
+    made: BTreeMap<String, (String, u64, Duration)>,
+    drained_unseen: BTreeMap<String, Duration>,
+    /// Volumes that were given to claims and are not seen so yet, by the claims' UIDs.
+    given: BTreeMap<String, String>,
+}
+
+/// Whether a claim of this name is paced as a request: by its name alone, since the claim may be gone.
+pub(super) fn is_paced(name: &ObjectName, namespace: &str) -> bool {
+    name.namespace == namespace && name.name.starts_with(names::REQUEST_PREFIX)
+}
+
+/// Where a volume is found that is ready: by the size that was asked for, which may be less than it has.
+fn place(volume: &Volume) -> Option<(String, u64)> {
+    Some((volume.class.clone(), volume.pool_size?))
+}
+
+fn insert<K: Ord, N: Ord>(map: &mut BTreeMap<K, BTreeSet<N>>, key: K, name: N) {
+    map.entry(key).or_default().insert(name);
+}
+
+fn remove<K: Ord, N: Ord>(map: &mut BTreeMap<K, BTreeSet<N>>, key: &K, name: &N) {
+    if let Some(names) = map.get_mut(key) {
+        names.remove(name);
+        if names.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+impl Index {
+    /// The claim asks for a volume to be kept ready.
+    pub fn is_request(&self, claim: &Claim) -> bool {
+        claim.is_request(&self.identity.namespace)
+    }
+
+    /// What is asked is decided by a pass over the pool of its class.
+    fn pool_key(&self, class: &str) -> Key {
+        Key::Pool(class.to_owned())
+    }
+
+    /// All pools that are to be kept, or of which something is left.
+    pub(super) fn pool_keys(&self) -> Vec<Key> {
+        let kept = self.classes.iter().filter(|class| class.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()));
+        let left = self.pools.ready.keys().map(|(class, _)| class).chain(self.pools.requests.keys());
+        let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(left).collect();
+        all.into_iter().map(|class| self.pool_key(class)).collect()
+    }
+
+    /// A volume has changed, or is gone.
+    pub(super) fn see_pool_volume(&mut self, before: Option<&Volume>, now: Option<&Volume>) -> Vec<Key> {
+        let mut keys = Vec::new();
+        if let Some(volume) = before.or(now).filter(|_| now.is_none_or(Volume::is_adopted)) {
+            self.pools.made.remove(&volume.name);
+        }
+        for volume in before.into_iter().filter(|volume| volume.pool.is_some() || volume.is_drained()) {
+            place(volume).iter().for_each(|place| remove(&mut self.pools.ready, place, &volume.name));
+            remove(&mut self.pools.drained, &volume.class, &volume.name);
+            keys.push(self.pool_key(&volume.class));
+        }
+        for volume in now.into_iter().filter(|volume| volume.is_of(&self.identity)) {
+            if volume.is_drained() {
+                insert(&mut self.pools.drained, volume.class.clone(), volume.name.clone());
+                keys.push(self.pool_key(&volume.class));
+            }
+            if volume.ready().is_none() {
+                continue;
+            }
+            keys.push(self.pool_key(&volume.class));
+            let is_given = self.pools.given.values().any(|name| *name == volume.name);
+            if let Some(place) = place(volume).filter(|_| !is_given) {
+                insert(&mut self.pools.ready, place, volume.name.clone());
+                let is_new = before.is_none_or(|before| before.ready().is_none());
+                keys.extend(self.wants_ready(volume).filter(|_| is_new));
+            }
+        }
+        if let Some(before) = before.filter(|_| now.is_none_or(|now| now.ready().is_none())) {
+            self.pools.drained_unseen.remove(&before.name);
+        }
+        // Given to a claim, and seen so: what was promised to that is what it has.
+        let gone = |name: &str| now.is_none_or(|now| now.name == name && now.ready().is_none());
+        if let Some(name) = before.or(now).map(|volume| volume.name.clone()).filter(|name| gone(name)) {
+            self.pools.given.retain(|_, given| *given != name);
+        }
+        if let (Some(before), Some(now)) = (before, now)
+            && before.ready().is_some()
+            && now.ready().is_none()
+        {
+            now.claim_uuid.iter().for_each(|uid| self.kept_promise(uid));
+            keys.extend(self.room_in(&now.class));
+        }
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// The claim that waits longest for a place or for room, and could have this volume.
+    fn wants_ready(&self, volume: &Volume) -> Option<Key> {
+        let line = self.line.values().filter(|waiting| waiting.class == volume.class).map(|waiting| &waiting.asker.key);
+        let room = self.waits_for_room.iter().filter(|(_, class)| *class == volume.class).map(|(key, _)| key);
+        let size = volume.pool_size.as_ref();
+        let wants = |key: &&Key| match key {
+            Key::Claim(name) => self.claims.get(name).is_some_and(|claim| {
+                !self.is_request(claim) && claim.own_stamp().is_none() && claim.size.as_ref().ok() == size
+            }),
+            _ => false,
+        };
+        line.chain(room).find(wants).cloned()
+    }
+
+    /// A claim has changed, or is gone. That its request is gone makes a volume ready.
+    pub(super) fn see_request(&mut self, claim: &Claim, gone: bool) -> Vec<Key> {
+        // What it was given is its own as long as it is there and has begun with nothing else.
+        if gone || claim.own_stamp().is_some() || claim.is_bound() || claim.deleting {
+            self.forget_given_to(&claim.uid);
+        }
+        let Some(class) = claim.class.as_ref().filter(|_| self.is_request(claim)) else { return Vec::new() };
+        self.pools.expected.remove(&claim.name);
+        let mut keys = vec![self.pool_key(class)];
+        match gone {
+            false => insert(&mut self.pools.requests, class.clone(), claim.name.clone()),
+            true => {
+                remove(&mut self.pools.requests, class, &claim.name);
+                let made = claim.ids().filter_map(|id| self.volumes.get(&names::pv_name(&id)));
+                keys.extend(
+                    made.filter(|volume| volume.ready().is_some()).filter_map(|volume| self.wants_ready(volume)),
+                );
+            }
+        }
+        keys
+    }
+
+    /// The volume that a claim may have at once, if there is one: the one that it was given already, or one that it is
+    /// [given](Index::give) next.
+    pub fn ready_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
+        let pool = recipe.pool.as_ref()?;
+        if self.is_request(claim) || claim.own_stamp().is_some() || claim.data_source.is_some() || claim.has_selector {
+            return None;
+        }
+        if let Some(name) = self.pools.given.get(&claim.uid) {
+            return self.volume(name);
+        }
+        let names = self.pools.ready.get(&(recipe.class.clone(), claim.size.clone().ok()?))?;
+        let volumes = names.iter().filter_map(|name| self.volumes.get(name));
+        let found = volumes.filter(|volume| self.could_have(volume, pool, class)).find(|v| self.suits(v, claim))?;
+        let refused = self.namespace_is_full(claim, found, recipe);
+        (!refused).then(|| found.clone())
+    }
+
+    /// A claim could have the volume, which is as the class makes them now, and where they may be.
+    fn could_have(&self, volume: &Volume, pool: &Pool, class: &Class) -> bool {
+        self.is_right(volume, pool) && self.is_within_reach(volume, class) && self.is_settled(volume)
+    }
+
+    /// Its request is gone, and with it whatever could still be done about it.
+    fn is_settled(&self, volume: &Volume) -> bool {
+        volume.id().is_some_and(|id| !self.claim_by_id.contains_key(id))
+    }
+
+    fn is_right(&self, volume: &Volume, pool: &Pool) -> bool {
+        let large = volume.size.as_ref().is_ok_and(|size| Some(*size) >= volume.pool_size);
+        let untouched = large && !volume.deleting && !volume.abandoned && volume.reclaim_policy == "Delete";
+        volume.ready() == Some(&pool.kind) && untouched && volume.quarantine.is_none()
+    }
+
+    /// A node reaches it that answers, and that the class allows.
+    fn is_within_reach(&self, volume: &Volume, class: &Class) -> bool {
+        let Some(selector) = &volume.affinity else { return true };
+        let serves = |node: &Node| node.reachable && class.allowed.allows(&node.labels);
+        self.nodes.values().any(|node| affinity::matches(selector, &node.labels) && serves(node))
+    }
+
+    /// It has what the claim asks for, and its node is the selected one.
+    fn suits(&self, volume: &Volume, claim: &Claim) -> bool {
+        let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
+        let node = claim.selected_node.as_ref().map(|name| self.nodes.get(name));
+        let reached = match (&volume.affinity, node) {
+            (None, _) | (_, None) => true,
+            (Some(_), Some(None)) => false,
+            (Some(selector), Some(Some(node))) => affinity::matches(selector, &node.labels),
+        };
+        modes && reached && volume.volume_mode == claim.volume_mode && claim.attributes_class.is_none()
+    }
+
+    /// A volume is about to be given to a claim: until that is seen, no other may have it. Says whether it still can be, and
+    /// whether the claim was promised its part of the class before.
+    pub fn give(&mut self, claim: &Claim, volume: &Volume) -> bool {
+        let Some(place) = place(volume) else { return false };
+        let is_its = self.pools.given.get(&claim.uid) == Some(&volume.name);
+        if !is_its && !self.pools.ready.get(&place).is_some_and(|names| names.contains(&volume.name)) {
+            return false;
+        }
+        remove(&mut self.pools.ready, &place, &volume.name);
+        self.pools.given.insert(claim.uid.clone(), volume.name.clone());
+        self.promise_without_stamp(claim, &volume.class);
+        true
+    }
+
+    /// It was not given to the claim. Returns who may have it now.
+    pub fn take_ready_back(&mut self, claim: &Claim) -> Vec<Key> {
+        let mut keys = self.take_back(claim);
+        keys.extend(self.forget_given_to(&claim.uid));
+        keys
+    }
+
+    /// A claim was not given a volume, or that is not seen: as far as it is seen here, it is ready.
+    fn forget_given_to(&mut self, uid: &str) -> Option<Key> {
+        let name = self.pools.given.remove(uid)?;
+        let volume = self.volumes.get(&name).filter(|volume| volume.ready().is_some())?;
+        insert(&mut self.pools.ready, place(volume)?, name);
+        Some(self.pool_key(&volume.class))
+    }
+
+    /// What a request asked for is ready, which may be seen later than that the request goes.
+    pub fn expect_ready(&mut self, volume: &Volume) {
+        let is_seen = self.volumes.get(&volume.name).is_some_and(|seen| seen.ready().is_some());
+        if let Some((class, size)) = place(volume).filter(|_| !is_seen && volume.ready().is_some()) {
+            let since = self.clock.passed();
+            self.pools.made.insert(volume.name.clone(), (class, size, since));
+        }
+    }
+
+    /// A volume was given to nobody, which is seen later.
+    pub fn expect_drained(&mut self, volume: &str) {
+        let since = self.clock.passed();
+        self.pools.drained_unseen.insert(volume.to_owned(), since);
+    }
+
+    /// Another leads from now on: what was given here is seen, or was not.
+    pub(super) fn forget_given(&mut self) {
+        self.pools.expected.clear();
+        self.pools.made.clear();
+        self.pools.drained_unseen.clear();
+        let claims: Vec<_> = self.pools.given.keys().cloned().collect();
+        claims.iter().for_each(|uid| drop(self.forget_given_to(uid)));
+    }
+
+    /// What a class's pool needs, and the recipe by which it is filled; none where nobody knows what the class is to keep.
+    /// With it, whether that waits for claims.
+    pub fn pool_steps(&mut self, class: &str) -> Option<(Option<Arc<Recipe>>, Vec<Step>, bool)> {
+        let clock = self.clock.clone();
+        self.pools.expected.retain(|_, (_, _, since)| clock.since(*since) < EXPECTED);
+        self.pools.made.retain(|_, (_, _, since)| clock.since(*since) < UNSHOWN);
+        self.pools.drained_unseen.retain(|_, since| clock.since(*since) < UNSHOWN);
+        let classes = self.classes.clone();
+        let (found, recipe) = match classes.lookup(class) {
+            Lookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
+            Lookup::Foreign | Lookup::Unknown => (None, None),
+        };
+        let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
+        let names = self.pools.ready.range((class.to_owned(), 0)..=(class.to_owned(), u64::MAX));
+        let volumes = names.flat_map(|(_, names)| names).filter_map(|name| self.volumes.get(name));
+        // Until its request is gone, a volume is what that asks for.
+        let volumes = volumes.filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
+        let ready = volumes.filter(|volume| self.is_settled(volume)).map(|volume| pool::Ready {
+            name: volume.name.clone(),
+            size: volume.pool_size.unwrap_or_default(),
+            right: pool.is_some_and(|pool| self.is_right(volume, pool)),
+            usable: found.is_some_and(|found| self.is_within_reach(volume, found)),
+        });
+        let ready: Vec<_> = ready.collect();
+        let requests = self.requests_of(class);
+        let kept_out = recipe.as_ref().map_or(0, |recipe| self.kept_out(recipe));
+        let coming = self.pools.drained.get(class).map_or(0, BTreeSet::len);
+        let taken = self.taken(class).all;
+        let share = recipe.as_ref().map(|recipe| recipe.share).unwrap_or_default();
+        let left = |most: u64, taken: u128| u64::try_from(u128::from(most).saturating_sub(taken)).unwrap_or(u64::MAX);
+        let claims_wait = kept_out > 0 || self.does_a_claim_wait(class);
+        let steps = pool::decide(&Observed {
+            pool,
+            ready: &ready,
+            requests: &requests,
+            kept_out: kept_out.saturating_sub(coming),
+            claims_wait,
+            volumes_left: share.volumes.map(|most| most.saturating_sub(taken.volumes)),
+            bytes_left: share.bytes.map(|most| left(most, taken.bytes)),
+        });
+        let waits = claims_wait && pool.is_some();
+        Some((recipe, steps, waits))
+    }
+
+    fn requests_of(&self, class: &str) -> Vec<Request> {
+        let seen = self.pools.requests.get(class).into_iter().flatten().filter_map(|name| self.claims.get(name));
+        let leaves =
+            |claim: &Claim| self.volumes.get(&names::pv_name(&claim.id())).is_some_and(|v| v.ready().is_some());
+        let seen = seen.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| Request {
+            name: claim.name.clone(),
+            size: claim.size.as_ref().copied().unwrap_or_default(),
+            begun: claim.own_stamp().is_some(),
+            going: claim.deleting,
+        });
+        let expected = self.pools.expected.iter().filter(|(_, (of, _, _))| of == class);
+        let expected = expected.map(|(name, (_, size, _))| Request {
+            name: name.clone(),
+            size: *size,
+            begun: false,
+            going: false,
+        });
+        let made = self.pools.made.iter().filter(|(_, (of, _, _))| of == class);
+        let made = made.map(|(name, (_, size, _))| Request {
+            name: ObjectName::new("", name),
+            size: *size,
+            begun: true,
+            going: true,
+        });
+        seen.chain(expected).chain(made).collect()
+    }
+
+    /// The pool of a class, if it has one: there may be room for it.
+    pub(super) fn pool_of(&self, class: &str) -> Option<Key> {
+        match self.classes.lookup(class) {
+            Lookup::Ours(found) if found.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()) => {
+                Some(self.pool_key(class))
+            }
+            _ => None,
+        }
+    }
+
+    /// Claims that wait for room in a class, and would have it if nothing were kept ready.
+    fn kept_out(&self, recipe: &Recipe) -> usize {
+        if !recipe.is_shared_out() {
+            return 0;
+        }
+        let class = recipe.class.as_str();
+        let mut taken = self.taken(class);
+        let names = self.pools.ready.range((class.to_owned(), 0)..=(class.to_owned(), u64::MAX));
+        for volume in names.flat_map(|(_, names)| names).filter_map(|name| self.volumes.get(name)) {
+            taken.take("", self.bytes_of(volume));
+        }
+        let waiting = self.waits_for_room.iter().filter(|(_, of)| of == class);
+        let claims = waiting.filter_map(|(key, _)| match key {
+            Key::Claim(name) => self.claims.get(name),
+            _ => None,
+        });
+        let mut kept_out = 0;
+        for claim in claims.filter(|claim| !self.is_request(claim) && claim.own_stamp().is_none() && !claim.is_bound())
+        {
+            let bytes = claim.size.as_ref().copied().unwrap_or_default();
+            if crate::claim::quota::refusal(recipe, &taken, &claim.name.namespace, bytes).is_none() {
+                taken.add(&claim.name.namespace, bytes);
+                kept_out += 1;
+            }
+        }
+        kept_out
+    }
+
+    /// A claim of a class waits for a place for its run.
+    fn does_a_claim_wait(&self, class: &str) -> bool {
+        let namespace = &self.identity.namespace;
+        let waits = |waiting: &super::Waiting| match &waiting.asker.key {
+            Key::Claim(name) => !is_paced(name, namespace),
+            _ => true,
+        };
+        let mut line = self.line.values().filter(|waiting| waiting.class == class && self.is_waiting(waiting));
+        line.any(waits)
+    }
+
+    /// The names of so many requests that are about to be created.
+    pub fn expect_requests(&mut self, class: &str, size: u64, count: usize) -> Vec<ObjectName> {
+        let prefix = format!("{}{}-", names::REQUEST_PREFIX, hash(format!("{class}/{size}").as_bytes()));
+        let name = |n: usize| ObjectName::new(&self.identity.namespace, format!("{prefix}{n}"));
+        let free = |name: &ObjectName| !self.claims.contains_key(name) && !self.pools.expected.contains_key(name);
+        let names: Vec<_> = (0..).map(name).filter(free).take(count).collect();
+        let since = self.clock.passed();
+        let expected = names.iter().map(|name| (name.clone(), (class.to_owned(), size, since)));
+        self.pools.expected.extend(expected);
+        names
+    }
+
+    /// A request was not created after all.
+    pub fn forget_request(&mut self, name: &ObjectName) {
+        self.pools.expected.remove(name);
+    }
+
+    /// A request was created that no watch has shown yet.
+    pub fn expects_request(&self, class: &str) -> bool {
+        self.pools.expected.values().any(|(of, _, _)| of == class)
+    }
+
+    /// How many volumes each class has ready, by size, for whom keeps any.
+    pub fn ready_counts(&self) -> BTreeMap<(String, u64), usize> {
+        let kept = self.classes.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
+        let none = kept.flat_map(|(class, pool)| pool.sizes.keys().map(|size| ((class.name.clone(), *size), 0)));
+        let mut counts: BTreeMap<_, _> = none.collect();
+        counts.extend(self.pools.ready.iter().map(|(place, names)| (place.clone(), names.len())));
+        counts
+    }
+}
+
+#[cfg(test)]
+#[path = "pools_tests.rs"]
+mod tests;

@@ -1,0 +1,341 @@
+//! Pools: volumes that are made before anybody asks for them, so that a claim gets one at once.
+//!
+//! A volume of a pool begins as a *request*: a claim of the class in the orchestrator's own namespace, which goes the way of
+//! all claims, but for its end. What was made for it is adopted without a claim, reserved for nobody, and the request goes.
+//! From then on the volume is *ready*, until it is given to a claim, or to nobody for good, which is how it is taken away.
+//!
+//! What a class's pool needs now is a pure function of what there is, [`decide`]. All rows that hold give their steps.
+//!
+//! | # | there is | and | step |
+//! |---|---|---|---|
+//! | 1 | a volume | it is not as the class makes them now, of a size that is not kept, or is being deleted | [`Step::Drain`] |
+//! | 2 | a request | of a size that is not kept | [`Step::Withdraw`] |
+//! | 3 | more of a size than the high mark | | [`Step::Withdraw`] of requests that have not begun, then [`Step::Drain`] |
+//! | 4 | a claim that would have room in the class but for the pool | | [`Step::Withdraw`] of all requests that have not begun, and [`Step::Drain`] of a volume for each such claim |
+//! | 5 | a request that has not begun | the limits of the class have no room for it | [`Step::Withdraw`] |
+//! | 6 | less of a size than the low mark | no claim waits, and `pool-max-bytes` and the limits of the class have room | [`Step::Ask`], up to the high mark |
+
+use std::collections::BTreeMap;
+
+use crate::object::ObjectName;
+
+/// So many volumes of one size may be kept ready.
+pub const MOST_READY: u64 = 1000;
+
+/// How many volumes of a size are kept ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// With fewer it is filled again.
+    pub low: usize,
+    /// Up to so many.
+    pub high: usize,
+}
+
+/// The volumes that a class keeps ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// By their sizes, in bytes.
+    pub sizes: BTreeMap<u64, Marks>,
+    /// All of them together have no more bytes.
+    pub max_bytes: Option<u64>,
+    /// Runs for them at one time; none for a quarter of the class's.
+    pub in_flight: Option<usize>,
+    /// What the volumes are that the class makes now: the hash of what makes a difference to them.
+    pub kind: String,
+}
+
+impl Pool {
+    /// Runs for it at one time, of all that the class may have.
+    pub fn places(&self, max_in_flight: usize) -> usize {
+        self.in_flight.unwrap_or(max_in_flight / 4).clamp(1, max_in_flight)
+    }
+}
+
+/// A volume that is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Its name.
+    pub name: String,
+    /// Its size, in bytes.
+    pub size: u64,
+    /// It is as the class makes them now, and is not going.
+    pub right: bool,
+    /// A claim could have it now: its node answers.
+    pub usable: bool,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The claim's name.
+    pub name: ObjectName,
+    /// The size that it asks for, in bytes.
+    pub size: u64,
+    /// Something was begun for it.
+    pub begun: bool,
+    /// It is about to be gone, and leaves a volume that is ready.
+    pub going: bool,
+}
+
+/// All that the decision rests on. Requests that are going without leaving a volume do not count.
+#[derive(Clone, Debug, Default)]
+pub struct Observed<'a> {
+    /// What is to be kept ready; none for nothing.
+    pub pool: Option<&'a Pool>,
+    /// What is.
+    pub ready: &'a [Ready],
+    /// What is asked for.
+    pub requests: &'a [Request],
+    /// Claims that would have room in the class, were it not for the pool, and for which no room is coming yet.
+    pub kept_out: usize,
+    /// A claim waits for room in the class, or for a place for its run.
+    pub claims_wait: bool,
+    /// So many volumes more may the class have, those of requests that have not begun included.
+    pub volumes_left: Option<u64>,
+    /// The same in bytes.
+    pub bytes_left: Option<u64>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, strum::VariantNames)]
+pub enum Step {
+    /// A volume is kept no more.
+    Drain(String),
+    /// Delete a request.
+    Withdraw(ObjectName),
+    /// Ask for so many volumes.
+    Ask {
+        /// Of this size, in bytes.
+        size: u64,
+        /// So many.
+        count: usize,
+    },
+}
+
+/// What a class's pool needs.
+pub fn decide(o: &Observed<'_>) -> Vec<Step> {
+    let kept = |size: &u64| o.pool.and_then(|pool| pool.sizes.get(size));
+    let is_wrong = |ready: &&Ready| !ready.right || kept(&ready.size).is_none();
+    let mut steps: Vec<Step> = o.ready.iter().filter(is_wrong).map(|ready| Step::Drain(ready.name.clone())).collect();
+    let unwanted = o.requests.iter().filter(|request| kept(&request.size).is_none() && !request.going);
+    steps.extend(unwanted.map(|request| Step::Withdraw(request.name.clone())));
+    let Some(pool) = o.pool else { return steps };
+    let mut bytes = 0u64;
+    let mut volumes_left = o.volumes_left;
+    let mut bytes_left = o.bytes_left;
+    let open = |request: &&Request| !request.begun;
+    for request in o.requests.iter().filter(open).filter(|request| kept(&request.size).is_some()) {
+        let fits = volumes_left.is_none_or(|left| left > 0) && bytes_left.is_none_or(|left| left >= request.size);
+        if !fits {
+            steps.push(Step::Withdraw(request.name.clone()));
+            continue;
+        }
+        volumes_left = volumes_left.map(|left| left - 1);
+        bytes_left = bytes_left.map(|left| left - request.size);
+    }
+    let mut asks = Vec::new();
+    for (size, marks) in &pool.sizes {
+        let right: Vec<&Ready> = o.ready.iter().filter(|ready| ready.size == *size && ready.right).collect();
+        let requests: Vec<&Request> = o.requests.iter().filter(|request| request.size == *size).collect();
+        let count = right.iter().filter(|ready| ready.usable).count() + requests.len();
+        let surplus = count.saturating_sub(marks.high);
+        let withdrawn: Vec<_> = requests.iter().copied().filter(open).rev().take(surplus).collect();
+        steps.extend(withdrawn.iter().map(|request| Step::Withdraw(request.name.clone())));
+        let drained = surplus - withdrawn.len();
+        steps.extend(right.iter().rev().take(drained).map(|ready| Step::Drain(ready.name.clone())));
+        bytes = bytes.saturating_add(size.saturating_mul((right.len() + requests.len()) as u64));
+        if count < marks.low {
+            asks.push((*size, marks.high - count));
+        }
+    }
+    if o.kept_out > 0 {
+        steps.extend(o.requests.iter().filter(open).map(|request| Step::Withdraw(request.name.clone())));
+        let mut largest: Vec<&Ready> = o.ready.iter().filter(|ready| ready.right).collect();
+        largest.sort_by(|a, b| (b.size, &b.name).cmp(&(a.size, &a.name)));
+        steps.extend(largest.iter().take(o.kept_out).map(|ready| Step::Drain(ready.name.clone())));
+    }
+    if o.claims_wait || o.kept_out > 0 {
+        return once(steps);
+    }
+    for (size, missing) in asks {
+        let by_bytes = |left: u64| usize::try_from(left / size).unwrap_or(usize::MAX);
+        let count = [
+            Some(missing),
+            pool.max_bytes.map(|most| by_bytes(most.saturating_sub(bytes))),
+            volumes_left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)),
+            bytes_left.map(by_bytes),
+        ];
+        let count = count.into_iter().flatten().min().unwrap_or_default();
+        if count == 0 {
+            continue;
+        }
+        let asked = size.saturating_mul(count as u64);
+        bytes = bytes.saturating_add(asked);
+        volumes_left = volumes_left.map(|left| left - count as u64);
+        bytes_left = bytes_left.map(|left| left - asked);
+        steps.push(Step::Ask { size, count });
+    }
+    once(steps)
+}
+
+/// Each step once.
+fn once(steps: Vec<Step>) -> Vec<Step> {
+    let mut seen = Vec::new();
+    for step in steps {
+        if !seen.contains(&step) {
+            seen.push(step);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pool(sizes: &[(u64, usize, usize)]) -> Pool {
+        let sizes = sizes.iter().map(|(size, low, high)| (*size, Marks { low: *low, high: *high })).collect();
+        Pool { sizes, max_bytes: None, in_flight: None, kind: "k".into() }
+    }
+
+    fn ready(name: &str, size: u64) -> Ready {
+        Ready { name: name.into(), size, right: true, usable: true }
+    }
+
+    fn request(name: &str, size: u64, begun: bool) -> Request {
+        Request { name: ObjectName::new("own", name), size, begun, going: false }
+    }
+
+    fn drain(name: &str) -> Step {
+        Step::Drain(name.into())
+    }
+
+    fn withdraw(name: &str) -> Step {
+        Step::Withdraw(ObjectName::new("own", name))
+    }
+
+    #[test]
+    fn it_is_filled_from_below_the_low_mark_to_the_high_one() {
+        let pool = pool(&[(10, 2, 5)]);
+        let with = |ready: &[Ready], requests: &[Request]| {
+            decide(&Observed { pool: Some(&pool), ready, requests, ..Observed::default() })
+        };
+        assert_eq!(with(&[], &[]), [Step::Ask { size: 10, count: 5 }]);
+        assert_eq!(with(&[ready("a", 10)], &[]), [Step::Ask { size: 10, count: 4 }]);
+        assert_eq!(with(&[ready("a", 10), ready("b", 10)], &[]), [], "between the marks nothing is done");
+        assert_eq!(with(&[ready("a", 10)], &[request("r", 10, true)]), []);
+        let away = Ready { usable: false, ..ready("a", 10) };
+        assert_eq!(with(&[away, ready("b", 10)], &[]), [Step::Ask { size: 10, count: 4 }], "nobody could have it");
+    }
+
+    #[test]
+    fn what_is_too_much_or_wrong_goes() {
+        let pool = pool(&[(10, 1, 1)]);
+        let with = |pool, ready: &[Ready], requests: &[Request]| {
+            decide(&Observed { pool, ready, requests, ..Observed::default() })
+        };
+        let wrong = Ready { right: false, ..ready("a", 10) };
+        assert_eq!(with(Some(&pool), &[wrong, ready("b", 10)], &[]), [drain("a")]);
+        assert_eq!(with(Some(&pool), &[ready("a", 10), ready("b", 20)], &[]), [drain("b")]);
+        assert_eq!(with(Some(&pool), &[ready("a", 10), ready("b", 10)], &[]), [drain("b")]);
+        let requests = [request("r", 10, true), request("s", 10, false), request("t", 20, false)];
+        assert_eq!(with(Some(&pool), &[], &requests), [withdraw("t"), withdraw("s")], "what has begun stays");
+        assert_eq!(with(None, &[ready("a", 10)], &requests[..1]), [drain("a"), withdraw("r")]);
+        let going = [Request { going: true, ..requests[0].clone() }];
+        assert_eq!(with(None, &[], &going), [], "it goes by itself");
+        assert_eq!(with(Some(&pool), &[], &going), [], "and leaves a volume");
+    }
+
+    #[test]
+    fn claims_come_first() {
+        let pool = pool(&[(10, 3, 3), (20, 1, 1)]);
+        let volumes = [ready("a", 10), ready("b", 20)];
+        let requests = [request("r", 10, false)];
+        let observed = Observed { pool: Some(&pool), ready: &volumes, requests: &requests, ..Observed::default() };
+        let waits = Observed { claims_wait: true, ..observed.clone() };
+        assert_eq!(decide(&waits), [], "while a claim waits nothing is asked for");
+        let kept_out = Observed { claims_wait: true, kept_out: 1, ..observed.clone() };
+        assert_eq!(decide(&kept_out), [withdraw("r"), drain("b")]);
+        let by_volumes = Observed { volumes_left: Some(2), ..observed.clone() };
+        assert_eq!(decide(&by_volumes), [Step::Ask { size: 10, count: 1 }], "one is asked for already");
+        let by_bytes = Observed { bytes_left: Some(15), ..observed.clone() };
+        assert_eq!(decide(&by_bytes), []);
+        let full = Observed { volumes_left: Some(0), ..observed.clone() };
+        assert_eq!(decide(&full), [withdraw("r")], "there is no room for it");
+        let bounded = Pool { max_bytes: Some(45), ..pool.clone() };
+        assert_eq!(
+            decide(&Observed { pool: Some(&bounded), ..observed }),
+            [],
+            "30 of 45 and the request's 10 are taken"
+        );
+    }
+
+    #[test]
+    fn a_quarter_of_the_places_or_as_many_as_it_says() {
+        let pool = pool(&[(10, 1, 1)]);
+        assert_eq!([1, 3, 8, 100].map(|places| pool.places(places)), [1, 1, 2, 25]);
+        let says = Pool { in_flight: Some(50), ..pool };
+        assert_eq!([10, 100].map(|places| says.places(places)), [10, 50]);
+    }
+
+    prop_compose! {
+        fn observed()(
+            sizes in prop::collection::btree_map(1u64..4, (1usize..4, 0usize..4), 0..3),
+            max_bytes in prop::option::of(0u64..30),
+            ready in prop::collection::vec((1u64..5, any::<bool>(), any::<bool>()), 0..8),
+            requests in prop::collection::vec((1u64..5, any::<bool>()), 0..6),
+            (kept_out, waits) in (0usize..3, any::<bool>()),
+            (volumes_left, bytes_left) in (prop::option::of(0u64..8), prop::option::of(0u64..20)),
+        ) -> (Option<Pool>, Vec<Ready>, Vec<Request>, usize, bool, Option<u64>, Option<u64>) {
+            let sizes: BTreeMap<_, _> =
+                sizes.into_iter().map(|(size, (low, more))| (size, Marks { low, high: low + more })).collect();
+            let pool = (!sizes.is_empty()).then(|| Pool { sizes, max_bytes, in_flight: None, kind: "k".into() });
+            let ready = ready.into_iter().enumerate();
+            let ready = ready.map(|(n, (size, right, usable))| Ready { name: format!("v{n}"), size, right, usable });
+            let requests = requests.into_iter().enumerate();
+            let requests = requests.map(|(n, (size, begun))| request(&format!("r{n}"), size, begun));
+            (pool, ready.collect(), requests.collect(), kept_out, waits || kept_out > 0, volumes_left, bytes_left)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_comes_to_rest_and_keeps_its_bounds(
+            (pool, mut ready, mut requests, kept_out, claims_wait, volumes_left, bytes_left) in observed()
+        ) {
+            let at = Observed {
+                pool: pool.as_ref(), ready: &ready, requests: &requests, kept_out, claims_wait, volumes_left, bytes_left,
+            };
+            let steps = decide(&at);
+            for (n, step) in steps.iter().enumerate() {
+                prop_assert!(!steps[..n].contains(step), "{:?} twice", step);
+            }
+            let asked: u64 = steps.iter().map(|step| match step {
+                Step::Ask { size, count } => size * *count as u64,
+                _ => 0,
+            }).sum();
+            prop_assert!(asked == 0 || !claims_wait);
+            let has: u64 = ready.iter().filter(|r| r.right).map(|r| r.size).sum();
+            let most = pool.as_ref().and_then(|pool| pool.max_bytes);
+            prop_assert!(asked == 0 || most.is_none_or(|most| asked <= most), "{asked} of {most:?}, {has} are there");
+            // Carried out, it is content, or waits for the claims.
+            let mut next = 0;
+            for step in steps {
+                match step {
+                    Step::Drain(name) => ready.retain(|ready| ready.name != name),
+                    Step::Withdraw(name) => requests.retain(|request| request.name != name),
+                    Step::Ask { size, count } => for _ in 0..count {
+                        requests.push(request(&format!("n{next}"), size, true));
+                        next += 1;
+                    },
+                }
+            }
+            let after = Observed {
+                pool: pool.as_ref(), ready: &ready, requests: &requests, kept_out: 0, claims_wait: true, ..Observed::default()
+            };
+            prop_assert_eq!(decide(&after), vec![]);
+        }
+    }
+}
