@@ -134,7 +134,10 @@ impl Backend {
 
     /// Makes a volume for a claim, unless it is there.
     fn make(&self, id: &str, claim: &str) {
-        let of_claim = self.volumes().into_iter().find(|(other, owner)| owner == claim && other != id);
+        // What a pool asks for has the names of what it asked for before.
+        let is_request = claim.split('/').nth(1).is_some_and(|name| name.starts_with(names::REQUEST_PREFIX));
+        let mut volumes = self.volumes().into_iter().filter(|_| !is_request);
+        let of_claim = volumes.find(|(other, owner)| owner == claim && other != id);
         if let Some((other, _)) = of_claim {
             self.broke(format!("claim {claim} has the volumes {other} and {id} at one time"));
         }
@@ -520,14 +523,24 @@ impl Shared {
         Exit { code: 0, words: String::new() }
     }
 
-    /// The claim whose storage this is, if it is there to stay.
+    /// The claim whose storage this is, if it is there to stay: that for which it was made, or which was given it.
     async fn living_owner(&self, id: &str) -> Option<String> {
-        let claim = self.backend.volumes().get(id)?.clone();
-        let (namespace, name) = claim.split_once('/')?;
+        let made_for = self.backend.volumes().get(id)?.clone();
+        if self.lives(&made_for, id).await {
+            return Some(made_for);
+        }
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let volume = volumes.get_opt(&names::pv_name(id)).await.ok()??;
+        let given_to = volume.spec?.claim_ref?;
+        let claim = format!("{}/{}", given_to.namespace?, given_to.name?);
+        self.lives(&claim, &given_to.uid?).await.then_some(claim)
+    }
+
+    async fn lives(&self, claim: &str, uid: &str) -> bool {
+        let Some((namespace, name)) = claim.split_once('/') else { return false };
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
-        let found = claims.get_opt(name).await.ok()??;
-        let lives = found.uid().as_deref() == Some(id) && found.metadata.deletion_timestamp.is_none();
-        lives.then_some(claim)
+        let found = claims.get_opt(name).await.ok().flatten();
+        found.is_some_and(|found| found.uid().as_deref() == Some(uid) && found.metadata.deletion_timestamp.is_none())
     }
 
     /// Stops at a stage if the config says so.

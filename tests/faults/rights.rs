@@ -12,7 +12,7 @@ use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node as NodeObject, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node as NodeObject, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -235,6 +235,7 @@ async fn everything(ring: &mut Ring) {
     ring.volume_gone(&volume).await;
 
     many_at_one_time(ring).await;
+    volumes_that_are_kept_ready(ring).await;
     snapshots_of_a_claim(ring).await;
     a_node_that_is_gone(ring).await;
     room_that_is_told(ring).await;
@@ -283,6 +284,35 @@ async fn many_at_one_time(ring: &Ring) {
     }
     for name in &names {
         ring.claim_gone(name).await;
+    }
+}
+
+/// A volume is asked for before a claim, which gets it, and the next one is for nobody.
+async fn volumes_that_are_kept_ready(ring: &Ring) {
+    let can = ("capabilities", "pool");
+    let counted = |count: usize| async move {
+        let volumes: Api<PersistentVolume> = Api::all(ring.client.clone());
+        let labelled = ListParams::default().labels(names::LABEL_POOL);
+        until(format!("{count} volumes are ready"), || async {
+            let ready = volumes.list(&labelled).await.map_err(|error| error.to_string())?.items;
+            let requests = ring.api::<PersistentVolumeClaim>(OWN).list(&labelled).await;
+            let requests = requests.map_err(|error| error.to_string())?.items;
+            let names: Vec<_> = ready.iter().map(|volume| volume.name_any()).collect();
+            if names.len() == count && requests.is_empty() { Ok(names) } else { seen((names, requests.len())) }
+        })
+        .await
+    };
+    ring.config("p", "p", &[can, ("pool", "1Gi=1")]).await;
+    let ready = counted(1).await;
+    ring.claim("p", "p").await;
+    let volume = ring.bound("p").await.spec.unwrap().volume_name.unwrap();
+    assert_eq!(ready, [volume.as_str()]);
+    let next = counted(1).await;
+    ring.config("p", "p", &[can]).await;
+    counted(0).await;
+    ring.delete_claim("p").await;
+    for volume in [&volume, &next[0]] {
+        ring.volume_gone(volume).await;
     }
 }
 

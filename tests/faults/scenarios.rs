@@ -56,10 +56,12 @@ pub enum Scenario {
     BatchDeleted,
     /// A class begins to tell how much room it has, is asked again, and ceases to.
     Capacity,
+    /// A class begins to keep a volume ready, which a claim gets; the claim goes, and the class ceases to.
+    Pool,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 22] = [
+    pub const ALL: [Scenario; 23] = [
         Scenario::Provision,
         Scenario::Retry,
         Scenario::Delete,
@@ -82,6 +84,7 @@ impl Scenario {
         Scenario::BatchLeft,
         Scenario::BatchDeleted,
         Scenario::Capacity,
+        Scenario::Pool,
     ];
 
     pub fn name(self) -> &'static str {
@@ -108,13 +111,16 @@ impl Scenario {
             Scenario::BatchLeft => "batch-left",
             Scenario::BatchDeleted => "batch-deleted",
             Scenario::Capacity => "capacity",
+            Scenario::Pool => "pool",
         }
     }
 
     /// The ways of binding that matter to it: where nothing is bound, there is only one.
     pub fn bindings(self) -> &'static [&'static str] {
         match self {
-            Scenario::Provision | Scenario::Delete | Scenario::DeletedWhileDown => &["direct", "controller"],
+            Scenario::Provision | Scenario::Delete | Scenario::DeletedWhileDown | Scenario::Pool => {
+                &["direct", "controller"]
+            }
             _ => &["direct"],
         }
     }
@@ -127,7 +133,7 @@ impl Scenario {
     /// What is there before writes are counted.
     pub async fn prepare(self, site: &Site<'_>) -> Result<(), Finding> {
         match self {
-            Scenario::Provision => {}
+            Scenario::Provision | Scenario::Pool => {}
             Scenario::Retry => site.config(&[(FAILS, "1"), ("backoff", "1s")]).await,
             Scenario::Delete => {
                 site.config(&[]).await;
@@ -360,6 +366,20 @@ impl Scenario {
                 site.asked_with_the_last_config().await?;
                 site.config(&[]).await;
                 site.told_of_room(None).await?;
+                Ok(&[])
+            }
+            Scenario::Pool => {
+                let (can, keeps) = (("capabilities", "pool"), ("pool", "1Gi=1"));
+                site.config(&[can, keeps, ("placement", "any")]).await;
+                let ready = site.ready(1).await?;
+                site.claim("a").await;
+                let has = site.bound("a").await?.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+                expect(ready.contains(&has), || format!("the claim has {has}, and {ready:?} was ready"))?;
+                site.stamped("a").await?;
+                let next = site.ready(1).await?;
+                expect(!next.contains(&has), || format!("{has} is a claim's, and ready for others"))?;
+                site.delete_claim("a").await;
+                site.config(&[can, ("placement", "any")]).await;
                 Ok(&[])
             }
             Scenario::CloneDeleted => {

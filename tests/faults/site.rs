@@ -468,6 +468,25 @@ impl Site<'_> {
         .await
     }
 
+    /// Waits until exactly so many volumes are ready for claims, and no request is left. Returns their names.
+    pub async fn ready(&self, count: usize) -> Result<BTreeSet<String>, Finding> {
+        let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
+        let labels = format!("{}={},{}", names::LABEL_INSTANCE, self.name, names::LABEL_POOL);
+        let (of_pool, asked) = (ListParams::default().labels(&labels), ListParams::default().labels(names::LABEL_POOL));
+        self.until(&format!("{count} volumes are ready"), || async {
+            let requests = self.claims().list(&asked).await.map_err(|error| error.to_string())?.items;
+            let volumes = volumes.list(&of_pool).await.map_err(|error| error.to_string())?.items;
+            let of = |volume: &PersistentVolume| volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
+            let free =
+                |volume: &&PersistentVolume| of(volume).is_none() && volume.metadata.deletion_timestamp.is_none();
+            let ready: BTreeSet<_> = volumes.iter().filter(free).map(|volume| volume.name_any()).collect();
+            let requests: Vec<_> = requests.iter().map(|request| request.name_any()).collect();
+            let settled = ready.len() == count && requests.is_empty();
+            if settled { Ok(ready) } else { Err(format!("{ready:?}, asked for {requests:?}")) }
+        })
+        .await
+    }
+
     /// Waits until so many runs are under way.
     pub async fn runs(&self, count: usize) -> Result<(), Finding> {
         self.until(&format!("{count} runs"), || async {

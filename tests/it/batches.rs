@@ -42,7 +42,7 @@ fn is_batch(job: &Job) -> bool {
 }
 
 impl Ring {
-    async fn all_jobs(&self) -> Vec<Job> {
+    pub async fn all_jobs(&self) -> Vec<Job> {
         self.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items
     }
 

@@ -2,7 +2,7 @@
 //!
 //! - [`orchestrator`], [`kubelet`]: the second ring. A real etcd and API server with the controller
 //!   manager, the orchestrator's real binary, and no nodes: the test plays kubelet and image.
-//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`]: the third ring. The whole cluster
+//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`], [`whole_pools`]: the third ring. The whole cluster
 //!   with pods, the orchestrator deployed in it.
 //!
 //! What a test expects it waits for, with a wide guard; times are printed, not asserted.
@@ -29,6 +29,7 @@ mod lifecycle;
 mod limits;
 mod nodes;
 mod orphans;
+mod pools;
 mod rooms;
 mod snapshots;
 mod stamps;
@@ -39,3 +40,4 @@ mod whole;
 mod whole_batches;
 mod whole_csi;
 mod whole_kinds;
+mod whole_pools;

@@ -1,0 +1,601 @@
+//! Volumes that are kept ready for claims.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use contract::names::{self, reason};
+use contract::request::{Operation, Request};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::kubelet::{nfs_volume_of, request};
+use crate::nodes::local_volume;
+use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, annotation, phase, uid};
+use crate::wait::{GUARD, seen, stays, until};
+
+/// The image can make volumes before there is a claim.
+const CAN: (&str, &str) = ("capabilities", "pool");
+/// So many of what claims of these tests ask for.
+const ONE: [(&str, &str); 2] = [CAN, ("pool", "1Gi=1")];
+const TWO: [(&str, &str); 2] = [CAN, ("pool", "1Gi=2")];
+
+impl Ring {
+    /// What is asked for to be kept ready.
+    pub async fn requests(&self) -> Vec<PersistentVolumeClaim> {
+        let asked = ListParams::default().labels(&format!("{}={}", names::LABEL_POOL, names::POOL_REQUEST));
+        self.api::<PersistentVolumeClaim>(OWN).list(&asked).await.unwrap().items
+    }
+
+    /// The volumes of claims and of pools.
+    async fn all_volumes(&self) -> Vec<PersistentVolume> {
+        let all = self.volumes().list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().filter(|volume| !volume.name_any().starts_with(names::MARKER_PREFIX)).collect()
+    }
+
+    /// The names of the volumes that a class has ready: nobody will do anything about them any more, but for a claim.
+    pub async fn ready(&self, class: &str) -> BTreeSet<String> {
+        let ids: BTreeSet<_> = self.requests().await.iter().map(uid).collect();
+        let ready = self.volumes().list(&ListParams::default().labels(names::LABEL_POOL)).await.unwrap().items;
+        let is_one = |volume: &PersistentVolume| {
+            let spec = volume.spec.as_ref().unwrap();
+            let reserved = spec.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_none());
+            let has_request = ids.iter().any(|id| names::pv_name(id) == volume.name_any());
+            let of_class = spec.storage_class_name.as_deref() == Some(class);
+            of_class && reserved && !has_request && volume.metadata.deletion_timestamp.is_none()
+        };
+        ready.iter().filter(|volume| is_one(volume)).map(ResourceExt::name_any).collect()
+    }
+
+    /// For a while exactly these are ready, and nothing is done about them.
+    async fn rests_with(&self, ready: &BTreeSet<String>) {
+        stays("nothing is done", WHILE, || async {
+            let (now, requests) = (self.ready("c").await, self.requests().await.len());
+            let jobs: Vec<_> = self.all_jobs().await.iter().map(ResourceExt::name_any).collect();
+            if now == *ready && requests == 0 && jobs.is_empty() { Ok(()) } else { seen((now, requests, jobs)) }
+        })
+        .await;
+    }
+
+    /// The volume that a bound claim has.
+    async fn volume_of(&self, claim: &str) -> PersistentVolume {
+        let name = self.bound(claim).await.spec.unwrap().volume_name.unwrap();
+        self.volumes().get(&name).await.unwrap()
+    }
+
+    /// No run was ever begun for a claim.
+    async fn is_without_run(&self, claim: &str) {
+        let id = uid(&self.get_claim(claim).await);
+        let jobs = self.jobs(ADMIN, "provision", &id).await;
+        assert!(jobs.is_empty(), "{:?}", jobs.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
+        assert!(self.volumes().get_opt(&names::pv_name(&id)).await.unwrap().is_none());
+    }
+}
+
+/// The id of a volume, which its name bears.
+fn id_of(volume: &str) -> String {
+    volume.strip_prefix(names::PV_PREFIX).expect("the volume is ours").to_owned()
+}
+
+fn size(size: &str) -> Value {
+    json!({ "spec": { "resources": { "requests": { "storage": size } } } })
+}
+
+/// The image and its storage, which is counted.
+#[derive(Default)]
+struct Image {
+    /// The ids of the volumes that it has stored.
+    stored: BTreeSet<String>,
+    /// No more may there be at one time, if that matters.
+    most: Option<usize>,
+    /// The UIDs of the Jobs that have run.
+    over: BTreeSet<String>,
+    /// What it was asked for, one after another.
+    asked: Vec<Request>,
+    /// It fails when it is to make a volume that nobody has claimed, having stored something.
+    fails: bool,
+}
+
+impl Image {
+    /// Does what a Job is for.
+    async fn run(&mut self, ring: &Ring, job: &Job) {
+        let asked = request(job);
+        self.over.insert(job.uid().unwrap());
+        let mut end = (0, "");
+        match asked.operation {
+            Operation::Provision => {
+                self.stored.insert(asked.claim_uuid.clone());
+                let stored = &self.stored;
+                assert!(self.most.is_none_or(|most| stored.len() <= most), "over the limit: {stored:?}");
+                match (self.fails && asked.claim.namespace == OWN, asked.node_name.as_str()) {
+                    (true, _) => end = (75, "the array is busy"),
+                    (false, "") => ring.create_volume(&nfs_volume_of(&asked)).await,
+                    (false, node) => ring.create_volume(&local_volume(job, node)).await,
+                }
+            }
+            Operation::Delete => drop(self.stored.remove(&asked.claim_uuid)),
+            other => panic!("{other} was not to be asked"),
+        }
+        self.asked.push(asked);
+        has_pod(ring, job).await;
+        ring.pod_ends_or_goes(job, end.0, end.1).await;
+    }
+
+    /// Does what all new Jobs are for, until a look finds something.
+    async fn until<T>(&mut self, ring: &Ring, what: &str, look: impl AsyncFn() -> Result<T, String>) -> T {
+        let began = Instant::now();
+        let work = async {
+            loop {
+                for job in ring.all_jobs().await {
+                    if job.metadata.deletion_timestamp.is_none() && !self.over.contains(&job.uid().unwrap()) {
+                        self.run(ring, &job).await;
+                    }
+                }
+                match look().await {
+                    Ok(found) => return found,
+                    Err(last) if began.elapsed() > GUARD => panic!("{what}: not within {GUARD:?}; last seen: {last}"),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        ring.explained(work).await
+    }
+
+    /// Waits until so many volumes are ready, and nothing is left of how they were made.
+    async fn filled(&mut self, ring: &Ring, count: usize) -> BTreeSet<String> {
+        self.until(ring, &format!("{count} volumes are ready"), async || {
+            let (ready, requests) = (ring.ready("c").await, ring.requests().await.len());
+            let jobs: Vec<_> =
+                ring.all_jobs().await.iter().filter(|job| !is_failed(job)).map(|j| j.name_any()).collect();
+            let settled = ready.len() == count && requests == 0 && jobs.is_empty();
+            if settled { Ok(ready) } else { seen((ready, requests, jobs)) }
+        })
+        .await
+    }
+
+    async fn bound(&mut self, ring: &Ring, claim: &str) -> PersistentVolumeClaim {
+        self.until(ring, &format!("claim {claim} is Bound"), async || {
+            let claim = ring.get_claim(claim).await;
+            if phase(&claim) == "Bound" { Ok(claim) } else { seen((claim.metadata, claim.status)) }
+        })
+        .await
+    }
+
+    /// The operations that were asked for a volume id.
+    fn asked_for(&self, id: &str) -> Vec<Operation> {
+        self.asked.iter().filter(|asked| asked.claim_uuid == id).map(|asked| asked.operation).collect()
+    }
+
+    /// What is stored is what there are volumes for.
+    async fn is_counted(&self, ring: &Ring) {
+        let volumes: BTreeSet<_> = ring.all_volumes().await.iter().map(|volume| id_of(&volume.name_any())).collect();
+        assert_eq!(volumes, self.stored, "each volume has its storage, and all storage a volume");
+    }
+
+    /// The end of a test: nothing is to be kept ready, and all claims go. Nothing is left.
+    async fn goes_empty(mut self, ring: &Ring) {
+        self.is_counted(ring).await;
+        ring.config("c", "c", &[CAN]).await;
+        ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+        self.until(ring, "no claim, request and volume is left", async || {
+            let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+            let claims: Vec<_> = claims.iter().chain(&ring.requests().await).map(ResourceExt::name_any).collect();
+            let volumes: Vec<_> = ring.all_volumes().await.iter().map(ResourceExt::name_any).collect();
+            if claims.is_empty() && volumes.is_empty() { Ok(()) } else { seen((claims, volumes)) }
+        })
+        .await;
+        assert_eq!(self.stored, BTreeSet::new(), "there was nothing before, and there is nothing now");
+        ring.forget_failed_jobs().await;
+        ring.nothing_left().await;
+    }
+}
+
+fn is_failed(job: &Job) -> bool {
+    job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0)
+}
+
+/// Waits until a Job has its pod, unless it is stopped before.
+async fn has_pod(ring: &Ring, job: &Job) {
+    let name = job.name_any();
+    until(format!("the pod of {name}, or its end"), || async {
+        let of_job = ListParams::default().labels(&format!("job-name={name}"));
+        let pods = ring.api::<Pod>(ADMIN).list(&of_job).await.unwrap().items;
+        let now = ring.api::<Job>(ADMIN).get_opt(&name).await.unwrap();
+        let goes = now.is_none_or(|job| job.metadata.deletion_timestamp.is_some());
+        if goes || !pods.is_empty() { Ok(()) } else { seen(pods.len()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_gets_a_volume_that_is_ready_and_no_run_is_begun_for_it() {
+    let mut ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &TWO).await;
+    let ready = image.filled(&ring, 2).await;
+    assert_eq!(ready.iter().map(|name| id_of(name)).collect::<BTreeSet<_>>(), image.stored);
+    ring.restart().await;
+    ring.rests_with(&ready).await;
+
+    let began = Instant::now();
+    ring.claim("a", "c").await;
+    ring.bound("a").await;
+    println!("a claim is Bound to a volume that was ready after {:?}", began.elapsed());
+    ring.is_without_run("a").await;
+    let claim = ring.get_claim("a").await;
+    let volume = ring.volume_of("a").await;
+    let (name, id) = (volume.name_any(), id_of(&volume.name_any()));
+    assert!(ready.contains(&name), "{name} of {ready:?}");
+    assert_eq!(claim.finalizers(), [names::CLAIM_PROTECTION]);
+    ring.event(USER, "a", reason::PROVISIONING_SUCCEEDED, &format!("volume {name}, which was kept ready")).await;
+
+    let spec = volume.spec.clone().unwrap();
+    let of = spec.claim_ref.unwrap();
+    assert_eq!((of.uid, of.name.as_deref(), of.namespace.as_deref()), (Some(uid(&claim)), Some("a"), Some(USER)));
+    assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
+    assert!(!volume.labels().contains_key(names::LABEL_POOL), "{:?}", volume.labels());
+    assert_eq!(volume.annotations()[names::CLAIM_UUID], uid(&claim));
+    assert_eq!(volume.annotations()[names::VOLUME_ID], id);
+    assert!(volume.finalizers().iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER));
+
+    let again = image.filled(&ring, 2).await;
+    assert_eq!(again.intersection(&ready).count(), 1, "{ready:?}, then {again:?}");
+    assert_eq!(image.stored.len(), 3);
+    image.is_counted(&ring).await;
+
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    let asked = request(&job);
+    assert_eq!((asked.claim_uuid.as_str(), asked.pv_name.as_str()), (id.as_str(), name.as_str()));
+    assert_eq!(asked.volume_source, format!(r#"{{"nfs":{{"path":"/{id}","server":"10.0.0.1"}}}}"#));
+    image.run(&ring, &job).await;
+    ring.volume_gone(&name).await;
+    ring.claim_gone("a").await;
+    assert_eq!(image.filled(&ring, 2).await, again);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_got_what_was_ready_bears_a_stamp_whoever_binds_it() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &ONE).await;
+    image.filled(&ring, 1).await;
+    ring.claim("a", "c").await;
+    ring.bound("a").await;
+    // The PV controller may have bound it before the stamp is written.
+    let claim = ring.stamped("a").await;
+    let stamp = [names::CLAIM_UUID, names::ATTEMPT, names::LABEL_INSTANCE].map(|key| annotation(&claim, key));
+    assert_eq!(stamp.map(Option::unwrap), [uid(&claim), "1".into(), names::DEFAULT_INSTANCE.into()]);
+    assert!(annotation(&claim, names::PROVISION_TS).is_some_and(|ts| !ts.is_empty()));
+    assert!(annotation(&claim, names::CONFIG).is_some_and(|config| config.starts_with("admin/c@")));
+    ring.is_without_run("a").await;
+    image.filled(&ring, 1).await;
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn a_volume_gets_the_policy_of_its_class_when_it_is_given_away() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    let retains = ("reclaim-policy", "Retain");
+    ring.config("c", "c", &[ONE[0], ONE[1], retains]).await;
+    let ready = image.filled(&ring, 1).await;
+    let policy = async |name: &str| {
+        let spec = ring.volumes().get(name).await.unwrap().spec.unwrap();
+        spec.persistent_volume_reclaim_policy.unwrap()
+    };
+    let name = ready.first().unwrap();
+    assert_eq!(policy(name).await, "Delete", "nobody has used it yet");
+    ring.claim("a", "c").await;
+    assert_eq!(ring.volume_of("a").await.name_any(), *name);
+    assert_eq!(policy(name).await, "Retain");
+    // What is ready is the same whatever the policy is.
+    let ready = image.filled(&ring, 1).await;
+    ring.config("c", "c", &ONE).await;
+    ring.rests_with(&ready).await;
+    ring.claim("b", "c").await;
+    let given = ring.volume_of("b").await.name_any();
+    assert!(ready.contains(&given));
+    assert_eq!(policy(&given).await, "Delete");
+    image.filled(&ring, 1).await;
+    let deletes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
+    ring.volumes().patch(name, &PatchParams::default(), &Patch::Merge(deletes)).await.unwrap();
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn of_two_claims_one_gets_what_is_ready_and_the_other_a_volume_of_its_own() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &ONE).await;
+    let ready = image.filled(&ring, 1).await;
+    tokio::join!(ring.claim("a", "c"), ring.claim("b", "c"));
+    let lucky = until("one is Bound", || async {
+        for claim in ["a", "b"] {
+            if phase(&ring.get_claim(claim).await) == "Bound" {
+                return Ok(claim);
+            }
+        }
+        seen("none")
+    });
+    let lucky = ring.explained(lucky).await;
+    let other = if lucky == "a" { "b" } else { "a" };
+    let id = uid(&ring.get_claim(other).await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    ring.is_without_run(lucky).await;
+    image.bound(&ring, other).await;
+    assert_eq!(ready, [ring.volume_of(lucky).await.name_any()].into());
+    assert_eq!(ring.volume_of(other).await.name_any(), names::pv_name(&id));
+    image.filled(&ring, 1).await;
+    assert_eq!(image.stored.len(), 3);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn what_is_ready_for_others_does_not_suit_every_claim() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &[("capabilities", "pool, clone"), ONE[1]]).await;
+    image.filled(&ring, 1).await;
+    ring.claim("source", "c").await;
+    let source = ring.volume_of("source").await.name_any();
+    let ready = image.filled(&ring, 1).await;
+    for (claim, more) in [
+        ("larger", size("2Gi")),
+        ("smaller", size("512Mi")),
+        ("shared", json!({ "spec": { "accessModes": ["ReadWriteMany"] } })),
+        ("block", json!({ "spec": { "volumeMode": "Block" } })),
+        ("copy", json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } })),
+    ] {
+        ring.claim_with(claim, "c", more).await;
+        let bound = image.bound(&ring, claim).await;
+        assert_eq!(bound.spec.as_ref().unwrap().volume_name, Some(names::pv_name(&uid(&bound))), "{claim}");
+        assert_eq!(ring.ready("c").await, ready, "{claim}");
+    }
+    let copied: Vec<_> = image.asked.iter().filter_map(|asked| asked.clone_of.as_ref()).collect();
+    assert_eq!(copied.len(), 1);
+    assert_eq!((copied[0].id.clone(), copied[0].pv_name.clone()), (id_of(&source), source));
+    // It is as good as ever.
+    ring.claim("usual", "c").await;
+    assert_eq!(ready, [ring.volume_of("usual").await.name_any()].into());
+    image.filled(&ring, 1).await;
+    assert_eq!(image.stored.len(), 8);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn what_the_class_makes_no_more_is_kept_no_more() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &TWO).await;
+    let first = image.filled(&ring, 2).await;
+    // That makes no difference to a volume.
+    ring.config("c", "c", &[TWO[0], TWO[1], ("timeout", "77s")]).await;
+    ring.rests_with(&first).await;
+    ring.config("c", "c", &[TWO[0], TWO[1], ("image", "example/second")]).await;
+    let second = image
+        .until(&ring, "others are ready", async || {
+            let (ready, volumes) = (ring.ready("c").await, ring.all_volumes().await.len());
+            let others = ready.len() == 2 && volumes == 2 && ready.is_disjoint(&first);
+            if others { Ok(ready) } else { seen((ready, volumes)) }
+        })
+        .await;
+    image.filled(&ring, 2).await;
+    for id in first.iter().map(|name| id_of(name)) {
+        assert_eq!(image.asked_for(&id), [Operation::Provision, Operation::Delete]);
+    }
+    image.is_counted(&ring).await;
+    for name in &second {
+        let provenance = ring.volumes().get(name).await.unwrap().annotations()[names::PROVENANCE].clone();
+        assert!(provenance.contains("example/second"), "{provenance}");
+    }
+    ring.claim("a", "c").await;
+    assert!(second.contains(&ring.volume_of("a").await.name_any()));
+    image.filled(&ring, 2).await;
+
+    // With the key goes all that nobody has claimed.
+    ring.config("c", "c", &[CAN, ("image", "example/second")]).await;
+    image
+        .until(&ring, "only what is claimed is left", async || {
+            let names: Vec<_> = ring.all_volumes().await.iter().map(ResourceExt::name_any).collect();
+            if names.len() == 1 { Ok(()) } else { seen(names) }
+        })
+        .await;
+    image.filled(&ring, 0).await;
+    assert_eq!(image.stored, [id_of(&ring.volume_of("a").await.name_any())].into());
+    ring.rests_with(&BTreeSet::new()).await;
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn an_image_that_fails_is_told_and_tried_again_and_no_claim_waits_for_it() {
+    let ring = Ring::start().await;
+    let mut image = Image { fails: true, ..Image::default() };
+    ring.config("c", "c", &[ONE[0], ONE[1], ("backoff", "1s..2s")]).await;
+    let request = image
+        .until(&ring, "it was tried twice", async || {
+            let requests = ring.requests().await;
+            let again = requests.iter().find(|request| annotation(request, names::ATTEMPT).as_deref() == Some("2"));
+            again.cloned().ok_or_else(|| format!("{requests:?}"))
+        })
+        .await;
+    let said = ring.event(OWN, &request.name_any(), reason::PROVISIONING_FAILED, "the array is busy").await;
+    assert!(said.contains("attempt 1 failed") && said.contains("next try in"), "{said}");
+    ring.claim("a", "c").await;
+    let id = uid(&image.bound(&ring, "a").await);
+    assert_eq!(ring.volume_of("a").await.name_any(), names::pv_name(&id));
+    image
+        .until(&ring, "it is tried again", async || {
+            let now = ring.requests().await;
+            assert!(now.len() == 1 && uid(&now[0]) == uid(&request), "it is one request all the time: {now:?}");
+            let attempt = annotation(&now[0], names::ATTEMPT).and_then(|attempt| attempt.parse::<u32>().ok());
+            if attempt > Some(2) { Ok(()) } else { seen(attempt) }
+        })
+        .await;
+    image.fails = false;
+    assert_eq!(image.filled(&ring, 1).await, [names::pv_name(&uid(&request))].into());
+    assert_eq!(image.stored, [id, uid(&request)].into());
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn what_is_kept_ready_gives_way_to_claims_when_the_class_is_full() {
+    let ring = Ring::start().await;
+    let mut image = Image { most: Some(2), ..Image::default() };
+    ring.config("c", "c", &[TWO[0], TWO[1], ("max-volumes", "2")]).await;
+    let ready = image.filled(&ring, 2).await;
+    // What is there counts already.
+    ring.claim("small", "c").await;
+    assert!(ready.contains(&ring.volume_of("small").await.name_any()));
+    let rest = image.filled(&ring, 1).await;
+    ring.rests_with(&rest).await;
+    ring.claim_with("large", "c", size("2Gi")).await;
+    let large = image.bound(&ring, "large").await;
+    assert_eq!(ring.volume_of("large").await.name_any(), names::pv_name(&uid(&large)));
+    image.filled(&ring, 0).await;
+    let drained = id_of(rest.first().unwrap());
+    assert_eq!(image.asked_for(&drained), [Operation::Provision, Operation::Delete]);
+    // Nothing gives way any more.
+    ring.claim("late", "c").await;
+    ring.event(USER, "late", reason::LIMIT_REACHED, "may have 2 volumes of class c").await;
+    ring.rests_with(&BTreeSet::new()).await;
+    // Who waits comes before what is to be kept ready.
+    ring.delete_claim("large").await;
+    let late = image.bound(&ring, "late").await;
+    assert_eq!(ring.volume_of("late").await.name_any(), names::pv_name(&uid(&late)));
+    ring.delete_claim("small").await;
+    image.filled(&ring, 1).await;
+    assert_eq!(image.stored.len(), 2);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_deleted_half_way_is_taken_back_and_made_anew() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &ONE).await;
+    let first = until("a request", || async { ring.requests().await.pop().ok_or_else(|| "none".to_owned()) });
+    let first = ring.explained(first).await;
+    let id = uid(&first);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.pod_of(&job).await;
+    // Its storage is made, and its volume is not.
+    image.stored.insert(id.clone());
+    image.over.insert(job.uid().unwrap());
+    let requests = ring.api::<PersistentVolumeClaim>(OWN);
+    requests.delete(&first.name_any(), &DeleteParams::default()).await.unwrap();
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    assert!(ring.jobs(ADMIN, "provision", &id).await.is_empty(), "its process is over");
+    image.run(&ring, &delete).await;
+    let ready = image.filled(&ring, 1).await;
+    assert!(!ready.contains(&names::pv_name(&id)));
+    assert_eq!(image.asked_for(&id), [Operation::Delete]);
+    image.is_counted(&ring).await;
+
+    // Deleted when the volume is there, it leaves that to the pool.
+    ring.claim("a", "c").await;
+    ring.bound("a").await;
+    let second = until("a request", || async { ring.requests().await.pop().ok_or_else(|| "none".to_owned()) });
+    let second = ring.explained(second).await;
+    requests.delete(&second.name_any(), &DeleteParams::default()).await.unwrap();
+    image.filled(&ring, 1).await;
+    assert_eq!(image.stored.len(), 2);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn a_ready_volume_that_an_admin_deletes_goes_with_its_storage_and_is_replaced() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &ONE).await;
+    let ready = image.filled(&ring, 1).await;
+    let name = ready.first().unwrap();
+    ring.volumes().delete(name, &DeleteParams::default()).await.unwrap();
+    let gone = image.until(&ring, "it is gone", async || match ring.volumes().get_opt(name).await.unwrap() {
+        None => Ok(()),
+        Some(volume) => seen((volume.metadata, volume.status)),
+    });
+    gone.await;
+    assert_eq!(image.asked_for(&id_of(name)), [Operation::Provision, Operation::Delete]);
+    let other = image.filled(&ring, 1).await;
+    assert_ne!(other, ready);
+    assert_eq!(image.stored.len(), 1);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn a_pool_that_kubernetes_refuses_is_told_on_its_config() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "persistentvolumeclaims": "0" } } });
+    let quotas = ring.api::<ResourceQuota>(OWN);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    until("the quota holds", || async {
+        let status = quotas.get("none").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.used.as_ref().is_some_and(|used| !used.is_empty()) { Ok(()) } else { seen(status) }
+    })
+    .await;
+    ring.config("c", "c", &ONE).await;
+    let said = ring.event(ADMIN, "c", reason::POOL_FAILED, "exceeded quota").await;
+    assert!(said.contains("the pool of class c (1Gi) cannot be kept"), "{said}");
+    // Claims are served all the same.
+    ring.claim("a", "c").await;
+    let id = uid(&image.bound(&ring, "a").await);
+    assert_eq!(ring.volume_of("a").await.name_any(), names::pv_name(&id));
+    assert_eq!(ring.requests().await.len(), 0);
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    image.filled(&ring, 1).await;
+    assert_eq!(image.stored.len(), 2);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn the_claim_of_a_pod_gets_what_is_ready_on_its_node() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    for node in ["n1", "n2"] {
+        ring.node(node).await;
+    }
+    ring.delayed_class("c", &[ONE[0], ONE[1], ("volume-sources", "local:/data")]).await;
+    let ready = image.filled(&ring, 1).await;
+    let home = image.asked[0].node_name.clone();
+    let other = if home == "n1" { "n2" } else { "n1" };
+    ring.claim("here", "c").await;
+    ring.claim("there", "c").await;
+    ring.rests_with(&ready).await;
+    ring.select("there", other).await;
+    let there = image.bound(&ring, "there").await;
+    assert_eq!(ring.volume_of("there").await.name_any(), names::pv_name(&uid(&there)));
+    assert_eq!(image.asked.last().unwrap().node_name, other);
+    assert_eq!(image.filled(&ring, 1).await, ready);
+    ring.select("here", &home).await;
+    assert_eq!(ready, [ring.volume_of("here").await.name_any()].into());
+    image.filled(&ring, 1).await;
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn a_claim_gets_no_more_of_what_is_ready_than_its_namespace_may_have() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &[TWO[0], TWO[1], ("max-volumes-per-namespace", "1")]).await;
+    let ready = image.filled(&ring, 2).await;
+    ring.claim("a", "c").await;
+    assert!(ready.contains(&ring.volume_of("a").await.name_any()));
+    let ready = image.filled(&ring, 2).await;
+    ring.claim("b", "c").await;
+    ring.event(USER, "b", reason::LIMIT_REACHED, "may have 1 volumes of class c").await;
+    // That nobody else could have it is no reason for a claim to name it.
+    let named = json!({ "spec": { "volumeName": ready.first() } });
+    ring.claim_with("named", "c", named).await;
+    ring.rests_with(&ready).await;
+    assert_ne!(phase(&ring.get_claim("named").await), "Bound");
+    ring.delete_claim("a").await;
+    image.bound(&ring, "b").await;
+    assert!(ready.contains(&ring.volume_of("b").await.name_any()));
+    image.filled(&ring, 2).await;
+    image.goes_empty(&ring).await;
+}
