@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use contract::names;
 use flex_bench::many::{self, within};
 use flex_bench::statistics::Spread;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -12,8 +13,6 @@ use serde::Serialize;
 
 use crate::bursts::{Bench, Burst, IN_BATCHES};
 
-/// On volumes that are ready, until a claim has them.
-const LABEL: &str = "flex-provisioner.io/pool";
 /// The class.
 const CLASS: &str = "bench-pool";
 /// The size of the claims.
@@ -95,5 +94,5 @@ async fn fill(bench: &Bench<'_>, low: usize, high: usize) -> Result<Option<f64>>
 }
 
 async fn ready(volumes: &Api<PersistentVolume>) -> Result<usize> {
-    Ok(volumes.list_metadata(&ListParams::default().labels(LABEL)).await?.items.len())
+    Ok(volumes.list_metadata(&ListParams::default().labels(names::LABEL_POOL)).await?.items.len())
 }
