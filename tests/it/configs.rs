@@ -60,11 +60,11 @@ async fn all_errors_are_told_at_once_and_an_edit_heals() {
     ring.config(
         "bad",
         "bad",
-        &[("image", "-"), ("path", "/x"), ("timeout", "soon"), ("pool", "5"), ("capabilities", "batch")],
+        &[("image", "-"), ("path", "/x"), ("timeout", "soon"), ("pool", "5"), ("capabilities", "resize")],
     )
     .await;
     let said = verdict(&ring, "bad", "refused").await;
-    for part in ["image: is missing", "PATH", "timeout", "pool", "batch"] {
+    for part in ["image: is missing", "PATH", "timeout", "pool: ", "resize"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     ring.event(ADMIN, "bad", reason::CONFIG_REFUSED, "image: is missing").await;
