@@ -366,7 +366,14 @@ fn noted(o: &Observed<'_>) -> Decision {
     // One that it has taken from another claim is none that it was given.
     let was_ready = |volume: &&Volume| volume.pool_size.is_some();
     match given(o).filter(was_ready).filter(|volume| !stamped && claim.volume_name.as_ref() == Some(&volume.name)) {
-        Some(volume) => Step::Note { volume: volume.name.clone() }.into(),
+        Some(volume) => {
+            let step = Step::Note { volume: volume.name.clone() };
+            Decision::from(step).saying(
+                false,
+                reason::PROVISIONING_SUCCEEDED,
+                format!("bound to volume {}", volume.name),
+            )
+        }
         None => Decision::nothing(),
     }
 }

@@ -55,14 +55,17 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         let decision = decided(context, &claim, &snapshot, &learnt);
         tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
         // A failure is told before it is written, so that no crash can hide it; a success after.
-        let (before, after) = match matches!(decision.step, Step::Stamp { .. } | Step::Bind { .. } | Step::Release) {
+        let late = matches!(decision.step, Step::Stamp { .. } | Step::Bind { .. } | Step::Note { .. } | Step::Release);
+        let (before, after) = match late {
             true => (None, decision.tell),
             false => (decision.tell, None),
         };
         before.into_iter().for_each(|tell| context.tell(about(&claim), tell));
+        // That it was given a volume was told then, unless by a process that is gone.
+        let given = claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::Note { .. });
         let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
         // Of one in a batch that it began is enough: for many at one time two events more are much.
-        let enough = |claim: &Claim| claim.batch().is_some() && context.events.has_told(&claim.uid);
+        let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_told(&claim.uid);
         let is_enough = matches!(&next, Next::With(claim) if enough(claim));
         let after = after.filter(|tell| tell.warning || !is_enough);
         after.into_iter().for_each(|tell| context.tell(about(&claim), tell));

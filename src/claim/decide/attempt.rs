@@ -122,7 +122,14 @@ fn was_given(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     let known = volume.phase == "Bound" || candidate.known;
     match o.binding {
-        Binding::Direct if known => Step::Bind { volume: volume.name.clone() }.into(),
+        Binding::Direct if known => {
+            let step = Step::Bind { volume: volume.name.clone() };
+            Decision::from(step).saying(
+                false,
+                reason::PROVISIONING_SUCCEEDED,
+                format!("bound to volume {}", volume.name),
+            )
+        }
         // Kubernetes keeps what is Bound. What nothing keeps is gone before the claim could have it.
         _ if volume.deleting && o.claim.volume_name.is_none() && (volume.is_held() || volume.phase == "Bound") => {
             Step::Name { volume: volume.name.clone() }.into()
