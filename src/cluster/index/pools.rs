@@ -25,7 +25,7 @@ const UNSHOWN: Duration = Duration::from_secs(3600);
 pub(super) struct Pools {
     /// Volumes that are ready and promised to nobody, by class and size.
     ready: BTreeMap<(String, u64), BTreeSet<String>>,
-    /// Those that were given to nobody and are not gone, by class.
+    /// Those that were given to nobody and are about to be gone, by class.
     drained: BTreeMap<String, BTreeSet<String>>,
     /// What is asked for, by class.
     requests: BTreeMap<String, BTreeSet<ObjectName>>,
@@ -92,7 +92,8 @@ impl Index {
             keys.push(self.pool_key(&volume.class));
         }
         for volume in now.into_iter().filter(|volume| volume.is_of(&self.identity)) {
-            if volume.is_drained() {
+            // One that an admin retains gives nothing back.
+            if volume.is_drained() && volume.reclaim_policy == "Delete" {
                 insert(&mut self.pools.drained, volume.class.clone(), volume.name.clone());
                 keys.push(self.pool_key(&volume.class));
             }

@@ -231,6 +231,9 @@ fn it_gives_way_to_claims_that_have_no_room() {
     drained.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some(names::NOBODY.into());
     index.change_volume(Change::Apply((&drained).into()));
     assert_eq!(steps(&mut index), [], "its room is coming");
+    drained.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some("Retain".into());
+    index.change_volume(Change::Apply((&drained).into()));
+    assert_eq!(steps(&mut index), [Step::Drain("pvc-a".into())], "it stays, by an admin's will");
 }
 
 #[test]

@@ -54,6 +54,8 @@ fn seeds_that_once_were_broken_are_well() {
         (3823, "a slow watch had more volumes made than were to be kept"),
         (4279, "a claim that was given a volume kept the nodes of the claim that it was copied from"),
         (18465, "a request that somebody deleted before any watch showed it was not made again"),
+        (11620, "of a volume that was given nothing was told when who gave it was gone"),
+        (58045, "claims waited for the room of a volume that an admin retained"),
         (19686, "a claim named a volume that nothing kept, and was bound to none any more"),
     ] {
         let wrong = run(seed, None, false, &Metrics::default()).wrong;
