@@ -1,5 +1,7 @@
 //! The check of a config: everything that is wrong with it, at once.
 
+mod pool;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, s
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
 use crate::limits;
 use crate::object::is_dns_name;
-use crate::pool::{MOST_READY, Marks, Pool};
+use crate::pool::Pool;
 
 /// The keys that mean something to the orchestrator; every other key is a parameter.
 pub const KEYS: &[&str] = &[
@@ -223,7 +225,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
             .unwrap_or_default(),
         claim_metadata: r.read("claim-metadata", claim_metadata).unwrap_or_default(),
         capabilities: capabilities(r),
-        pool: pool(r),
+        pool: pool::pool(r),
         pod_template: r.read("pod-template", pod_template),
         parameters: BTreeMap::new(),
         config: record.config.clone(),
@@ -236,7 +238,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         r.fail("min-size", "is larger than max-size; no claim could be served");
     }
     if let Some(pool) = &recipe.pool {
-        check_pool(r, &recipe, pool);
+        pool::check(r, &recipe, pool);
     }
     let parameters = parameters(r, &recipe.record.parameters);
     match reader.problems {
@@ -292,75 +294,6 @@ fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
         }
     });
     declared.unwrap_or_default()
-}
-
-/// The volumes that are kept ready.
-fn pool(r: &mut Reader<'_>) -> Option<Pool> {
-    let max_bytes = r.read("pool-max-bytes", size);
-    let in_flight = r.read("pool-in-flight", |text| number(text, 1, 10_000)).map(|n| n as usize);
-    let sizes = r.read("pool", pool_sizes);
-    if r.text("pool").is_none() {
-        for key in ["pool-max-bytes", "pool-in-flight"].into_iter().filter(|key| r.data.contains_key(*key)) {
-            r.fail(
-                key,
-                "says how a pool is filled, and there is none: write `pool`, such as 10Gi=5, or remove this key",
-            );
-        }
-    }
-    sizes.map(|sizes| Pool { sizes, max_bytes, in_flight, kind: String::new() })
-}
-
-/// Sizes with their marks.
-fn pool_sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
-    let mut sizes = BTreeMap::new();
-    for (key, marks) in map(text)? {
-        let bytes = size(&key)?;
-        let explain = |_| format!("`{marks}` is not a number of volumes; write for example {key}=5, or {key}=2..8");
-        let (low, high) = match marks.split_once("..") {
-            Some((low, high)) => (number(low.trim(), 1, MOST_READY), number(high.trim(), 1, MOST_READY)),
-            None => (number(marks.trim(), 1, MOST_READY), number(marks.trim(), 1, MOST_READY)),
-        };
-        let marks = Marks { low: low.map_err(explain)? as usize, high: high.map_err(explain)? as usize };
-        if marks.low > marks.high {
-            return Err(format!(
-                "{key}={}..{} ends before it begins; write the smaller number first",
-                marks.low, marks.high
-            ));
-        }
-        if bytes == 0 {
-            return Err(format!("`{key}` is no size that a claim could ask for"));
-        }
-        if sizes.insert(bytes, marks).is_some() {
-            return Err(format!("the size {} stands there twice; keep one", quantity::quantity(bytes).0));
-        }
-    }
-    match sizes.is_empty() {
-        true => Err("names no size; write for example 10Gi=5".into()),
-        false => Ok(sizes),
-    }
-}
-
-/// Whether the rest of a config goes with its pool.
-fn check_pool(r: &mut Reader<'_>, recipe: &Recipe, pool: &Pool) {
-    if !recipe.can("pool") {
-        r.fail(
-            "pool",
-            "needs `pool` among the `capabilities`: only an image that needs nothing of a claim but its size can make volumes before there is one",
-        );
-    }
-    if !recipe.claim_metadata.is_empty() {
-        r.fail(
-            "claim-metadata",
-            "does not go with `pool`: a volume that is made before its claim has none of the claim's labels and annotations; remove one of the two",
-        );
-    }
-    for bytes in pool.sizes.keys() {
-        let small = recipe.min_size.is_some_and(|min| *bytes < min);
-        if small || recipe.max_size.is_some_and(|max| *bytes > max) {
-            let size = quantity::quantity(*bytes).0;
-            r.fail("pool", format!("the size {size} is not between min-size and max-size: no claim may ask for it"));
-        }
-    }
 }
 
 /// The unknown keys, and over them those that are parameters by where they stand, with their names checked on their own and

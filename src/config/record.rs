@@ -143,6 +143,13 @@ mod tests {
     }
 
     #[test]
+    fn what_makes_no_difference_to_a_volume_is_a_key_of_configs() {
+        for key in PACE {
+            assert!(check::KEYS.contains(key), "{key} is none");
+        }
+    }
+
+    #[test]
     fn no_more_is_remembered_than_there_is_room_for() {
         for number in 0..=REMEMBERED {
             record(&number.to_string()).checked().unwrap();

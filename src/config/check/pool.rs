@@ -1,0 +1,79 @@
+//! The keys of pools.
+
+use std::collections::BTreeMap;
+
+use contract::quantity;
+
+use super::{Reader, number, size};
+use crate::config::Recipe;
+use crate::config::values::map;
+use crate::pool::{MOST_READY, Marks, Pool};
+
+/// The volumes that are kept ready.
+pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {
+    let max_bytes = r.read("pool-max-bytes", size);
+    let in_flight = r.read("pool-in-flight", |text| number(text, 1, 10_000)).map(|n| n as usize);
+    let kept = r.read("pool", sizes);
+    if r.text("pool").is_none() {
+        for key in ["pool-max-bytes", "pool-in-flight"].into_iter().filter(|key| r.data.contains_key(*key)) {
+            r.fail(
+                key,
+                "says how a pool is filled, and there is none: write `pool`, such as 10Gi=5, or remove this key",
+            );
+        }
+    }
+    kept.map(|sizes| Pool { sizes, max_bytes, in_flight, kind: String::new() })
+}
+
+/// Sizes with their marks.
+fn sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
+    let mut sizes = BTreeMap::new();
+    for (key, marks) in map(text)? {
+        let bytes = size(&key)?;
+        let explain = |_| format!("`{marks}` is not a number of volumes; write for example {key}=5, or {key}=2..8");
+        let (low, high) = match marks.split_once("..") {
+            Some((low, high)) => (number(low.trim(), 1, MOST_READY), number(high.trim(), 1, MOST_READY)),
+            None => (number(marks.trim(), 1, MOST_READY), number(marks.trim(), 1, MOST_READY)),
+        };
+        let marks = Marks { low: low.map_err(explain)? as usize, high: high.map_err(explain)? as usize };
+        if marks.low > marks.high {
+            return Err(format!(
+                "{key}={}..{} ends before it begins; write the smaller number first",
+                marks.low, marks.high
+            ));
+        }
+        if bytes == 0 {
+            return Err(format!("`{key}` is no size that a claim could ask for"));
+        }
+        if sizes.insert(bytes, marks).is_some() {
+            return Err(format!("the size {} stands there twice; keep one", quantity::quantity(bytes).0));
+        }
+    }
+    match sizes.is_empty() {
+        true => Err("names no size; write for example 10Gi=5".into()),
+        false => Ok(sizes),
+    }
+}
+
+/// Whether the rest of a config goes with its pool.
+pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe, pool: &Pool) {
+    if !recipe.can("pool") {
+        r.fail(
+            "pool",
+            "needs `pool` among the `capabilities`: only an image that needs nothing of a claim but its size can make volumes before there is one",
+        );
+    }
+    if !recipe.claim_metadata.is_empty() {
+        r.fail(
+            "claim-metadata",
+            "does not go with `pool`: a volume that is made before its claim has none of the claim's labels and annotations; remove one of the two",
+        );
+    }
+    for bytes in pool.sizes.keys() {
+        let small = recipe.min_size.is_some_and(|min| *bytes < min);
+        if small || recipe.max_size.is_some_and(|max| *bytes > max) {
+            let size = quantity::quantity(*bytes).0;
+            r.fail("pool", format!("the size {size} is not between min-size and max-size: no claim may ask for it"));
+        }
+    }
+}
