@@ -58,6 +58,7 @@ mod attempt;
 mod copying;
 mod leaving;
 mod place;
+mod ready;
 
 use contract::names::{self, reason};
 
@@ -65,6 +66,7 @@ pub use self::attempt::failed_start;
 use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
 pub use self::place::run_node;
+use self::ready::{finished, noted};
 use super::origin::{Copying, Origin};
 use super::{Binding, Claim, LastFailure};
 use crate::config::classes::Class;
@@ -93,8 +95,15 @@ pub struct Candidate<'a> {
     pub volume: &'a Volume,
     /// What keeps it from being bound.
     pub misfits: &'a [String],
-    /// The PV controller knows it as that of the claim in its claimRef.
+    /// Markers have shown that the PV controller knows it as that of the claim in its claimRef.
     pub known: bool,
+}
+
+impl Candidate<'_> {
+    /// The PV controller knows it as that of the claim in its claimRef.
+    fn is_known(&self) -> bool {
+        self.volume.phase == "Bound" || self.known
+    }
 }
 
 /// How often a Job was removed by somebody else.
@@ -316,13 +325,10 @@ fn alone(o: &Observed<'_>, now: i64) -> Decision {
 /// Rows 1 to 6: nothing is owed to the claim any more, or only its finalizer.
 fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
-    if o.request
-        && claim.is_held()
-        && let Some(done) = finished(o)
-    {
-        return done;
-    }
     if claim.is_held() {
+        if let Some(done) = finished(o) {
+            return done;
+        }
         let bound_to = o.volumes.iter().find(|c| Some(&c.volume.name) == claim.volume_name.as_ref());
         if let Some(unfit) = bound_to.filter(|c| !c.misfits.is_empty() && !c.volume.is_adopted() && !claim.deleting) {
             return bound_unchecked(unfit);
@@ -359,36 +365,9 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Row 5a. The PV controller was faster to bind what the claim was given.
-fn noted(o: &Observed<'_>) -> Decision {
-    let claim = o.claim;
-    let stamped = claim.deleting || claim.own_stamp().is_some() || matches!(o.class, Serving::NotOurs);
-    // One that it has taken from another claim is none that it was given.
-    let was_ready = |volume: &&Volume| volume.pool_size.is_some();
-    match given(o).filter(was_ready).filter(|volume| !stamped && claim.volume_name.as_ref() == Some(&volume.name)) {
-        Some(volume) => {
-            let step = Step::Note { volume: volume.name.clone() };
-            Decision::from(step).saying(
-                false,
-                reason::PROVISIONING_SUCCEEDED,
-                format!("bound to volume {}", volume.name),
-            )
-        }
-        None => Decision::nothing(),
-    }
-}
-
-/// Row 34a. What was made for a request is adopted without a claim; from then on it is none of the request's any more.
-fn finished(o: &Observed<'_>) -> Option<Decision> {
-    let own = o.volumes.iter().find(|candidate| candidate.volume.name == names::pv_name(&o.claim.id()))?;
-    let volume = own.volume;
-    let given_away = volume.is_adopted() && volume.volume_id.as_ref() == Some(&o.claim.id()) && is_taken(o, volume);
-    let done = || if o.claim.deleting { Step::Release.into() } else { Step::Finish.into() };
-    if given_away {
-        return Some(done());
-    }
-    let fits = own.misfits.is_empty() || volume.ready().is_some();
-    (fits && !is_vanishing(volume)).then(|| adopted(o, volume).unwrap_or_else(done))
+/// A step after which the claim has its volume.
+fn succeeded(volume: &Volume, step: Step) -> Decision {
+    Decision::from(step).saying(false, reason::PROVISIONING_SUCCEEDED, format!("bound to volume {}", volume.name))
 }
 
 /// The PV controller was faster than the check: whoever made the volume wrote the claim's UID on it.
@@ -520,15 +499,6 @@ fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
         let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
         volume.name == names::pv_name(&id) && ours && !o.claim.is_named_by(volume)
-    })
-}
-
-/// A volume that runs for another claim made, which this one has taken, and which was made its own.
-fn given<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
-    let own = |reference: &crate::volume::Reference| reference.uid == o.claim.uid;
-    o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
-        let names_it = volume.claim_ref.as_ref().is_some_and(own) && volume.claim_uuid.as_ref() == Some(&o.claim.uid);
-        volume.name != names::pv_name(&o.claim.id()) && volume.is_adopted() && names_it
     })
 }
 

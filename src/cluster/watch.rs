@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::index::{Change, Index, Key};
+use super::lean::Lean;
 use super::queue::Queue;
 use crate::attributes::{self, VolumeAttributesClass};
 use crate::claim::grant::{self, ReferenceGrant};
@@ -134,7 +135,7 @@ fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
 /// Keeps one kind of object: each is turned into what is kept of it as soon as it arrives.
 fn follow<K, V>(
     shared: &Shared,
-    api: Api<K>,
+    api: Api<Lean<K>>,
     config: watcher::Config,
     view: fn(K) -> Option<V>,
     change: fn(&mut Index, Change<V>) -> Vec<Key>,
@@ -174,7 +175,7 @@ fn follow<K, V>(
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
                     listed.insert(name_of(&object));
-                    view(object).into_iter().for_each(|view| apply(Change::Apply(view)));
+                    view(object.0).into_iter().for_each(|view| apply(Change::Apply(view)));
                 }
                 Ok(watcher::Event::InitDone) => {
                     if optional && std::mem::take(&mut absent) > 0 {
@@ -185,7 +186,7 @@ fn follow<K, V>(
                     ready(&mut first);
                 }
                 Ok(watcher::Event::Apply(object)) => {
-                    view(object).into_iter().for_each(|view| apply(Change::Apply(view)))
+                    view(object.0).into_iter().for_each(|view| apply(Change::Apply(view)))
                 }
                 Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
                 // A config namespace that was deleted takes our Role in it along. The others go on, and so

@@ -1,6 +1,7 @@
 //! Claims: observed, decided, and carried out.
 
 mod look;
+mod ready;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use self::look::{Learnt, Snapshot, look};
+use self::ready::{stamp_of_ready, take, waited};
 use super::deletes::start_delete_job;
 use super::{Context, Pass, STEPS, copies, refused_job};
 use crate::attributes::Attributes;
@@ -31,7 +33,7 @@ use crate::run::batch::{Member, Whom};
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
-use crate::volume::{Provenance, Volume};
+use crate::volume::Volume;
 
 /// An event wakes a claim that stands in line, or waits to be seen; this is for the case that it does not come.
 const LATER: Duration = Duration::from_secs(5);
@@ -256,7 +258,8 @@ async fn act(
             };
             context.shared.queue.add_all(batch.clone().map(Key::Batch));
             let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), taken, batch };
-            let stamped = match writes.stamp(claim, &stamp, &nodes).await {
+            let asked = class.has_object.then_some(class.provisioner.as_str());
+            let stamped = match writes.stamp(claim, &stamp, &nodes, asked).await {
                 Ok(stamped) => stamped,
                 Err(error) => {
                     let woken = {
@@ -414,54 +417,6 @@ async fn act(
 /// What was to let a claim go that is going found that it is gone.
 fn is_over(claim: &Claim, error: &WriteError) -> bool {
     claim.deleting && matches!(error, WriteError::NotFound { .. })
-}
-
-/// Gives the claim a volume that is ready. It is the claim's from that write on.
-async fn take(context: &Context, claim: &Claim, s: &Snapshot, learnt: &mut Learnt) -> Result<Next, WriteError> {
-    let (Some(volume), Serving::Ours(class)) = (&s.ready, serving(claim, &s.classes)) else { return Ok(Next::Wait) };
-    let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
-    // Another worker may have given it away since it was decided.
-    if !context.shared.index().give(claim, volume) {
-        return Ok(Next::Again);
-    }
-    let taken = match context.writes.take(volume, claim, &recipe.reclaim_policy).await {
-        // A try before this one may have been carried out, and nobody knew.
-        Err(WriteError::Conflict(_)) => {
-            let newer = context.writes.read_volume(&volume.name).await?;
-            let is_its = |volume: &Volume| volume.claim_ref.as_ref().is_some_and(|of| of.uid == claim.uid);
-            newer.filter(is_its).ok_or_else(|| WriteError::Conflict(format!("volume {}", volume.name)))
-        }
-        taken => taken,
-    };
-    match taken {
-        Ok(taken) => {
-            context.metrics.pool_hit(&class.name);
-            let message = format!("volume {}, which was kept ready, is given to the claim", taken.name);
-            context.tell(about(claim), Tell { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message });
-            learnt.volume = Some(taken);
-            Ok(Next::Again)
-        }
-        Err(error) => {
-            // After any other error it may be the claim's all the same.
-            if matches!(error, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }) {
-                let woken = context.shared.index().take_ready_back(claim);
-                context.shared.queue.add_all(woken);
-            }
-            Err(error)
-        }
-    }
-}
-
-/// The stamp of a claim for which nothing was to be begun.
-fn stamp_of_ready(context: &Context, claim: &Claim, volume: &Volume) -> Stamp {
-    let provenance = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
-    let config = provenance.map(|provenance| provenance.record.version()).unwrap_or_default();
-    Stamp { uuid: claim.uid.clone(), ts: timestamp(context), attempt: 1, config, ..Stamp::default() }
-}
-
-/// Since the claim was created, to the second.
-fn waited(context: &Context, claim: &Claim) -> Duration {
-    Duration::from_secs((context.clock.now() - claim.created).max(0) as u64)
 }
 
 /// RFC 3339 with microseconds: it differs with every attempt.

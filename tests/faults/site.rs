@@ -27,8 +27,8 @@ use crate::orchestrator::{phase, uid};
 
 /// No scenario takes longer than this to come to its end, even on a busy machine.
 const GUARD: Duration = Duration::from_secs(300);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks: many sites are looked at at one time, and each look is work for the API server.
+const LOOK: Duration = Duration::from_millis(400);
 
 /// The kinds of trouble that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,9 +8,10 @@ use contract::request::Operation;
 
 use super::copying::{keeps_original, left_to_others, waits_for_original};
 use super::place::{has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, selected_is_unfit};
+use super::ready::{finished, given, was_given};
 use super::{
-    Candidate, Decision, Observed, Serving, Step, adopted, ceded, finished, given, is_stolen, is_vanishing, lost,
-    recipe, taken, vanishing,
+    Candidate, Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, succeeded,
+    taken, vanishing,
 };
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
@@ -76,7 +77,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         Ok(recipe) => recipe,
         Err(why) => return Decision::wait(reason::WAITING, why.clone()),
     };
-    if let Some(volume) = o.volumes.iter().find(|candidate| given(o).is_some_and(|v| v.name == candidate.volume.name)) {
+    if let Some(volume) = given(o) {
         return was_given(o, volume);
     }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
@@ -117,27 +118,6 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// Row 19b. The claim has a volume, and nothing was begun for it.
-fn was_given(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
-    let volume = candidate.volume;
-    let known = volume.phase == "Bound" || candidate.known;
-    match o.binding {
-        Binding::Direct if known => {
-            let step = Step::Bind { volume: volume.name.clone() };
-            Decision::from(step).saying(
-                false,
-                reason::PROVISIONING_SUCCEEDED,
-                format!("bound to volume {}", volume.name),
-            )
-        }
-        // Kubernetes keeps what is Bound. What nothing keeps is gone before the claim could have it.
-        _ if volume.deleting && o.claim.volume_name.is_none() && (volume.is_held() || volume.phase == "Bound") => {
-            Step::Name { volume: volume.name.clone() }.into()
-        }
-        _ => Decision::nothing(),
-    }
-}
-
 /// No attempt can begin now: the recipe is not kept yet, or there is no room.
 fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
     match (o.kept, o.room) {
@@ -150,9 +130,7 @@ fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
 
 /// Rows 20 to 23: a volume came, whatever became of the run.
 fn found(o: &Observed<'_>) -> Option<Decision> {
-    if o.request
-        && let Some(done) = finished(o)
-    {
+    if let Some(done) = finished(o) {
         return Some(done);
     }
     if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
@@ -169,7 +147,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     }
     // One that was taken from another claim, and given to this one for good. The PV controller binds it, but would not
     // choose one that is going.
-    if let Some(volume) = given(o) {
+    if let Some(volume) = given(o).map(|given| given.volume) {
         return Some(match volume.deleting && o.claim.volume_name.is_none() {
             true => Step::Name { volume: volume.name.clone() }.into(),
             false => Decision::nothing(),
@@ -202,16 +180,14 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
 /// [marker](crate::marker) has shown it.
 fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
-    let name = || volume.name.clone();
     match o.binding {
-        Binding::Direct if volume.phase == "Bound" || candidate.known => Decision::from(Step::Bind { volume: name() })
-            .saying(false, reason::PROVISIONING_SUCCEEDED, format!("bound to volume {}", volume.name)),
+        Binding::Direct if candidate.is_known() => succeeded(volume, Step::Bind { volume: volume.name.clone() }),
         // It chooses none that is going, and none without the claim's VolumeAttributesClass, which only CSI volumes can
         // have; but it binds what is asked for.
         _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)
             && o.claim.volume_name.is_none() =>
         {
-            Step::Name { volume: name() }.into()
+            Step::Name { volume: volume.name.clone() }.into()
         }
         _ => Decision::nothing(),
     }

@@ -3,9 +3,10 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
+use super::ready::finished;
 use super::{
-    Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, finished, is_taken, is_vanishing, lost, recipe,
-    taken, unholdable, unknown, vanishing,
+    Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, is_taken, is_vanishing, lost, recipe, taken,
+    unholdable, unknown, vanishing,
 };
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
@@ -24,7 +25,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         );
     }
     // A volume that is ready is on its own, whatever goes on of the run that made it.
-    if let Some(done) = finished(o).filter(|done| o.request && done.step == Step::Release) {
+    if let Some(done) = finished(o).filter(|done| done.step == Step::Release) {
         return done;
     }
     if let Some(wait) = process(o) {

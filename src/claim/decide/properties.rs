@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
+use super::ready::given;
 use super::*;
 
 fn recipes() -> impl Strategy<Value = Recipe> {
@@ -530,7 +531,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::Bind { volume } => {
             let (volume, misfits) = world.volume(volume);
-            let given = world.observed(|o| given(o).is_some_and(|given| given.name == volume.name));
+            let given = world.observed(|o| given(o).is_some_and(|given| given.volume.name == volume.name));
             let given = given && claim.own_stamp().is_none();
             assert!(given || misfits.is_empty() && volume.name == names::pv_name(UID));
             assert!(!claim.deleting && !claim.is_bound() && (given || world.is_safe(volume)));
@@ -543,7 +544,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::Name { volume } => {
             let (volume, misfits) = world.volume(volume);
-            let given = world.observed(|o| given(o).is_some_and(|given| given.name == volume.name));
+            let given = world.observed(|o| given(o).is_some_and(|given| given.volume.name == volume.name));
             let kept = volume.is_held() && world.is_safe(volume) || volume.phase == "Bound";
             assert!(given || misfits.is_empty() && kept);
             assert!(!claim.deleting && claim.volume_name.is_none());

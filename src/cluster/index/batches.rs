@@ -69,12 +69,12 @@ pub struct Arrival {
 }
 
 impl Gathering {
-    fn new(operation: Operation, recipe: &Recipe, node: Option<&str>, began: Duration) -> Self {
+    fn new(operation: Operation, recipe: &Recipe, node: Option<&str>, for_pool: bool, began: Duration) -> Self {
         Gathering {
             operation,
             version: recipe.version(),
             node: node.map(str::to_owned),
-            for_pool: false,
+            for_pool,
             class: recipe.class.clone(),
             size: recipe.batch_size,
             window: recipe.batch_window,
@@ -82,6 +82,12 @@ impl Gathering {
             stamped: BTreeSet::new(),
             come: Vec::new(),
         }
+    }
+
+    /// One that this arrival is for.
+    fn of(arrival: &Arrival, for_pool: bool, began: Duration) -> Self {
+        let node = arrival.place.node.as_deref();
+        Gathering::new(arrival.request.operation, &arrival.recipe, node, for_pool, began)
     }
 
     fn is_full(&self) -> bool {
@@ -204,8 +210,7 @@ impl Index {
             None => return None,
         };
         let gathering = self.batches.gathering.entry(name.clone());
-        let gathering = gathering.or_insert_with(|| Gathering::new(j.operation, j.recipe, j.node, passed));
-        gathering.for_pool = j.for_pool;
+        let gathering = gathering.or_insert_with(|| Gathering::new(j.operation, j.recipe, j.node, j.for_pool, passed));
         gathering.stamped.insert(j.id.to_owned());
         Some(name)
     }
@@ -262,7 +267,7 @@ impl Index {
             namespace: member.claim().map(|claim| claim.namespace.clone()).unwrap_or_default(),
             created: true,
             deletes: request.operation == Operation::Delete,
-            for_pool: member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace)),
+            for_pool: self.makes_ready(&member),
             node: place.node,
             batch: Some((name.to_owned(), key(&member))),
         };
@@ -270,15 +275,18 @@ impl Index {
         true
     }
 
+    /// It makes a volume that is to be kept ready.
+    fn makes_ready(&self, member: &Member) -> bool {
+        member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace))
+    }
+
     /// Adds one to those who have come, if there is room. Says whether the batch is for such as this one.
     fn gather(&mut self, name: &str, arrival: &Arrival) -> bool {
         let id = &arrival.member.id;
         if !self.batches.gathering.contains_key(name) {
             // This process did not stamp them: all that bear its stamp are to come.
-            let (operation, node) = (arrival.request.operation, arrival.place.node.as_deref());
-            let mut gathering = Gathering::new(operation, &arrival.recipe, node, self.clock.passed());
-            gathering.stamped.extend(self.stamped_for(operation, name));
-            gathering.for_pool = arrival.member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace));
+            let mut gathering = Gathering::of(arrival, self.makes_ready(&arrival.member), self.clock.passed());
+            gathering.stamped.extend(self.stamped_for(gathering.operation, name));
             self.batches.gathering.insert(name.to_owned(), gathering);
         }
         let Some(gathering) = self.batches.gathering.get_mut(name) else { return false };
@@ -395,8 +403,7 @@ impl Index {
             return;
         }
         let began = self.clock.passed().saturating_sub(first.recipe.batch_window + PATIENCE);
-        let mut gathering = Gathering::new(first.request.operation, &first.recipe, first.place.node.as_deref(), began);
-        gathering.for_pool = first.member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace));
+        let gathering = Gathering::of(first, self.makes_ready(&first.member), began);
         self.batches.gathering.insert(name.to_owned(), gathering);
         for arrival in &come {
             if self.still_wants(name, arrival) {

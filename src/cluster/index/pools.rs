@@ -2,13 +2,13 @@
 //!
 //! All of it follows from the API, but for what was written a moment ago and no watch has shown yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use contract::names;
 
-use super::{EXPECTED, Index, Key};
+use super::{EXPECTED, Index, Key, drop_from};
 use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::config::classes::{Class, Lookup};
@@ -23,16 +23,17 @@ const UNSHOWN: Duration = Duration::from_secs(3600);
 /// What is known of pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    /// Volumes that are ready and promised to nobody, by class and size.
-    ready: BTreeMap<(String, u64), BTreeSet<String>>,
+    /// Volumes that are ready and promised to nobody, by class: size and name.
+    ready: HashMap<String, BTreeSet<(u64, String)>>,
     /// Those that were given to nobody and are about to be gone, by class.
-    drained: BTreeMap<String, BTreeSet<String>>,
+    drained: HashMap<String, BTreeSet<String>>,
     /// What is asked for, by class.
-    requests: BTreeMap<String, BTreeSet<ObjectName>>,
+    requests: HashMap<String, BTreeSet<ObjectName>>,
     /// Requests that no watch has shown yet: of which class and size, and since when.
     expected: BTreeMap<ObjectName, (String, u64, Duration)>,
     /// Volumes that have become ready, or are so no more, and are not seen so yet: with class and size, and since when.
     made: BTreeMap<String, (String, u64, Duration)>,
+    /// Volumes that were given to nobody and are not seen so yet, and since when.
     drained_unseen: BTreeMap<String, Duration>,
     /// Volumes that were given to claims and are not seen so yet, by the claims' UIDs.
     given: BTreeMap<String, String>,
@@ -43,22 +44,15 @@ pub(super) fn is_paced(name: &ObjectName, namespace: &str) -> bool {
     name.namespace == namespace && name.name.starts_with(names::REQUEST_PREFIX)
 }
 
-/// Where a volume is found that is ready: by the size that was asked for, which may be less than it has.
-fn place(volume: &Volume) -> Option<(String, u64)> {
-    Some((volume.class.clone(), volume.pool_size?))
+/// Where a volume is found that is ready among those of its class: by the size that was asked for, which may be less than
+/// it has.
+fn place(volume: &Volume) -> Option<(u64, String)> {
+    Some((volume.pool_size?, volume.name.clone()))
 }
 
-fn insert<K: Ord, N: Ord>(map: &mut BTreeMap<K, BTreeSet<N>>, key: K, name: N) {
-    map.entry(key).or_default().insert(name);
-}
-
-fn remove<K: Ord, N: Ord>(map: &mut BTreeMap<K, BTreeSet<N>>, key: &K, name: &N) {
-    if let Some(names) = map.get_mut(key) {
-        names.remove(name);
-        if names.is_empty() {
-            map.remove(key);
-        }
-    }
+/// What is asked is decided by a pass over the pool of its class.
+fn pool_key(class: &str) -> Key {
+    Key::Pool(class.to_owned())
 }
 
 impl Index {
@@ -67,17 +61,12 @@ impl Index {
         claim.is_request(&self.identity.namespace)
     }
 
-    /// What is asked is decided by a pass over the pool of its class.
-    fn pool_key(&self, class: &str) -> Key {
-        Key::Pool(class.to_owned())
-    }
-
     /// All pools that are to be kept, or of which something is left.
     pub(super) fn pool_keys(&self) -> Vec<Key> {
         let kept = self.classes.iter().filter(|class| class.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()));
-        let left = self.pools.ready.keys().map(|(class, _)| class).chain(self.pools.requests.keys());
+        let left = self.pools.ready.keys().chain(self.pools.requests.keys());
         let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(left).collect();
-        all.into_iter().map(|class| self.pool_key(class)).collect()
+        all.into_iter().map(|class| pool_key(class)).collect()
     }
 
     /// A volume has changed, or is gone.
@@ -87,23 +76,23 @@ impl Index {
             self.pools.made.remove(&volume.name);
         }
         for volume in before.into_iter().filter(|volume| volume.pool.is_some() || volume.is_drained()) {
-            place(volume).iter().for_each(|place| remove(&mut self.pools.ready, place, &volume.name));
-            remove(&mut self.pools.drained, &volume.class, &volume.name);
-            keys.push(self.pool_key(&volume.class));
+            place(volume).iter().for_each(|place| drop_from(&mut self.pools.ready, &volume.class, place));
+            drop_from(&mut self.pools.drained, &volume.class, &volume.name);
+            keys.push(pool_key(&volume.class));
         }
         for volume in now.into_iter().filter(|volume| volume.is_of(&self.identity)) {
             // One that an admin retains gives nothing back.
             if volume.is_drained() && volume.reclaim_policy == "Delete" {
-                insert(&mut self.pools.drained, volume.class.clone(), volume.name.clone());
-                keys.push(self.pool_key(&volume.class));
+                self.pools.drained.entry(volume.class.clone()).or_default().insert(volume.name.clone());
+                keys.push(pool_key(&volume.class));
             }
             if volume.ready().is_none() {
                 continue;
             }
-            keys.push(self.pool_key(&volume.class));
+            keys.push(pool_key(&volume.class));
             let is_given = self.pools.given.values().any(|name| *name == volume.name);
             if let Some(place) = place(volume).filter(|_| !is_given) {
-                insert(&mut self.pools.ready, place, volume.name.clone());
+                self.pools.ready.entry(volume.class.clone()).or_default().insert(place);
                 let is_new = before.is_none_or(|before| before.ready().is_none());
                 keys.extend(self.wants_ready(volume).filter(|_| is_new));
             }
@@ -150,11 +139,13 @@ impl Index {
         }
         let Some(class) = claim.class.as_ref().filter(|_| self.is_request(claim)) else { return Vec::new() };
         self.pools.expected.remove(&claim.name);
-        let mut keys = vec![self.pool_key(class)];
+        let mut keys = vec![pool_key(class)];
         match gone {
-            false => insert(&mut self.pools.requests, class.clone(), claim.name.clone()),
+            false => {
+                self.pools.requests.entry(class.clone()).or_default().insert(claim.name.clone());
+            }
             true => {
-                remove(&mut self.pools.requests, class, &claim.name);
+                drop_from(&mut self.pools.requests, class, &claim.name);
                 let made = claim.ids().filter_map(|id| self.volumes.get(&names::pv_name(&id)));
                 keys.extend(
                     made.filter(|volume| volume.ready().is_some()).filter_map(|volume| self.wants_ready(volume)),
@@ -174,11 +165,18 @@ impl Index {
         if let Some(name) = self.pools.given.get(&claim.uid) {
             return self.volume(name);
         }
-        let names = self.pools.ready.get(&(recipe.class.clone(), claim.size.clone().ok()?))?;
-        let volumes = names.iter().filter_map(|name| self.volumes.get(name));
-        let found = volumes.filter(|volume| self.could_have(volume, pool, class)).find(|v| self.suits(v, claim))?;
+        let size = claim.size.as_ref().ok().copied();
+        let volumes = self.ready_of(&recipe.class).filter(|volume| volume.pool_size == size);
+        let mut volumes = volumes.filter(|volume| self.could_have(volume, pool, class));
+        let found = volumes.find(|volume| self.suits(volume, claim))?;
         let refused = self.namespace_is_full(claim, found, recipe);
         (!refused).then(|| found.clone())
+    }
+
+    /// The volumes of a class that are ready and promised to nobody, from the smallest.
+    fn ready_of(&self, class: &str) -> impl Iterator<Item = &Arc<Volume>> {
+        let places = self.pools.ready.get(class).into_iter().flatten();
+        places.filter_map(|(_, name)| self.volumes.get(name))
     }
 
     /// A claim could have the volume, which is as the class makes them now, and where they may be.
@@ -216,15 +214,14 @@ impl Index {
         modes && reached && volume.volume_mode == claim.volume_mode && claim.attributes_class.is_none()
     }
 
-    /// A volume is about to be given to a claim: until that is seen, no other may have it. Says whether it still can be, and
-    /// whether the claim was promised its part of the class before.
+    /// A volume is about to be given to a claim: until that is seen, no other may have it. Says whether it still can be.
     pub fn give(&mut self, claim: &Claim, volume: &Volume) -> bool {
         let Some(place) = place(volume) else { return false };
         let is_its = self.pools.given.get(&claim.uid) == Some(&volume.name);
-        if !is_its && !self.pools.ready.get(&place).is_some_and(|names| names.contains(&volume.name)) {
+        if !is_its && !self.pools.ready.get(&volume.class).is_some_and(|places| places.contains(&place)) {
             return false;
         }
-        remove(&mut self.pools.ready, &place, &volume.name);
+        drop_from(&mut self.pools.ready, &volume.class, &place);
         self.pools.given.insert(claim.uid.clone(), volume.name.clone());
         self.promise_without_stamp(claim, &volume.class);
         true
@@ -241,16 +238,16 @@ impl Index {
     fn forget_given_to(&mut self, uid: &str) -> Option<Key> {
         let name = self.pools.given.remove(uid)?;
         let volume = self.volumes.get(&name).filter(|volume| volume.ready().is_some())?;
-        insert(&mut self.pools.ready, place(volume)?, name);
-        Some(self.pool_key(&volume.class))
+        self.pools.ready.entry(volume.class.clone()).or_default().insert(place(volume)?);
+        Some(pool_key(&volume.class))
     }
 
     /// What a request asked for is ready, which may be seen later than that the request goes.
     pub fn expect_ready(&mut self, volume: &Volume) {
         let is_seen = self.volumes.get(&volume.name).is_some_and(|seen| seen.ready().is_some());
-        if let Some((class, size)) = place(volume).filter(|_| !is_seen && volume.ready().is_some()) {
+        if let Some((size, name)) = place(volume).filter(|_| !is_seen && volume.ready().is_some()) {
             let since = self.clock.passed();
-            self.pools.made.insert(volume.name.clone(), (class, size, since));
+            self.pools.made.insert(name, (volume.class.clone(), size, since));
         }
     }
 
@@ -282,11 +279,9 @@ impl Index {
             Lookup::Foreign | Lookup::Unknown => (None, None),
         };
         let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
-        let names = self.pools.ready.range((class.to_owned(), 0)..=(class.to_owned(), u64::MAX));
-        let volumes = names.flat_map(|(_, names)| names).filter_map(|name| self.volumes.get(name));
+        let seen = self.ready_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
         // Until its request is gone, a volume is what that asks for.
-        let volumes = volumes.filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
-        let ready = volumes.filter(|volume| self.is_settled(volume)).map(|volume| pool::Ready {
+        let ready = seen.filter(|volume| self.is_settled(volume)).map(|volume| pool::Ready {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
             right: pool.is_some_and(|pool| self.is_right(volume, pool)),
@@ -315,6 +310,8 @@ impl Index {
 
     fn requests_of(&self, class: &str) -> Vec<Request> {
         let seen = self.pools.requests.get(class).into_iter().flatten().filter_map(|name| self.claims.get(name));
+        // That it is about to go may be seen later than what became of it is known.
+        let seen = seen.filter(|claim| !self.pools.made.contains_key(&names::pv_name(&claim.id())));
         let leaves =
             |claim: &Claim| self.volumes.get(&names::pv_name(&claim.id())).is_some_and(|v| v.ready().is_some());
         let seen = seen.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| Request {
@@ -344,7 +341,7 @@ impl Index {
     pub(super) fn pool_of(&self, class: &str) -> Option<Key> {
         match self.classes.lookup(class) {
             Lookup::Ours(found) if found.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()) => {
-                Some(self.pool_key(class))
+                Some(pool_key(class))
             }
             _ => None,
         }
@@ -357,10 +354,7 @@ impl Index {
         }
         let class = recipe.class.as_str();
         let mut taken = self.taken(class);
-        let names = self.pools.ready.range((class.to_owned(), 0)..=(class.to_owned(), u64::MAX));
-        for volume in names.flat_map(|(_, names)| names).filter_map(|name| self.volumes.get(name)) {
-            taken.take("", self.bytes_of(volume));
-        }
+        self.ready_of(class).for_each(|volume| taken.take("", self.bytes_of(volume)));
         let waiting = self.waits_for_room.iter().filter(|(_, of)| of == class);
         let claims = waiting.filter_map(|(key, _)| match key {
             Key::Claim(name) => self.claims.get(name),
@@ -416,7 +410,9 @@ impl Index {
         let kept = self.classes.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
         let none = kept.flat_map(|(class, pool)| pool.sizes.keys().map(|size| ((class.name.clone(), *size), 0)));
         let mut counts: BTreeMap<_, _> = none.collect();
-        counts.extend(self.pools.ready.iter().map(|(place, names)| (place.clone(), names.len())));
+        for (class, places) in &self.pools.ready {
+            places.iter().for_each(|(size, _)| *counts.entry((class.clone(), *size)).or_default() += 1);
+        }
         counts
     }
 }

@@ -207,6 +207,7 @@ fn it_is_asked_for_once() {
     index.change_claim(Change::Apply(first.clone()));
     let made = volume(&index, "a");
     index.expect_ready(&(&made).into());
+    assert_eq!(steps(&mut index), [], "it stands for its request, which is still seen");
     index.change_claim(Change::Apply(Claim { deleting: true, ..first }));
     index.change_claim(Change::Delete(names[0].clone()));
     assert_eq!(steps(&mut index), []);

@@ -81,12 +81,15 @@ impl Index {
         if !recipe.is_shared_out() || claim.own_stamp().is_some() {
             return None;
         }
-        let namespace = &claim.name.namespace;
-        let taken = self.taken_in(&recipe.class, namespace, &claim.uid, "");
+        self.refusal_of(claim, recipe, &self.taken_in(&recipe.class, &claim.name.namespace, &claim.uid, ""))
+    }
+
+    /// Why there is no room for the volume of a claim, with so much taken by others; that of a pool is of no namespace.
+    fn refusal_of(&self, claim: &Claim, recipe: &Recipe, taken: &Taken) -> Option<String> {
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         match self.is_request(claim) {
-            true => class_refusal(recipe, &taken, bytes),
-            false => refusal(recipe, &taken, namespace, bytes),
+            true => class_refusal(recipe, taken, bytes),
+            false => refusal(recipe, taken, &claim.name.namespace, bytes),
         }
     }
 
@@ -312,11 +315,7 @@ impl Index {
                 // It may have been promised a part by a stamp of which nobody knows whether it stands: that one is its own.
                 let own = self.tally.parts.get(&Unit::Promise(claim.uid.clone())).filter(|part| part.class == class);
                 own.into_iter().for_each(|part| taken.take(&part.namespace, part.bytes));
-                let refused = match self.is_request(claim) {
-                    true => class_refusal(recipe, &taken, bytes),
-                    false => refusal(recipe, &taken, &name.namespace, bytes),
-                };
-                if refused.is_some() {
+                if self.refusal_of(claim, recipe, &taken).is_some() {
                     own.into_iter().for_each(|part| taken.add(&part.namespace, part.bytes));
                     continue;
                 }

@@ -14,26 +14,27 @@ use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::claim::modification;
 use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
+use crate::cluster::lean::Lean;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::volume::Volume;
 
 impl Writes {
-    fn claims(&self, namespace: &str) -> Api<PersistentVolumeClaim> {
+    fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
     async fn patch_claim(&self, claim: &Claim, metadata: Value, rest: Value) -> Result<Claim> {
         let body = patch(&claim.uid, &claim.resource_version, metadata, rest);
         let patched = self.claims(&claim.name.namespace).patch(&claim.name.name, &params(), &Patch::Merge(body)).await;
-        patched.map(|claim| Claim::from(&claim)).map_err(WriteError::of(format!("claim {}", claim.name)))
+        patched.map(|claim| Claim::from(&claim.0)).map_err(WriteError::of(format!("claim {}", claim.name)))
     }
 
     /// The claim as the API has it now; none if it is gone.
     pub async fn read_claim(&self, name: &ObjectName) -> Result<Option<Claim>> {
         let claim =
             self.claims(&name.namespace).get_opt(&name.name).await.map_err(WriteError::of(format!("claim {name}")))?;
-        Ok(claim.as_ref().map(Claim::from))
+        Ok(claim.map(|claim| Claim::from(&claim.0)))
     }
 
     /// Whether any claim has a UID or volume id, by the API.
@@ -62,8 +63,9 @@ impl Writes {
         Ok(claims.items.into_iter().map(|claim| claim.metadata).collect())
     }
 
-    /// Stamp and finalizer, in one write.
-    pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String]) -> Result<Claim> {
+    /// Stamp and finalizer, in one write. With it, who is asked to provision where that is a class that there is as an
+    /// object: the PV controller would write that otherwise, in a write of its own and at its own pace.
+    pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String], asked: Option<&str>) -> Result<Claim> {
         let mut finalizers = claim.finalizers.clone();
         if !claim.is_held() {
             finalizers.push(names::CLAIM_FINALIZER.into());
@@ -73,6 +75,10 @@ impl Writes {
         annotations[names::NODES] = json!((!nodes.is_empty()).then(|| nodes.join(",")));
         if foreign {
             annotations[names::FAILURE] = Value::Null;
+        }
+        if let Some(provisioner) = asked {
+            annotations[names::STORAGE_PROVISIONER] = json!(provisioner);
+            annotations[names::STORAGE_PROVISIONER_BETA] = json!(provisioner);
         }
         self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
     }
@@ -207,6 +213,6 @@ impl Writes {
         let body = patch(&claim.uid, &claim.resource_version, json!({}), json!({ "status": status }));
         let claims = self.claims(&claim.name.namespace);
         let written = claims.patch_status(&claim.name.name, &params(), &Patch::Strategic(body)).await;
-        written.map(|claim| Claim::from(&claim)).map_err(WriteError::of(format!("claim {}", claim.name)))
+        written.map(|claim| Claim::from(&claim.0)).map_err(WriteError::of(format!("claim {}", claim.name)))
     }
 }

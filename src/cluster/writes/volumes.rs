@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::attributes::Attributes;
 use crate::claim::{Claim, LastFailure};
+use crate::cluster::lean::Lean;
 use crate::volume::{self, Provenance, Volume, expand, modify};
 
 /// Whose a volume is to be.
@@ -32,27 +33,27 @@ fn reference(claim: &Claim) -> Value {
 }
 
 impl Writes {
-    fn volumes(&self) -> Api<PersistentVolume> {
+    fn volumes(&self) -> Api<Lean<PersistentVolume>> {
         Api::all(self.client.clone())
     }
 
     async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
         let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
         let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
-        patched.map(|volume| Volume::from(&volume)).map_err(WriteError::of(format!("volume {}", volume.name)))
+        patched.map(|volume| Volume::from(&volume.0)).map_err(WriteError::of(format!("volume {}", volume.name)))
     }
 
     /// The volume as the API has it now; none if it is gone.
     pub async fn read_volume(&self, name: &str) -> Result<Option<Volume>> {
         let volume = self.volumes().get_opt(name).await.map_err(WriteError::of(format!("volume {name}")))?;
-        Ok(volume.as_ref().map(Volume::from))
+        Ok(volume.map(|volume| Volume::from(&volume.0)))
     }
 
     /// The source of a volume as JSON, for a delete or expand run: read anew, and a conflict if what was decided on
     /// is not as it was. Storage must not go by what a cache says.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
         let what = || format!("volume {}", decided_on.name);
-        let volume = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let Lean(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
         let seen = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
@@ -80,7 +81,7 @@ impl Writes {
             },
         }))
         .expect("it is written as a volume is");
-        let created = self.volumes().create(&post(), &marker).await;
+        let created = self.volumes().create(&post(), &Lean(marker)).await;
         created.map(drop).map_err(WriteError::of(format!("volume {name}")))
     }
 
@@ -223,7 +224,7 @@ impl Writes {
         let status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
         let marked = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        marked.map(|volume| Volume::from(&volume)).map_err(WriteError::of(format!("volume {}", volume.name)))
+        marked.map(|volume| Volume::from(&volume.0)).map_err(WriteError::of(format!("volume {}", volume.name)))
     }
 
     /// Writes on a volume why it is not bound.
@@ -301,7 +302,7 @@ impl Writes {
         if !volume.deleting {
             let deleted = self.volumes().delete(&volume.name, &guarded(&volume.uid, &volume.resource_version)).await;
             held = match deleted {
-                Ok(answer) => answer.left().as_ref().map(Volume::from),
+                Ok(answer) => answer.left().map(|volume| Volume::from(&volume.0)),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
                 Err(error) => return Err(WriteError::of(what())(error)),
             };

@@ -57,6 +57,7 @@ fn seeds_that_once_were_broken_are_well() {
         (11620, "of a volume that was given nothing was told when who gave it was gone"),
         (58045, "claims waited for the room of a volume that an admin retained"),
         (19686, "a claim named a volume that nothing kept, and was bound to none any more"),
+        (31949, "a run that was begun elsewhere did not reach what was on a node that had come back meanwhile"),
     ] {
         let wrong = run(seed, None, false, &Metrics::default()).wrong;
         assert!(wrong.is_empty(), "{seed}, of old: {what}; now: {wrong:?}");

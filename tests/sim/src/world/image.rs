@@ -176,10 +176,12 @@ impl World {
     ) -> Process {
         let request = Request::from_env(get).expect("a Job gives the contract's environment");
         let local = get("KIND").as_deref() == Some("local");
-        // The storage of a node that is gone can be reached from others, where the config says that it can.
+        // The storage of a node that is gone can be reached from others, where the config says that it can; and so it can
+        // where the node came back before the run that was begun elsewhere.
         let gone = store.get(Kind::Node, &ObjectName::new("", &request.node_name)).is_none();
         let deletes = matches!(request.operation, Operation::Delete | Operation::DeleteSnapshot);
-        let elsewhere = deletes && !request.node_name.is_empty() && gone;
+        let reached = gone || profile.node_gone == "run-elsewhere";
+        let elsewhere = deletes && !request.node_name.is_empty() && reached;
         let node = match (local, elsewhere) {
             (false, _) => String::new(),
             (true, true) => request.node_name.clone(),
