@@ -9,8 +9,8 @@
 #                              not matter for one
 #   BATCHES=200,1000           sizes of bursts in batches
 #   SCALE=no                   leaves out the simulated node
-#   BURSTS=10,100,1000,10000   sizes of bursts on it, in batches and with a pod each
-#   EACH=10,100,1000           sizes of those with a pod each, if others
+#   BURSTS=10,100,1000,10000   sizes of bursts on it, in batches
+#   EACH=10,100,1000           sizes of those with a pod each
 #   STANDING=50000             among how many claims and volumes the orchestrator is started; 0 leaves it out
 #   BENCH_CLUSTER=bench        the cluster's name
 #   OUT=docs/bench             where all is written

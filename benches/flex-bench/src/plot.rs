@@ -6,9 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use plotters::coord::combinators::IntoLogRange;
 use plotters::element::{Circle, PathElement, Rectangle, Text};
-use plotters::prelude::{ChartBuilder, DrawingArea, IntoDrawingArea, RGBColor, SVGBackend, SeriesLabelPosition};
+use plotters::prelude::{
+    ChartBuilder, ChartContext, CoordTranslate, DrawingArea, IntoDrawingArea, RGBColor, SVGBackend, SeriesLabelPosition,
+};
 use plotters::series::{DashedLineSeries, LineSeries};
-use plotters::style::{BLACK, Color, IntoFont, WHITE};
+use plotters::style::{BLACK, Color, IntoFont, ShapeStyle, WHITE};
 
 use crate::peers::Peer;
 
@@ -46,13 +48,7 @@ pub fn done_over_time(file: &Path, title: &str, curves: &[(String, Vec<f64>)], p
     // With room for the legend above.
     let high = most * (1.1 + 0.07 * (curves.len() + peers.len()) as f64);
     draw(file, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption(title, (FONT, 18))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(55)
-            .build_cartesian_2d(0.0..across, 0.0..high)
-            .map_err(told)?;
+        let mut chart = framed(area, title, 55).build_cartesian_2d(0.0..across, 0.0..high).map_err(told)?;
         chart
             .configure_mesh()
             .max_light_lines(1)
@@ -66,26 +62,19 @@ pub fn done_over_time(file: &Path, title: &str, curves: &[(String, Vec<f64>)], p
                 .draw_series(LineSeries::new(steps(times), colour.stroke_width(2)))
                 .map_err(told)?
                 .label(name.clone())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+                .legend(line(colour.stroke_width(2)));
         }
         for (n, peer) in peers.iter().enumerate() {
             let colour = COLOURS[(curves.len() + n) % COLOURS.len()];
             let end = across.min(most / peer.per_second);
-            let line = [(0.0, 0.0), (end, end * peer.per_second)];
+            let rate = [(0.0, 0.0), (end, end * peer.per_second)];
             chart
-                .draw_series(DashedLineSeries::new(line, 10, 6, colour.stroke_width(1)))
+                .draw_series(DashedLineSeries::new(rate, 10, 6, colour.stroke_width(1)))
                 .map_err(told)?
                 .label(format!("{}: {} a second", peer.name, peer.per_second))
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(1)));
+                .legend(line(colour.stroke_width(1)));
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()
-            .map_err(told)
+        legend(&mut chart)
     })
 }
 
@@ -114,13 +103,8 @@ pub fn by_size(file: &Path, title: &str, unit: &str, series: &[Series], bound: O
     let highest = points().map(|(_, value)| value).chain(bound.map(|(_, value)| value)).fold(0.1, f64::max) * 1.4;
     let (least, most) = (least.min(most) * 0.8, most * 1.25);
     draw(file, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption(title, (FONT, 18))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(55)
-            .build_cartesian_2d((least..most).log_scale(), 0.0..highest)
-            .map_err(told)?;
+        let mut chart =
+            framed(area, title, 55).build_cartesian_2d((least..most).log_scale(), 0.0..highest).map_err(told)?;
         chart
             .configure_mesh()
             .max_light_lines(1)
@@ -135,25 +119,18 @@ pub fn by_size(file: &Path, title: &str, unit: &str, series: &[Series], bound: O
                 .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
                 .map_err(told)?
                 .label(name.clone())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+                .legend(line(colour.stroke_width(2)));
             chart.draw_series(points.iter().map(|at| Circle::new(*at, 3, colour.filled()))).map_err(told)?;
         }
         if let Some((name, bound)) = bound {
-            let line = [(least, bound), (most, bound)];
+            let level = [(least, bound), (most, bound)];
             chart
-                .draw_series(DashedLineSeries::new(line, 10, 6, BLACK.stroke_width(1)))
+                .draw_series(DashedLineSeries::new(level, 10, 6, BLACK.stroke_width(1)))
                 .map_err(told)?
                 .label(name)
-                .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], BLACK.stroke_width(1)));
+                .legend(line(BLACK.stroke_width(1)));
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()
-            .map_err(told)
+        legend(&mut chart)
     })
 }
 
@@ -165,13 +142,7 @@ pub fn bars(file: &Path, title: &str, unit: &str, values: &[(String, f64, bool)]
     let highest = values.iter().map(|(_, value, _)| *value).fold(0.1, f64::max) * 1.15;
     let count = values.len().max(1) as f64;
     draw(file, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption(title, (FONT, 18))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(310)
-            .build_cartesian_2d(0.0..highest, 0.0..count)
-            .map_err(told)?;
+        let mut chart = framed(area, title, 310).build_cartesian_2d(0.0..highest, 0.0..count).map_err(told)?;
         chart.configure_mesh().disable_mesh().disable_y_axis().x_desc(unit).draw().map_err(told)?;
         for (n, (_, value, ours)) in values.iter().enumerate() {
             let low = count - 1.0 - n as f64;
@@ -188,6 +159,30 @@ pub fn bars(file: &Path, title: &str, unit: &str, values: &[(String, f64, bool)]
         }
         Ok(())
     })
+}
+
+/// A chart with its title, and with so much room at the left for names.
+fn framed<'a, 'b>(area: &'a Area<'b>, title: &str, left: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart.caption(title, (FONT, 18)).margin(12).x_label_area_size(40).y_label_area_size(left);
+    chart
+}
+
+/// The names of all series, above them.
+fn legend<'a, C: CoordTranslate>(chart: &mut ChartContext<'a, SVGBackend<'a>, C>) -> Result<()> {
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.3))
+        .label_font((FONT, 13))
+        .draw()
+        .map_err(told)
+}
+
+/// How a line is shown beside its name.
+fn line(style: ShapeStyle) -> impl Fn((i32, i32)) -> PathElement<(i32, i32)> {
+    move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style)
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;

@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
 use kube::api::{DeleteParams, ListParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -220,7 +220,13 @@ impl Plane {
     /// # Errors
     /// They are not in a long time.
     pub async fn clear(&self, size: usize) -> Result<()> {
-        self.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        // One request for all of them ends after a minute, whatever is left.
+        let all = self.claims().list_metadata(&ListParams::default()).await?.items;
+        let claims = self.claims();
+        each(all.len(), async |number| {
+            Ok(claims.delete(&all[number].name_any(), &DeleteParams::default()).await.map(drop)?)
+        })
+        .await?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let left = async || {
             let volumes = volumes.list_metadata(&ListParams::default()).await?.items.len();
