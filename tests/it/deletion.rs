@@ -90,6 +90,12 @@ async fn retain_is_honoured_also_when_it_is_chosen_later() {
         let name = volume.metadata.name.unwrap();
         let id = uid(&ring.get_claim(class).await);
         if class == "delete" {
+            until("the volume is adopted, which sets the policy", || async {
+                let volume = ring.volumes().get(&name).await.unwrap();
+                let status = volume.status.unwrap_or_default();
+                if status.reason.is_some() { Ok(()) } else { seen(volume.metadata) }
+            })
+            .await;
             let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
             ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(retain)).await.unwrap();
         }

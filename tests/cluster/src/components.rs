@@ -116,6 +116,10 @@ pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) 
         "--use-service-account-credentials=true".into(),
         "--leader-elect=false".into(),
     ];
+    if state.node.is_none() {
+        // A test's nodes are objects without a kubelet that would tell of them: they live as long as the test.
+        args.extend(["--node-startup-grace-period=24h".into(), "--node-monitor-grace-period=24h".into()]);
+    }
     args.extend(limits.flags());
     state.start_kubernetes(Component::ControllerManager, args)
 }

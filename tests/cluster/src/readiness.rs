@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
+use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, ResourceExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
@@ -50,7 +51,7 @@ async fn api_server_answers(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// The controller manager works: pods of a namespace need the service account that it makes.
+/// The controller manager works, and has put into each namespace that there is what pods need in it.
 pub(crate) async fn controller_manager(state: &State) -> Result<()> {
     let client = admin_client(state).await?;
     // The account is there from before when it was restarted; the port tells that this one runs.
@@ -60,7 +61,11 @@ pub(crate) async fn controller_manager(state: &State) -> Result<()> {
 
 async fn controller_manager_works(client: Client, address: SocketAddr) -> Result<()> {
     TcpStream::connect(address).await?;
-    Api::<ServiceAccount>::namespaced(client, "default").get("default").await?;
+    for namespace in Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await?.items {
+        let namespace = namespace.name_any();
+        Api::<ServiceAccount>::namespaced(client.clone(), &namespace).get("default").await?;
+        Api::<ConfigMap>::namespaced(client.clone(), &namespace).get("kube-root-ca.crt").await?;
+    }
     Ok(())
 }
 
