@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
+use manifest::Manifest;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
@@ -111,14 +112,14 @@ fn read_one(text: &str, offset: u64) -> Result<Document, Vec<Unreadable>> {
             let data: Data = serde_saphyr::from_str_with_options(text, options()).map_err(at)?;
             let keys =
                 data.data.into_iter().flatten().map(|(key, value)| (key, offset + value.referenced.line())).collect();
-            let map = serde_saphyr::from_str_with_options(text, options()).map_err(at)?;
+            let map = ConfigMap::from_yaml(text, options()).map_err(at)?;
             Ok(Document::Config(Box::new(map), Lines { first: offset + 1, keys }))
         }
         Some("StorageClass") => {
-            Ok(Document::Class(Box::new(serde_saphyr::from_str_with_options(text, options()).map_err(at)?)))
+            Ok(Document::Class(Box::new(StorageClass::from_yaml(text, options()).map_err(at)?)))
         }
         Some("PersistentVolumeClaim") => {
-            Ok(Document::Claim(Box::new(serde_saphyr::from_str_with_options(text, options()).map_err(at)?)))
+            Ok(Document::Claim(Box::new(PersistentVolumeClaim::from_yaml(text, options()).map_err(at)?)))
         }
         Some(other) => Ok(Document::Other(other.to_owned())),
         None => Err(vec![Unreadable {

@@ -3,22 +3,27 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use manifest::Manifest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Backoff, Refresh, SourceRule};
 
-/// YAML straight into its type: `0755` is octal, and `on` and `no` stay texts where texts belong.
+/// `0755` is octal, and `on` and `no` stay texts where texts belong.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: true, with_snippet: false }
+}
+
+/// YAML straight into its type.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: true, with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| error.to_string())
 }
 
 /// YAML into a type of the Kubernetes API, where a misspelt field is an error: those types pass over
 /// what they do not know, so that it would be missing in the pod without a word.
-pub fn known_yaml<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, String> {
-    let value: T = yaml(text)?;
+pub fn known_yaml<T: Manifest + Serialize>(text: &str) -> Result<T, String> {
+    let value = T::from_yaml(text, options()).map_err(|error| error.to_string())?;
     let mut unknown = Vec::new();
     if let (Ok(written), Ok(known)) = (yaml::<Value>(text), serde_json::to_value(&value)) {
         unknown_fields(&written, &known, "", &mut unknown);
