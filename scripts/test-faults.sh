@@ -7,6 +7,8 @@ source scripts/faults.sh
 
 need_root "a test with a real Kubernetes"
 ends_with faults_line
+# This is the long form: everything is cut off before and after each write.
+export FLEX_CUTS_ALL=yes
 
 stage 'setup' scripts/setup.sh --test
 without=flex-bench stage 'programs and images' build

@@ -115,9 +115,7 @@ fn read_one(text: &str, offset: u64) -> Result<Document, Vec<Unreadable>> {
             let map = ConfigMap::from_yaml(text, options()).map_err(at)?;
             Ok(Document::Config(Box::new(map), Lines { first: offset + 1, keys }))
         }
-        Some("StorageClass") => {
-            Ok(Document::Class(Box::new(StorageClass::from_yaml(text, options()).map_err(at)?)))
-        }
+        Some("StorageClass") => Ok(Document::Class(Box::new(StorageClass::from_yaml(text, options()).map_err(at)?))),
         Some("PersistentVolumeClaim") => {
             Ok(Document::Claim(Box::new(PersistentVolumeClaim::from_yaml(text, options()).map_err(at)?)))
         }

@@ -26,6 +26,8 @@ const LATER: Duration = Duration::from_millis(2500);
 const ENOUGH: usize = 8;
 /// Replays a part: only the cut points whose description contains this text.
 const ONLY: &str = "FLEX_CUTS";
+/// The long form: before and after every write in all scenarios.
+const ALL: &str = "FLEX_CUTS_ALL";
 
 /// What came of a run.
 struct Run {
@@ -73,12 +75,21 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
 /// What can happen to a write. Nothing is decided on the answer to an event or a Lease's renewal, so that one which is
 /// lost to a process that lives says no more than one that is lost with it. For all other kinds of writes the scenarios
 /// of a whole life are enough.
+///
+/// Before a write all is as it was after the one before it, unless two are under way at one time. So the short form leaves
+/// out what is before events and renewals, and in scenarios that add something to a claim's life what is before all others
+/// and whatever is about events and renewals.
 fn faults(scenario: Scenario, binding: &str, write: &Write) -> &'static [Fault] {
     let lives = scenario.is_of_a_life() && binding == "direct";
-    match write.kind.resource.as_str() {
-        "events" | "leases" => &[Fault::CutBefore, Fault::CutAfter],
-        _ if !lives => &[Fault::CutBefore, Fault::CutAfter],
-        _ => &[Fault::CutBefore, Fault::CutAfter, Fault::AnswerLost],
+    let all = std::env::var_os(ALL).is_some();
+    let is_aside = matches!(write.kind.resource.as_str(), "events" | "leases");
+    match (is_aside, scenario.is_of_claims() || all) {
+        (true, _) if all => &[Fault::CutBefore, Fault::CutAfter],
+        (true, true) => &[Fault::CutAfter],
+        (true, false) => &[],
+        (false, false) => &[Fault::CutAfter],
+        (false, true) if !lives => &[Fault::CutBefore, Fault::CutAfter],
+        (false, true) => &[Fault::CutBefore, Fault::CutAfter, Fault::AnswerLost],
     }
 }
 

@@ -3,9 +3,7 @@
 //! The code that reads one type is large, is the same for all who read it, and runs when somebody has changed a config.
 //! Here it is compiled once, and without the optimising that takes long.
 
-use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolumeClaim, PodTemplateSpec, ResourceRequirements, Toleration,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, PodTemplateSpec, ResourceRequirements, Toleration};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_saphyr::{Error, Options, from_str_with_options};
 
@@ -28,11 +26,4 @@ macro_rules! manifests {
     )+};
 }
 
-manifests!(
-    ConfigMap,
-    PersistentVolumeClaim,
-    PodTemplateSpec,
-    ResourceRequirements,
-    StorageClass,
-    Vec<Toleration>,
-);
+manifests!(ConfigMap, PersistentVolumeClaim, PodTemplateSpec, ResourceRequirements, StorageClass, Vec<Toleration>,);
