@@ -27,8 +27,14 @@ use crate::orchestrator::{phase, uid};
 
 /// No scenario takes longer than this to come to its end, even on a busy machine.
 const GUARD: Duration = Duration::from_secs(300);
-/// Between two looks: many sites are looked at at one time, and each look is work for the API server.
-const LOOK: Duration = Duration::from_millis(400);
+/// Between the first two looks, and a third of what is between later ones: many sites are looked at at one time, and each
+/// look is work for the API server.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Until the next look, by how long one has looked.
+fn pause(looked: Duration) -> Duration {
+    (looked / 4).clamp(LOOK, 3 * LOOK)
+}
 
 /// The kinds of trouble that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,7 +216,7 @@ impl Site<'_> {
                 Err(seen) if began.elapsed() > GUARD => {
                     return Err(Finding { trouble: Trouble::Stuck, what: format!("{what}: {seen}") });
                 }
-                Err(_) => tokio::time::sleep(LOOK).await,
+                Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
             }
         }
     }
@@ -553,7 +559,7 @@ impl Site<'_> {
             if began.elapsed() > GUARD {
                 return Err(findings);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(pause(began.elapsed())).await;
         }
     }
 

@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams};
 
 use crate::kubelet::nfs_volume_of;
 use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, phase, uid};
-use crate::wait::{GUARD, seen, stays, until};
+use crate::wait::{GUARD, pause, seen, stays, until};
 
 /// No node is needed for a run.
 const ANYWHERE: (&str, &str) = ("placement", "any");
@@ -135,7 +135,7 @@ impl Ring {
                     return;
                 }
                 assert!(began.elapsed() < GUARD, "{waiting} wait; Jobs for {sizes:?}");
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                tokio::time::sleep(pause(began.elapsed())).await;
             }
         };
         self.explained(none_waits).await;

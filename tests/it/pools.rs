@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::kubelet::{nfs_volume_of, request};
 use crate::nodes::local_volume;
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, annotation, phase, uid};
-use crate::wait::{GUARD, seen, stays, until};
+use crate::wait::{GUARD, pause, seen, stays, until};
 
 /// The image can make volumes before there is a claim.
 const CAN: (&str, &str) = ("capabilities", "pool");
@@ -136,7 +136,7 @@ impl Image {
                 match look().await {
                     Ok(found) => return found,
                     Err(last) if began.elapsed() > GUARD => panic!("{what}: not within {GUARD:?}; last seen: {last}"),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                    Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
                 }
             }
         };

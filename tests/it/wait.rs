@@ -22,9 +22,15 @@ pub async fn within<T, F: Future<Output = Result<T, String>>>(
         match look().await {
             Ok(found) => return found,
             Err(seen) if began.elapsed() > guard => panic!("{what}: not within {guard:?}; last seen: {seen}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(25)).await,
+            Err(_) => tokio::time::sleep(pause(began.elapsed())).await,
         }
     }
+}
+
+/// Until the next look, by how long one has looked: most comes soon, and each look is work for an API server on a machine
+/// that is busy with several.
+pub fn pause(looked: Duration) -> Duration {
+    (looked / 4).clamp(Duration::from_millis(25), Duration::from_millis(100))
 }
 
 /// Watches for a while that something stays true.
