@@ -1,7 +1,7 @@
 //! Volumes that are kept ready for claims.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use contract::names::{self, reason};
 use contract::request::{Operation, Request};
