@@ -83,13 +83,12 @@ fn faults(scenario: Scenario, binding: &str, write: &Write) -> &'static [Fault] 
     let lives = scenario.is_of_a_life() && binding == "direct";
     let all = std::env::var_os(ALL).is_some();
     let is_aside = matches!(write.kind.resource.as_str(), "events" | "leases");
-    match (is_aside, scenario.is_of_claims() || all) {
-        (true, _) if all => &[Fault::CutBefore, Fault::CutAfter],
-        (true, true) => &[Fault::CutAfter],
-        (true, false) => &[],
-        (false, false) => &[Fault::CutAfter],
-        (false, true) if !lives => &[Fault::CutBefore, Fault::CutAfter],
-        (false, true) => &[Fault::CutBefore, Fault::CutAfter, Fault::AnswerLost],
+    let is_added = !scenario.is_of_claims();
+    match all || !(is_aside || is_added) {
+        true if lives && !is_aside => &[Fault::CutBefore, Fault::CutAfter, Fault::AnswerLost],
+        true => &[Fault::CutBefore, Fault::CutAfter],
+        false if is_aside && is_added => &[],
+        false => &[Fault::CutAfter],
     }
 }
 
