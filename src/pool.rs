@@ -137,12 +137,13 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
     for (size, marks) in &pool.sizes {
         let right: Vec<&Ready> = o.ready.iter().filter(|ready| ready.size == *size && ready.right).collect();
         let requests: Vec<&Request> = o.requests.iter().filter(|request| request.size == *size).collect();
-        let count = right.iter().filter(|ready| ready.usable).count() + requests.len();
+        let usable: Vec<&Ready> = right.iter().copied().filter(|ready| ready.usable).collect();
+        let count = usable.len() + requests.len();
         let surplus = count.saturating_sub(marks.high);
         let withdrawn: Vec<_> = requests.iter().copied().filter(open).rev().take(surplus).collect();
         steps.extend(withdrawn.iter().map(|request| Step::Withdraw(request.name.clone())));
         let drained = surplus - withdrawn.len();
-        steps.extend(right.iter().rev().take(drained).map(|ready| Step::Drain(ready.name.clone())));
+        steps.extend(usable.iter().rev().take(drained).map(|ready| Step::Drain(ready.name.clone())));
         bytes = bytes.saturating_add(size.saturating_mul((right.len() + requests.len()) as u64));
         if count < marks.low {
             asks.push((*size, marks.high - count));
@@ -236,6 +237,9 @@ mod tests {
         let with = |pool, ready: &[Ready], requests: &[Request]| {
             decide(&Observed { pool, ready, requests, ..Observed::default() })
         };
+        let away = Ready { usable: false, ..ready("b", 10) };
+        let begun = [request("r", 10, true)];
+        assert_eq!(with(Some(&pool), &[ready("a", 10), away], &begun), [drain("a")], "what counts is too much");
         let wrong = Ready { right: false, ..ready("a", 10) };
         assert_eq!(with(Some(&pool), &[wrong, ready("b", 10)], &[]), [drain("a")]);
         assert_eq!(with(Some(&pool), &[ready("a", 10), ready("b", 20)], &[]), [drain("b")]);
