@@ -11,7 +11,7 @@ use crate::decision::Decision;
 pub const SLOW: Duration = Duration::from_secs(30 * 60);
 
 /// Who stands in line is woken when its turn has come; this is for the case that others before it have left.
-const ROOM: Duration = Duration::from_secs(10);
+const ROOM: Duration = Duration::from_secs(30);
 /// Who has waited for a place for so long is told.
 const TOLD: Duration = Duration::from_secs(30);
 
@@ -36,9 +36,10 @@ pub fn just_now(at: i64, now: i64) -> i64 {
 
 /// What stands in line for a place for a run waits by this step. In a burst each waits for a moment; that is nothing to tell.
 pub fn stand_in_line<S>(step: S, created: i64, now: i64) -> Decision<S> {
-    let wait = Decision::from(step).until(now + seconds(ROOM));
-    match now - created > seconds(TOLD) {
-        true => wait.saying(false, reason::LIMIT_REACHED, "all places for runs of its class are taken (`max-in-flight` and `max-in-flight-per-namespace` of the provisioner config); it is its turn when one of them has ended"),
-        false => wait,
+    let wait = Decision::from(step);
+    let told = created + seconds(TOLD) + 1;
+    match told > now {
+        true => wait.until(told.min(now + seconds(ROOM))),
+        false => wait.until(now + seconds(ROOM)).saying(false, reason::LIMIT_REACHED, "all places for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it is its turn when one of them has ended"),
     }
 }

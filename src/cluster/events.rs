@@ -18,6 +18,8 @@ use crate::text;
 
 /// The same text on the same object is not repeated within this time.
 const QUIET: Duration = Duration::from_secs(600);
+/// How often what was told long ago is forgotten.
+const SWEEP: Duration = Duration::from_secs(60);
 /// What the API server takes as the note of an event.
 const MOST: usize = 1024;
 /// So many are written at one time; those about one object one after another.
@@ -63,6 +65,7 @@ type Told = Arc<Mutex<HashMap<u64, (Duration, i32)>>>;
 pub struct Events {
     lanes: Vec<mpsc::UnboundedSender<Option<Note>>>,
     told: Told,
+    swept: Mutex<Duration>,
     clock: Clock,
 }
 
@@ -76,7 +79,7 @@ impl Events {
             .into_iter()
             .map(|notes| drain(notes, client.clone(), component.clone(), told.clone(), clock.clone()));
         let writers = futures::future::join_all(writers.collect::<Vec<_>>());
-        (Events { lanes, told, clock }, tokio::spawn(async move { drop(writers.await) }))
+        (Events { lanes, told, swept: Mutex::default(), clock }, tokio::spawn(async move { drop(writers.await) }))
     }
 
     /// Tells something about an object.
@@ -103,15 +106,19 @@ impl Events {
 
     /// How often a text has been told with this time; none if it was told a moment ago.
     fn count(&self, key: u64) -> Option<i32> {
+        let now = self.clock.passed();
+        let is_new = |at: Duration| now.saturating_sub(at) < QUIET;
         let mut told = self.told.lock().expect("no code panics while it holds what was told");
-        if told.len() > 20_000 {
-            told.retain(|_, (at, _)| self.clock.since(*at) < QUIET);
+        let mut swept = self.swept.lock().expect("no code panics while it holds when that was");
+        if now.saturating_sub(*swept) >= SWEEP && told.len() > 20_000 {
+            *swept = now;
+            told.retain(|_, (at, _)| is_new(*at));
         }
         let (at, count) = told.get(&key).map_or((None, 0), |(at, count)| (Some(*at), *count));
-        if at.is_some_and(|at| self.clock.since(at) < QUIET) {
+        if at.is_some_and(is_new) {
             return None;
         }
-        told.insert(key, (self.clock.passed(), count + 1));
+        told.insert(key, (now, count + 1));
         Some(count + 1)
     }
 

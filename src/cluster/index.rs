@@ -10,11 +10,13 @@ mod grants;
 mod known;
 mod line;
 mod nodes;
+mod places;
 mod pools;
 mod runs;
 mod share;
 mod snapshots;
 mod volumes;
+mod waits;
 
 pub use self::batches::Arrival;
 
@@ -43,9 +45,6 @@ pub const EXPECTED: Duration = Duration::from_secs(10);
 /// For so long a version of a config is kept after an attempt began with it: its stamp may be on its way.
 pub const UNUSED: Duration = Duration::from_secs(60);
 
-/// Who stands in line asks again within this time.
-const IN_LINE: Duration = Duration::from_secs(25);
-
 /// For so long a class whose StorageClass was deleted is not served by its label alone.
 pub const REPLACED: Duration = Duration::from_secs(30);
 
@@ -73,27 +72,20 @@ pub struct Asker {
     pub key: Key,
     /// The namespace of its user.
     pub namespace: String,
+    /// The node that the run must be on.
+    pub node: Option<String>,
 }
 
 impl Asker {
     /// For a claim.
     pub fn claim(name: &ObjectName) -> Self {
-        Asker { key: Key::Claim(name.clone()), namespace: name.namespace.clone() }
+        Asker { key: Key::Claim(name.clone()), namespace: name.namespace.clone(), node: None }
     }
 
     /// For a content, of a VolumeSnapshot in this namespace.
     pub fn content(name: &str, namespace: &str) -> Self {
-        Asker { key: Key::Content(name.to_owned()), namespace: namespace.to_owned() }
+        Asker { key: Key::Content(name.to_owned()), namespace: namespace.to_owned(), node: None }
     }
-}
-
-/// Somebody for whom there was no place for a run.
-#[derive(Debug)]
-struct Waiting {
-    asker: Asker,
-    class: String,
-    /// When it last asked.
-    asked: Duration,
 }
 
 /// The operation of runs that are for no claim or volume, and of ours all the same.
@@ -155,7 +147,7 @@ pub struct Index {
     expected: BTreeMap<String, Expected>,
     /// Provision Jobs that somebody removed while they were under way, by their volume ids.
     removed: HashMap<String, (ObjectName, Removed)>,
-    line: BTreeMap<u64, Waiting>,
+    line: line::Line,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
     complaints: HashMap<String, Arc<Complaint>>,
@@ -179,7 +171,7 @@ pub struct Index {
     growing: HashMap<String, u64>,
     tally: share::Tally,
     /// Who hit a limit, of which class, in the order of their coming.
-    waits_for_room: Vec<(Key, String)>,
+    waits_for_room: waits::Waits,
     snapshots: snapshots::Snapshots,
     grants: BTreeMap<ObjectName, Grant>,
     attributes: BTreeMap<String, crate::attributes::Class>,
@@ -205,7 +197,7 @@ impl Index {
             jobs_by_id: HashMap::new(),
             expected: BTreeMap::new(),
             removed: HashMap::new(),
-            line: BTreeMap::new(),
+            line: line::Line::default(),
             pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),
             complaints: HashMap::new(),
@@ -224,7 +216,7 @@ impl Index {
             promised: BTreeMap::new(),
             growing: HashMap::new(),
             tally: share::Tally::default(),
-            waits_for_room: Vec::new(),
+            waits_for_room: waits::Waits::default(),
             snapshots: snapshots::Snapshots::default(),
             grants: BTreeMap::new(),
             attributes: BTreeMap::new(),

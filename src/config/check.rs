@@ -46,6 +46,7 @@ pub const KEYS: &[&str] = &[
     "backoff",
     "max-in-flight",
     "max-in-flight-per-namespace",
+    "max-in-flight-per-node",
     "max-volumes",
     "max-volumes-per-namespace",
     "max-bytes",
@@ -203,6 +204,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         max_in_flight_per_namespace: r
             .read("max-in-flight-per-namespace", |text| number(text, 1, 10_000))
             .map(|n| n as usize),
+        max_in_flight_per_node: r.read("max-in-flight-per-node", |text| number(text, 1, 10_000)).map(|n| n as usize),
         batch_size: r
             .read("batch-size", |text| number(text, 1, contract::batch::MOST as u64))
             .map_or(1, |n| n as usize),
@@ -236,6 +238,9 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         && min > max
     {
         r.fail("min-size", "is larger than max-size; no claim could be served");
+    }
+    if recipe.max_in_flight_per_node.is_some() && recipe.placement != Placement::SelectedNode {
+        r.fail("max-in-flight-per-node", "counts runs that must be on one node, and those of this config may be on any: set `placement: selected-node`, or leave it out");
     }
     if let Some(pool) = &recipe.pool {
         pool::check(r, &recipe, pool);

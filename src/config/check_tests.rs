@@ -140,6 +140,7 @@ fn bad_values_are_told_with_what_to_do() {
         ("backoff", "10m..5s", "write the shorter time first"),
         ("backoff", "5s..", "not a length of time"),
         ("max-in-flight", "0", "a whole number from 1 to 10000"),
+        ("max-in-flight-per-node", "many", "a whole number from 1 to 10000"),
         ("min-size", "10 GB", "is not a size"),
         ("max-size", "-1Gi", "is negative"),
         ("volume-sources", "floppy", "`floppy` is no volume source"),
@@ -162,6 +163,13 @@ fn an_image_is_required() {
         let problems = recipe(Record { data, ..Record::default() }).unwrap_err();
         assert!(problems.len() == 1 && problems[0].to_string().starts_with("image: is missing; name"), "{problems:?}");
     }
+}
+
+#[test]
+fn runs_are_counted_on_a_node_where_they_must_be_on_one() {
+    assert_eq!(good(&[("max-in-flight-per-node", "2")]).max_in_flight_per_node, Some(2));
+    let anywhere = problems(&[("max-in-flight-per-node", "2"), ("placement", "any")]);
+    assert!(anywhere.len() == 1 && anywhere[0].contains("set `placement: selected-node`"), "{anywhere:?}");
 }
 
 #[test]

@@ -187,6 +187,8 @@ pub struct Recipe {
     pub max_in_flight: usize,
     /// Those of them for claims of one namespace.
     pub max_in_flight_per_namespace: Option<usize>,
+    /// How many of them on one node, where each is pinned to one.
+    pub max_in_flight_per_node: Option<usize>,
     /// Claims that one run may be for, or volumes that it may delete.
     pub batch_size: usize,
     /// How long a run for several waits for them.

@@ -23,6 +23,7 @@ const PACE: &[&str] = &[
     "backoff",
     "max-in-flight",
     "max-in-flight-per-namespace",
+    "max-in-flight-per-node",
     "max-volumes",
     "max-volumes-per-namespace",
     "max-bytes",

@@ -74,7 +74,11 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         match next {
             Next::Later => return Ok(Pass::After(LATER)),
             Next::Started => return Ok(Pass::Started),
+            Next::InLine if decision.wake_at.is_some() => return Ok(context.wait(decision.wake_at, &[])),
+            Next::InLine => return Ok(Pass::After(LATER)),
             Next::Wait => {
+                let woken = context.shared.index().leave_line(&Key::Claim(claim.name.clone()));
+                context.shared.queue.add_all(woken);
                 return Ok(context
                     .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
             }
@@ -88,6 +92,8 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
 
 enum Next {
     Wait,
+    /// Until it is its turn.
+    InLine,
     /// After a while, unless an event comes before.
     Later,
     Started,
@@ -209,11 +215,13 @@ async fn act(
             Ok(Next::Wait)
         }
         Step::StandInLine => {
-            context
-                .shared
-                .index()
-                .stand_in_line(&Asker::claim(&claim.name), claim.class.as_deref().unwrap_or_default());
-            Ok(Next::Wait)
+            if let Serving::Ours(class) = serving(claim, &s.classes)
+                && let Ok(recipe) = &class.recipe
+            {
+                let woken = context.shared.index().stand_in_line(&Asker::claim(&claim.name), recipe);
+                context.shared.queue.add_all(woken);
+            }
+            Ok(Next::InLine)
         }
         Step::Take { .. } => take(context, claim, s, learnt).await,
         Step::Note { volume: name } => {
@@ -244,10 +252,12 @@ async fn act(
                 if index.claim_is_refused(claim, recipe).is_some() {
                     return Ok(Next::Again);
                 }
-                let asker = Asker::claim(&claim.name);
+                let asker = Asker::attempt(&claim.name, recipe, &nodes);
                 if !index.reserve(&job, &asker, recipe) {
-                    index.stand_in_line(&asker, &class.name);
-                    return Ok(Next::Later);
+                    let woken = index.stand_in_line(&asker, recipe);
+                    drop(index);
+                    context.shared.queue.add_all(woken);
+                    return Ok(Next::InLine);
                 }
                 if s.left_out {
                     index.forget_expected(&provision_name(claim));

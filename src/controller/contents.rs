@@ -94,7 +94,10 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         tracing::debug!(content = content.name, ?step, "decided");
         tell.into_iter().for_each(|tell| context.tell(about(&content), tell));
         match act(context, &content, &seen, step, &mut learnt).await? {
+            Next::InLine => return Ok(context.wait(wake_at, &[])),
             Next::Wait => {
+                let woken = context.shared.index().leave_line(&asker(&content).key);
+                context.shared.queue.add_all(woken);
                 return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
             }
             Next::Started => return Ok(Pass::Started),
@@ -108,6 +111,8 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
 
 enum Next {
     Wait,
+    /// Until it is its turn.
+    InLine,
     Started,
     Again,
     With(Box<Content>),
@@ -269,9 +274,11 @@ async fn act(
         Step::Nothing => Ok(Next::Wait),
         Step::Hold => Ok(with(writes.hold_content(content).await?)),
         Step::StandInLine => {
-            let class = seen.source.as_ref().map(|(_, recipe)| recipe.class.clone()).unwrap_or_default();
-            context.shared.index().stand_in_line(&asker(content), &class);
-            Ok(Next::Wait)
+            if let Ok((_, recipe)) = &seen.source {
+                let woken = context.shared.index().stand_in_line(&asker(content), recipe);
+                context.shared.queue.add_all(woken);
+            }
+            Ok(Next::InLine)
         }
         Step::Stamp { attempt, provenance } => {
             let Ok((_, recipe)) = &seen.source else { return Ok(Next::Wait) };

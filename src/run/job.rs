@@ -349,6 +349,16 @@ fn nodes(place: &Place) -> Option<Affinity> {
     })
 }
 
+/// The node that a pod of this template is bound to.
+pub(super) fn pinned_to(template: &PodTemplateSpec) -> Option<&String> {
+    let affinity = template.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    match terms.first()?.match_fields.as_deref()?.first()?.values.as_deref()? {
+        [node] => Some(node),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 #[path = "job_tests.rs"]
 pub(super) mod tests;

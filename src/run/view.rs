@@ -87,6 +87,8 @@ pub struct Job {
     pub created: i64,
     /// After how many seconds Kubernetes ends it; none for never.
     pub deadline: Option<i64>,
+    /// The node that its pod must run on.
+    pub node: Option<String>,
     /// Whom it is for, if it is a batch.
     pub members: Arc<[Member]>,
     /// The Job that there is, where this is what one claim sees of a batch.
@@ -115,6 +117,7 @@ impl From<&batch::Job> for Job {
             deleting: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
+            node: job.spec.as_ref().and_then(|spec| super::job::pinned_to(&spec.template)).cloned(),
             members: members(
                 job.metadata.name.as_deref().unwrap_or_default(),
                 job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()),

@@ -357,10 +357,10 @@ fn rows_20_and_21_the_next_attempt_follows_by_backoff() {
 fn row_21_a_run_waits_for_a_place_of_its_class() {
     let full = new().with(|w| w.room = false);
     let decision = full.decide(NOW);
-    assert_eq!((decision.step, decision.tell, decision.wake_at), (Step::StandInLine, None, Some(NOW + 10)));
+    assert_eq!((decision.step, decision.tell, decision.wake_at), (Step::StandInLine, None, Some(NOW + 30)));
     let later = full.decide(NOW + 31);
     let (tell, again) = (later.tell.expect("it has waited for long"), later.wake_at);
-    assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 41), "{tell:?}");
+    assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
     let begun = begun().with(|w| (w.room, w.kept, w.fresh) = (false, true, true));
     assert_eq!(begun.step(), Step::StartRun, "what is begun has its place");
     assert_eq!(going(begun).step(), Step::StartDelete { attempt: 1, elsewhere: false }, "to delete takes none");

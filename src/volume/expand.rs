@@ -60,6 +60,7 @@ const OF_THE_CLASS: &[&str] = &[
     "backoff",
     "max-in-flight",
     "max-in-flight-per-namespace",
+    "max-in-flight-per-node",
     "max-size",
     "max-bytes",
     "max-bytes-per-namespace",

@@ -249,7 +249,7 @@ fn row_26_the_next_attempt() {
     assert!(matches!(world.step(), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
     World { kept: false, ..world.clone() }.rests();
     let full = World { room: false, ..world.clone() };
-    assert_eq!((full.decide(NOW + 2).step, full.decide(NOW + 2).wake_at), (Step::StandInLine, Some(NOW + 12)));
+    assert_eq!((full.decide(NOW + 2).step, full.decide(NOW + 2).wake_at), (Step::StandInLine, Some(NOW + 32)));
     world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
     world.waits("ends at 1Mi");
     world.class.recipe = Err("the config has errors".into());

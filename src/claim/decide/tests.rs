@@ -605,7 +605,7 @@ fn row_18_what_cannot_be_served_yet_waits() {
     World { kept: false, ..new() }.rests();
     let full = World { room: false, ..new() };
     assert_eq!(full.step(), Step::StandInLine);
-    assert_eq!(full.decide(NOW).wake_at, Some(NOW + 10), "others before it may leave");
+    assert_eq!(full.decide(NOW).wake_at, Some(NOW + 30), "others before it may leave");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

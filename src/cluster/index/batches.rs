@@ -10,7 +10,7 @@ use std::time::Duration;
 use contract::request::{Operation, Request};
 
 use super::pools::is_paced;
-use super::{Expected, Index, Key};
+use super::{Asker, EXPECTED, Expected, Index, Key};
 use crate::claim::Claim;
 use crate::config::{Placement, Recipe};
 use crate::limits;
@@ -33,6 +33,14 @@ pub(super) struct Batches {
     refused: BTreeSet<String>,
     /// Ids of members that want nothing of their batch any more, by the UID of its Job.
     left: HashMap<String, BTreeSet<String>>,
+}
+
+impl Batches {
+    /// What is expected of a Job may still come to be seen.
+    pub fn is_awaited(&self, job: &str, expected: &Expected, now: Duration) -> bool {
+        let of = || expected.batch.as_ref().map_or(job, |(batch, _)| batch);
+        now.saturating_sub(expected.since) < EXPECTED || self.creating.contains(of())
+    }
 }
 
 /// A batch whose Job is about to be created.
@@ -118,6 +126,13 @@ fn pinned<'a>(recipe: &Recipe, nodes: &'a [String]) -> Option<&'a str> {
     nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
 }
 
+impl Asker {
+    /// For the attempt of a claim that is stamped with these nodes.
+    pub fn attempt(claim: &ObjectName, recipe: &Recipe, nodes: &[String]) -> Self {
+        Asker { node: pinned(recipe, nodes).map(str::to_owned), ..Asker::claim(claim) }
+    }
+}
+
 /// What is decided anew for a member.
 pub(super) fn key(member: &Member) -> Key {
     match &member.whom {
@@ -150,9 +165,6 @@ impl Index {
         (job, nodes, ts): (&str, &[String], &str),
     ) -> Option<String> {
         let node = pinned(recipe, nodes);
-        if let Some(expected) = self.expected.get_mut(job) {
-            expected.node = node.map(str::to_owned);
-        }
         if claim.data_source.is_some() {
             return None;
         }
@@ -229,7 +241,7 @@ impl Index {
         let fills = |job: &Job| job.claims().any(|claim| is_paced(claim, namespace));
         let seen = seen.filter(|job| job.marks.operation == operation.as_str());
         let mut seen = seen.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
-        let on_node = |job: &Arc<Job>| node.is_none() || self.node_of(job).is_none_or(|on| Some(on.as_str()) == node);
+        let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
         let mut expected = self.expected.iter().filter(|(job, expected)| {
             let same = expected.class == label && expected.deletes == (operation == Operation::Delete);
             let same = same && expected.for_pool == for_pool;
@@ -242,15 +254,6 @@ impl Index {
             same && (node.is_none() || gathering.node.as_deref() == node) && Some(name.as_str()) != batch
         });
         seen.any(on_node) || expected.next().is_some() || gathers.next().is_some()
-    }
-
-    /// The node that is noted for the run of a Job.
-    fn node_of(&self, job: &Job) -> Option<&String> {
-        let volume = job.members.iter().find_map(Member::volume).or(job.volume.as_ref());
-        match volume {
-            Some(volume) => self.volumes.get(volume)?.nodes.last(),
-            None => self.claims.get(self.claim_by_id.get(job.ids().next()?)?)?.nodes.last(),
-        }
     }
 
     /// One that was stamped for a batch is there. Says whether it is to wait for that: until its Job is seen, which may be
@@ -387,11 +390,6 @@ impl Index {
             job == name || expected.batch.as_ref().is_some_and(|(batch, _)| batch == name)
         };
         self.expected.iter_mut().filter(|(job, expected)| of(job, expected)).for_each(|(_, e)| e.since = since);
-    }
-
-    /// The Job of a batch is being created.
-    pub(super) fn is_being_created(&self, name: &str) -> bool {
-        self.batches.creating.contains(name)
     }
 
     /// Nobody knows whether the Job of a batch was created: unless it is seen, that is to be tried again with the same,

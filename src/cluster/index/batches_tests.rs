@@ -272,8 +272,8 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
 fn a_batch_takes_as_many_places_as_it_has_members() {
     let (_, mut index) = timed();
     index.change_job(Change::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
-    assert_eq!((index.runs_in_flight("c"), index.runs_in_namespace("c", "team")), (3, 3));
-    assert_eq!(index.runs_in_namespace("c", "other"), 0);
+    let room = index.room(&recipe("3"), false).expect("a hundred may be in flight");
+    assert_eq!((index.runs_in_flight("c"), room.free, room.namespaces.1), (3, 97, [("team", 3)].into()));
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Index {
                 if claim.deleting || claim.is_bound() {
                     keys.extend(self.leave_batches(Operation::Provision, &claim.id()));
                     keys.extend(self.leave_room(&Key::Claim(name.clone())));
-                    self.leave_line(&Key::Claim(name.clone()));
+                    keys.extend(self.leave_line(&Key::Claim(name.clone())));
                     claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 }
                 let ids: Vec<_> = claim.ids().collect();
@@ -86,10 +86,10 @@ impl Index {
             Change::Delete(name) => {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
                 self.forget_claim(&claim);
-                self.leave_line(&Key::Claim(name.clone()));
                 let batches = self.leave_batches(Operation::Provision, &claim.id());
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
+                keys.extend(self.leave_line(&Key::Claim(name.clone())));
                 keys.extend(batches);
                 keys.extend(self.copy_keys(&name));
                 self.kept_promise(&claim.uid);

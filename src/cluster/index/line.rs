@@ -1,217 +1,239 @@
-//! Who may begin a run: places, who waits for one, and the Jobs that are created or removed.
+//! Who stands in line for a place for a run, and whose turn it is.
+//!
+//! Those of one namespace who want to run on the same node stand in a lane, in the order in which they came. The next place
+//! goes to the namespace that has the fewest runs; among equals to the one that has waited longest for its turn. So a
+//! namespace that asks for little does not wait behind one that asks for much, and to find whose turn it is takes as long as
+//! there are lanes and places, however many stand in them.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, btree_map};
+use std::time::Duration;
 
-use contract::request::Operation;
+use super::Key;
 
-use super::pools::is_paced;
-use super::{Asker, EXPECTED, Expected, IN_LINE, Index, Key, Waiting};
-use crate::claim::decide::Removed;
-use crate::config::Recipe;
-use crate::config::classes::Lookup;
-use crate::object::ObjectName;
-use crate::run::view::Job;
+/// Who does not ask again within this time has gone.
+const IN_LINE: Duration = Duration::from_secs(75);
 
-impl Index {
-    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim or content;
-    /// else it should [stand in line](Index::stand_in_line).
-    pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
-        let mut expected = std::mem::take(&mut self.expected);
-        expected.retain(|job, expected| self.is_awaited(job, expected));
-        self.expected = expected;
-        if !self.expected.contains_key(job) && !self.has_room(asker, recipe) {
-            return false;
-        }
-        self.leave_line(&asker.key);
-        self.revisions_used.insert(recipe.record.hash(), self.clock.passed());
-        let since = self.clock.passed();
-        let class = crate::object::label_value(&recipe.class);
-        let (namespace, for_pool) = (asker.namespace.clone(), self.is_for_pool(asker));
-        let expected = Expected { since, class, namespace, for_pool, ..Expected::default() };
-        self.expected.insert(job.to_owned(), expected);
-        true
+/// What those who stand behind each other have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lane {
+    /// It is for what is to be kept ready, which delays no claim.
+    pub for_pool: bool,
+    /// The namespace of the user.
+    pub namespace: String,
+    /// The node that the run must be on.
+    pub node: Option<String>,
+}
+
+/// How many runs of a class may still begin.
+#[derive(Debug)]
+pub(super) struct Room<'a> {
+    /// In all.
+    pub free: usize,
+    /// For what is to be kept ready.
+    pub for_pool: usize,
+    /// How many one namespace may have, and how many each has that has any.
+    pub namespaces: (usize, HashMap<&'a str, usize>),
+    /// The same of nodes.
+    pub nodes: (usize, HashMap<&'a str, usize>),
+}
+
+impl<'a> Room<'a> {
+    /// For whoever there is.
+    pub fn for_all() -> Self {
+        let any = || (usize::MAX, HashMap::new());
+        Room { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
     }
 
-    /// A class has a place for this run, also when those that came before it have had theirs.
-    pub fn has_room(&self, asker: &Asker, recipe: &Recipe) -> bool {
-        self.turns(recipe, Some(asker)).contains(&asker)
+    fn runs_of(&self, lane: &Lane) -> usize {
+        self.namespaces.1.get(lane.namespace.as_str()).copied().unwrap_or_default()
     }
 
-    /// Those in line who have a place now, in their order. Who does not stand in it yet comes last.
-    fn turns<'a>(&'a self, recipe: &Recipe, asks: Option<&'a Asker>) -> Vec<&'a Asker> {
-        let class = recipe.class.as_str();
-        let mut free = recipe.max_in_flight.saturating_sub(self.runs_in_flight(class));
-        let stands = |waiting: &&Waiting| asks == Some(&waiting.asker) || self.is_waiting(waiting);
-        if free == 0 {
-            return Vec::new();
+    fn has_room_for(&self, lane: &Lane) -> bool {
+        let on_node = |node: &String| self.nodes.1.get(node.as_str()).copied().unwrap_or_default();
+        let node_is_full = lane.node.as_ref().is_some_and(|node| on_node(node) >= self.nodes.0);
+        let none_for_pool = lane.for_pool && self.for_pool == 0;
+        self.free > 0 && !none_for_pool && !node_is_full && self.runs_of(lane) < self.namespaces.0
+    }
+
+    fn take(&mut self, lane: &'a Lane) {
+        self.free -= 1;
+        self.for_pool -= usize::from(lane.for_pool);
+        *self.namespaces.1.entry(&lane.namespace).or_default() += 1;
+        if let Some(node) = &lane.node {
+            *self.nodes.1.entry(node).or_default() += 1;
         }
-        let line = self.line.values().filter(|waiting| waiting.class == class).filter(stands);
-        let newcomer = asks.filter(|asks| self.line.values().all(|waiting| waiting.asker != **asks));
-        let all = line.map(|waiting| &waiting.asker).chain(newcomer);
-        // What is to be kept ready delays no claim.
-        let (requests, claims): (Vec<_>, Vec<_>) = all.partition(|asker| self.is_for_pool(asker));
-        let mut for_pool = match (requests.is_empty(), &recipe.pool) {
-            (true, _) => 0,
-            (false, Some(pool)) => pool.places(recipe.max_in_flight).saturating_sub(self.pool_runs(class)),
-            (false, None) => free,
+    }
+}
+
+/// All who stand in line, by class.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    queues: BTreeMap<String, Queue>,
+    places: HashMap<Key, (String, Lane, u64)>,
+    /// The number of the next who comes, or has had a turn.
+    next: u64,
+    /// When those who have gone were last taken out.
+    swept: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lanes: BTreeMap<Lane, BTreeMap<u64, Waiting>>,
+    /// When each namespace had its last turn.
+    served: HashMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    key: Key,
+    /// When it last asked.
+    asked: Duration,
+}
+
+impl Waiting {
+    fn is_there(&self, now: Duration) -> bool {
+        now.saturating_sub(self.asked) < IN_LINE
+    }
+}
+
+impl Line {
+    /// Somebody comes, or asks again. Where it goes to another lane, it does not lose its place.
+    pub fn stand(&mut self, key: &Key, class: &str, lane: Lane, now: Duration) {
+        if now.saturating_sub(self.swept) >= IN_LINE {
+            self.sweep(now);
+        }
+        let number = match self.leave(key) {
+            Some((before, number)) if before == class => number,
+            _ => self.number(),
         };
-        let mut free_in: HashMap<&str, usize> = HashMap::new();
-        let mut turns = Vec::new();
-        for asker in claims.into_iter().chain(requests) {
-            if free == 0 {
-                break;
+        let queue = self.queues.entry(class.to_owned()).or_default();
+        let waiting = Waiting { key: key.clone(), asked: now };
+        queue.lanes.entry(lane.clone()).or_default().insert(number, waiting);
+        self.places.insert(key.clone(), (class.to_owned(), lane, number));
+    }
+
+    /// Somebody waits no longer. Says for which class it did, and its number.
+    pub fn leave(&mut self, key: &Key) -> Option<(String, u64)> {
+        let (class, lane, number) = self.places.remove(key)?;
+        if let Some(queue) = self.queues.get_mut(&class)
+            && let Some(waiting) = queue.lanes.get_mut(&lane)
+        {
+            waiting.remove(&number);
+            if waiting.is_empty() {
+                queue.lanes.remove(&lane);
             }
-            if self.is_for_pool(asker) {
-                if for_pool == 0 {
-                    break;
-                }
-                for_pool -= 1;
-            }
-            if let Some(most) = recipe.max_in_flight_per_namespace {
-                let namespace = asker.namespace.as_str();
-                let left = || most.saturating_sub(self.runs_in_namespace(class, namespace));
-                let free_here = free_in.entry(namespace).or_insert_with(left);
-                // Those of other namespaces do not wait for this one.
-                if *free_here == 0 {
+        }
+        Some((class, number))
+    }
+
+    /// Somebody of a namespace has had a place.
+    pub fn serve(&mut self, class: &str, namespace: &str) {
+        let turn = self.number();
+        match self.queues.get_mut(class) {
+            Some(queue) if !queue.lanes.is_empty() => drop(queue.served.insert(namespace.to_owned(), turn)),
+            // Nobody has waited.
+            _ => drop(self.queues.remove(class)),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn sweep(&mut self, now: Duration) {
+        self.swept = now;
+        let lanes = self.queues.values().flat_map(|queue| queue.lanes.values());
+        let gone = lanes.flat_map(BTreeMap::values).filter(|waiting| !waiting.is_there(now));
+        let gone: Vec<Key> = gone.map(|waiting| waiting.key.clone()).collect();
+        gone.iter().for_each(|key| drop(self.leave(key)));
+    }
+
+    /// The classes that somebody waits for.
+    pub fn classes(&self) -> impl Iterator<Item = &String> {
+        self.queues.iter().filter(|(_, queue)| !queue.lanes.is_empty()).map(|(class, _)| class)
+    }
+
+    /// Where somebody stands for a class.
+    pub fn lane_of(&self, key: &Key, class: &str) -> Option<&Lane> {
+        self.places.get(key).filter(|(of, ..)| of == class).map(|(_, lane, _)| lane)
+    }
+
+    /// Somebody who waits for no pool waits for a place.
+    pub fn has_claims(&self, class: &str, now: Duration) -> bool {
+        let lanes = self.queues.get(class).into_iter().flat_map(|queue| &queue.lanes);
+        let mut claims = lanes.filter(|(lane, _)| !lane.for_pool).flat_map(|(_, waiting)| waiting.values());
+        claims.any(|waiting| waiting.is_there(now))
+    }
+
+    /// Those who have a place now, in their order. Who asks and stands elsewhere, or not yet, is as if in this lane.
+    pub fn turns<'a>(
+        &'a self,
+        class: &str,
+        asks: Option<(&'a Key, &'a Lane)>,
+        mut room: Room<'a>,
+        now: Duration,
+    ) -> impl Iterator<Item = &'a Key> {
+        let queue = self.queues.get(class);
+        let asking = asks.map(|(key, _)| key);
+        let served = move |lane: &Lane| queue.and_then(|queue| queue.served.get(&lane.namespace)).copied();
+        let number =
+            |key| self.places.get(key).filter(|(of, ..)| of == class).map_or(u64::MAX, |(_, _, number)| *number);
+        let asks = asks.map(|(key, lane)| Head { lane, first: (number(key), key), rest: btree_map::Iter::default() });
+        let lanes = queue.into_iter().flat_map(|queue| &queue.lanes);
+        let lanes = lanes.filter_map(move |(lane, waiting)| Head::of(lane, waiting.iter(), asking, now));
+        let mut heads: Vec<_> = lanes.chain(asks).map(Some).collect();
+        let rank = move |head: &Head<'_>, room: &Room<'_>| {
+            (head.lane.for_pool, room.runs_of(head.lane), served(head.lane), head.first.0)
+        };
+        let ranked = heads.iter().flatten().enumerate().map(|(at, head)| Reverse((rank(head, &room), at)));
+        let mut ranked: BinaryHeap<_> = ranked.collect();
+        std::iter::from_fn(move || {
+            while let Some(Reverse((was, at))) = ranked.pop() {
+                let Some(head) = heads[at].take() else { continue };
+                if !room.has_room_for(head.lane) {
                     continue;
                 }
-                *free_here -= 1;
+                let is = rank(&head, &room);
+                if is != was {
+                    // Another lane of its namespace has had a turn.
+                    heads[at] = Some(head);
+                    ranked.push(Reverse((is, at)));
+                    continue;
+                }
+                room.take(head.lane);
+                let (_, key) = head.first;
+                if let Some(next) = Head::of(head.lane, head.rest, asking, now) {
+                    ranked.push(Reverse((rank(&next, &room), at)));
+                    heads[at] = Some(next);
+                }
+                return Some(key);
             }
-            free -= 1;
-            turns.push(asker);
-        }
-        turns
-    }
-
-    /// The run would be for a volume that is to be kept ready.
-    fn is_for_pool(&self, asker: &Asker) -> bool {
-        matches!(&asker.key, Key::Claim(name) if is_paced(name, &self.identity.namespace))
-    }
-
-    /// Runs of a class for volumes that are to be kept ready.
-    fn pool_runs(&self, class: &str) -> usize {
-        let class = crate::object::label_value(class);
-        let namespace = &self.identity.namespace;
-        let seen = self.jobs.values().filter(|job| !job.over && job.marks.class == class && takes_a_place(job));
-        let seen = seen.filter(|job| !self.is_lost(job)).flat_map(|job| job.claims());
-        let expected = self.expected.iter().filter(|(_, e)| e.for_pool && e.class == class);
-        let expected = expected.filter(|(job, e)| self.is_awaited(job, e));
-        seen.filter(|name| is_paced(name, namespace)).count() + expected.count()
-    }
-
-    /// There is no place for a run: places go to those that came first. Who does not ask again for a while has gone.
-    pub fn stand_in_line(&mut self, asker: &Asker, class: &str) {
-        let asked = self.clock.passed();
-        match self.line.values_mut().find(|waiting| waiting.asker == *asker) {
-            Some(waiting) => (waiting.asked, waiting.class) = (asked, class.to_owned()),
-            None => {
-                let clock = &self.clock;
-                self.line.retain(|_, waiting| clock.since(waiting.asked) < IN_LINE);
-                let number = self.line.last_key_value().map_or(0, |(number, _)| number + 1);
-                self.line.insert(number, Waiting { asker: asker.clone(), class: class.to_owned(), asked });
-            }
-        }
-    }
-
-    pub(super) fn leave_line(&mut self, key: &Key) {
-        self.line.retain(|_, waiting| waiting.asker.key != *key);
-    }
-
-    pub(super) fn is_waiting(&self, waiting: &Waiting) -> bool {
-        self.clock.since(waiting.asked) < IN_LINE
-    }
-
-    /// A Job was created by this process: until the watch shows it, it is not taken for absent.
-    pub fn expect_job(&mut self, job: &str) {
-        let since = self.clock.passed();
-        let expected = self.expected.entry(job.to_owned()).or_default();
-        (expected.since, expected.created) = (since, true);
-    }
-
-    /// The Job was not created after all.
-    pub fn forget_expected(&mut self, job: &str) {
-        self.expected.remove(job);
-    }
-
-    /// A Job was created a moment ago and is not seen yet.
-    pub fn is_expected(&self, job: &str) -> bool {
-        self.expected.get(job).is_some_and(|expected| expected.created && self.is_awaited(job, expected))
-    }
-
-    /// What is expected may still come to be seen.
-    pub(super) fn is_awaited(&self, job: &str, expected: &Expected) -> bool {
-        let batch = expected.batch.as_ref().map_or(job, |(batch, _)| batch);
-        self.is_being_created(batch) || self.clock.since(expected.since) < EXPECTED
-    }
-
-    /// The same of any Job whose name begins so.
-    pub fn is_any_expected(&self, prefix: &str) -> bool {
-        let from = self.expected.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
-        from.into_iter().any(|(job, _)| self.is_expected(job))
-    }
-
-    /// How often the provision Job of this name was removed while it was under way.
-    pub fn removed(&self, id: &str, job: &str) -> Option<Removed> {
-        self.removed.get(id).filter(|(name, _)| name.name == job).map(|(_, removed)| *removed)
-    }
-
-    /// Somebody removed a Job: if it was under way, how often is remembered until its claim has its volume.
-    pub(super) fn note_removed(&mut self, job: &Job) {
-        if job.marks.operation != "provision" || job.over {
-            return;
-        }
-        let alone = job.members.is_empty().then(|| (job.marks.id.clone(), job.name.name.clone()));
-        let members = job.members.iter().map(|member| (member.id.clone(), member.job_name(&job.name.name)));
-        for (id, name) in members.chain(alone).filter(|(id, _)| self.claim_by_id.contains_key(id)) {
-            let before = self.removed(&id, &name).map_or(0, |removed| removed.times);
-            let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
-            self.removed.insert(id, (ObjectName::new(&job.name.namespace, name), removed));
-        }
-    }
-
-    /// A pod of the Job is on a node that does not answer.
-    pub(super) fn is_lost(&self, job: &Job) -> bool {
-        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
-        let mut nodes =
-            pods.filter(|pod| pod.job == job.name.name && !pod.is_over()).filter_map(|pod| pod.node.as_ref());
-        nodes.any(|node| self.nodes.get(node).is_none_or(|node| !node.reachable))
-    }
-
-    /// Runs of a class that make something and go on, with those that are about to. A dead node must not keep others from
-    /// work: runs that are lost there do not count.
-    pub fn runs_in_flight(&self, class: &str) -> usize {
-        let class = crate::object::label_value(class);
-        let seen = self
-            .jobs
-            .values()
-            .filter(|job| !job.over && job.marks.class == class && takes_a_place(job))
-            .filter(|job| !self.is_lost(job))
-            .map(|job| job.runs())
-            .sum::<usize>();
-        let expected = self.expected.iter().filter(|(_, e)| e.class == class && !e.deletes);
-        let expected = expected.filter(|(job, e)| self.is_awaited(job, e));
-        seen + expected.count()
-    }
-
-    /// A run of a class has ended: those who are first in line may have the places that are free.
-    pub(super) fn next_in_line(&self, ended: &Job) -> Vec<Key> {
-        let of_class = |waiting: &&Waiting| crate::object::label_value(&waiting.class) == ended.marks.class;
-        let line = self.line.values().filter(of_class).filter(|waiting| self.is_waiting(waiting));
-        let mut line = line.peekable();
-        let Some(first) = line.peek() else { return Vec::new() };
-        let mut turns = match self.classes.lookup(&first.class) {
-            Lookup::Ours(found) => found.recipe.as_ref().map(|recipe| self.turns(recipe, None)).unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        if turns.is_empty() {
-            turns.push(&first.asker);
-        }
-        turns.into_iter().map(|asker| asker.key.clone()).collect()
+            None
+        })
     }
 }
 
-/// Of the runs that go on only those that make something have a limited number of places: what was made can always be
-/// taken away, grow and change.
-pub(super) fn takes_a_place(job: &Job) -> bool {
-    [Operation::Provision, Operation::Snapshot].iter().any(|operation| operation.as_str() == job.marks.operation)
+/// Who is first in a lane, and those behind.
+struct Head<'a> {
+    lane: &'a Lane,
+    first: (u64, &'a Key),
+    rest: btree_map::Iter<'a, u64, Waiting>,
 }
+
+impl<'a> Head<'a> {
+    fn of(
+        lane: &'a Lane,
+        mut waiting: btree_map::Iter<'a, u64, Waiting>,
+        but: Option<&Key>,
+        now: Duration,
+    ) -> Option<Self> {
+        let (number, first) = waiting.find(|(_, waiting)| waiting.is_there(now) && Some(&waiting.key) != but)?;
+        Some(Head { lane, first: (*number, &first.key), rest: waiting })
+    }
+}
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use contract::names;
 
+use super::line::Room;
 use super::{EXPECTED, Index, Key, drop_from};
 use crate::claim::Claim;
 use crate::config::Recipe;
@@ -119,8 +120,8 @@ impl Index {
 
     /// The claim that waits longest for a place or for room, and could have this volume.
     fn wants_ready(&self, volume: &Volume) -> Option<Key> {
-        let line = self.line.values().filter(|waiting| waiting.class == volume.class).map(|waiting| &waiting.asker.key);
-        let room = self.waits_for_room.iter().filter(|(_, class)| *class == volume.class).map(|(key, _)| key);
+        let line = self.line.turns(&volume.class, None, Room::for_all(), self.clock.passed());
+        let room = self.waits_for_room.of(&volume.class);
         let size = volume.pool_size.as_ref();
         let wants = |key: &&Key| match key {
             Key::Claim(name) => self.claims.get(name).is_some_and(|claim| {
@@ -355,8 +356,7 @@ impl Index {
         let class = recipe.class.as_str();
         let mut taken = self.taken(class);
         self.ready_of(class).for_each(|volume| taken.take("", self.bytes_of(volume)));
-        let waiting = self.waits_for_room.iter().filter(|(_, of)| of == class);
-        let claims = waiting.filter_map(|(key, _)| match key {
+        let claims = self.waits_for_room.of(class).filter_map(|key| match key {
             Key::Claim(name) => self.claims.get(name),
             _ => None,
         });
@@ -374,13 +374,7 @@ impl Index {
 
     /// A claim of a class waits for a place for its run.
     fn does_a_claim_wait(&self, class: &str) -> bool {
-        let namespace = &self.identity.namespace;
-        let waits = |waiting: &super::Waiting| match &waiting.asker.key {
-            Key::Claim(name) => !is_paced(name, namespace),
-            _ => true,
-        };
-        let mut line = self.line.values().filter(|waiting| waiting.class == class && self.is_waiting(waiting));
-        line.any(waits)
+        self.line.has_claims(class, self.clock.passed())
     }
 
     /// The names of so many requests that are about to be created.

@@ -244,11 +244,11 @@ fn claims_have_their_places_first() {
     let asker = |name: &str| Asker::claim(&ObjectName::new("own", name));
     assert!(index.reserve("r0", &asker("pool-x-0"), &recipe));
     assert!(!index.reserve("r1", &asker("pool-x-1"), &recipe), "a quarter, or one");
-    index.stand_in_line(&asker("pool-x-1"), CLASS);
+    index.stand_in_line(&asker("pool-x-1"), &recipe);
     assert!(index.reserve("a", &Asker::claim(&claim("a", "1Gi").name), &recipe), "claims do not wait behind it");
     index.forget_expected("r0");
     let waits = Asker::claim(&claim("b", "1Gi").name);
-    index.stand_in_line(&waits, CLASS);
+    index.stand_in_line(&waits, &recipe);
     assert!(!index.has_room(&asker("pool-x-1"), &recipe) && index.has_room(&waits, &recipe));
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use contract::names;
 
-use super::line::takes_a_place;
 use super::{Index, Key};
 use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusal, refusal};
 use crate::claim::{Claim, UNSURE};
@@ -272,24 +271,16 @@ impl Index {
 
     /// A claim or volume hit a limit: it is looked at again when there is room for it.
     pub fn wait_for_room(&mut self, key: Key, class: &str) {
-        if !self.waits_for_room.iter().any(|(waiting, _)| *waiting == key) {
-            self.waits_for_room.push((key, class.to_owned()));
-        }
+        self.waits_for_room.add(&key, class);
     }
 
     /// A claim makes no use of the room that there is for it, because it waits for something else: others may have it.
     pub fn leave_room(&mut self, key: &Key) -> Vec<Key> {
-        match self.waits_for_room.iter().position(|(waiting, _)| waiting == key) {
-            Some(at) => {
-                let (_, class) = self.waits_for_room.remove(at);
-                self.room_in(&class)
-            }
-            None => Vec::new(),
-        }
+        self.waits_for_room.remove(key).map(|class| self.room_in(&class)).unwrap_or_default()
     }
 
     pub(super) fn no_longer_waits(&mut self, key: &Key) {
-        self.waits_for_room.retain(|(waiting, _)| waiting != key);
+        self.waits_for_room.remove(key);
     }
 
     /// A claim is known to be stamped, or to be gone.
@@ -300,8 +291,7 @@ impl Index {
 
     /// Something of a class was given back: those who have room now, in the order in which they came.
     pub(super) fn room_in(&self, class: &str) -> Vec<Key> {
-        let waiting: Vec<Key> =
-            self.waits_for_room.iter().filter(|(_, of)| of == class).map(|(key, _)| key.clone()).collect();
+        let waiting: Vec<Key> = self.waits_for_room.of(class).cloned().collect();
         let classes = self.classes.clone();
         let Lookup::Ours(found) = classes.lookup(class) else { return waiting };
         let (Ok(recipe), false) = (&found.recipe, waiting.is_empty()) else { return waiting };
@@ -353,16 +343,6 @@ impl Index {
             Some(class) => self.room_in(&class),
             None => Vec::new(),
         }
-    }
-
-    /// Runs that take a place and go on, for claims and snapshots of a namespace.
-    pub(super) fn runs_in_namespace(&self, class: &str, namespace: &str) -> usize {
-        let class = crate::object::label_value(class);
-        let seen = self.jobs.values().filter(|job| !job.over && job.marks.class == class && takes_a_place(job));
-        let expected = self.expected.iter().filter(|(_, e)| e.class == class && e.namespace == namespace);
-        let expected = expected.filter(|(job, e)| self.is_awaited(job, e));
-        let seen = seen.filter(|job| !self.is_lost(job)).flat_map(|job| job.claims());
-        seen.filter(|claim| claim.namespace == namespace).count() + expected.count()
     }
 }
 

@@ -171,7 +171,7 @@ impl Index {
                 let mut keys = vec![Key::Content(content.name.clone()), Key::Snapshot(content.snapshot.clone())];
                 keys.extend(self.concerned_by_content(&content));
                 if content.deleting || content.ready {
-                    self.leave_line(&keys[0]);
+                    keys.extend(self.leave_line(&keys[0]));
                 }
                 self.snapshots.contents.insert(content.name.clone(), Arc::new(content));
                 keys
@@ -179,7 +179,7 @@ impl Index {
             Change::Delete(name) => {
                 let Some(content) = self.snapshots.contents.remove(&name.name) else { return Vec::new() };
                 let mut keys = vec![Key::Content(name.name), Key::Snapshot(content.snapshot.clone())];
-                self.leave_line(&keys[0]);
+                keys.extend(self.leave_line(&keys[0]));
                 keys.extend(self.concerned_by_content(&content));
                 keys
             }

@@ -68,7 +68,7 @@ fn name(claim: &str) -> ObjectName {
 fn asks(index: &mut Index, claim: &str) -> bool {
     let has = index.reserve(claim, &Asker::claim(&name(claim)), &recipe(CLASS));
     if !has {
-        index.stand_in_line(&Asker::claim(&name(claim)), CLASS);
+        index.stand_in_line(&Asker::claim(&name(claim)), &recipe(CLASS));
     }
     has
 }
@@ -237,7 +237,7 @@ fn a_job_that_is_removed_under_way_is_remembered_while_its_claim_waits() {
 
 #[test]
 fn the_end_of_a_run_wakes_the_first_in_line() {
-    let mut index = index();
+    let mut index = with_limits(&[("max-in-flight", "1")]).0;
     assert!(asks(&mut index, "a"));
     let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("a"), claim: Some(name("a")), marks, ..Job::default() };
@@ -491,7 +491,7 @@ fn snapshots_stand_in_the_same_line_as_claims() {
     let (claim, content) = (Asker::claim(&name("a")), Asker::content("snapcontent-s", "team"));
     assert!(index.reserve("snapshot-s-1", &content, &recipe));
     assert!(!index.reserve("provision-a-1", &claim, &recipe));
-    index.stand_in_line(&claim, CLASS);
+    index.stand_in_line(&claim, &recipe);
     let run = |operation: &str, id: &str| {
         let marks = Marks { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() };
         Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), marks, ..Job::default() }
@@ -500,7 +500,7 @@ fn snapshots_stand_in_the_same_line_as_claims() {
     index.change_job(Change::Apply(snapshot.clone()));
     let other = Asker::content("snapcontent-t", "team");
     assert!(!index.has_room(&claim, &recipe) && !index.reserve("snapshot-t-1", &other, &recipe));
-    index.stand_in_line(&other, CLASS);
+    index.stand_in_line(&other, &recipe);
     let woken = index.change_job(Change::Apply(Job { over: true, ..snapshot }));
     assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
     assert!(index.reserve("provision-a-1", &claim, &recipe));
@@ -520,7 +520,7 @@ fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
     assert!(index.reserve("a", &asks("t", "a"), &recipe));
     for claim in ["b", "c", "d", "e"] {
         assert!(!index.reserve(claim, &asks("t", claim), &recipe), "{claim}");
-        index.stand_in_line(&asks("t", claim), CLASS);
+        index.stand_in_line(&asks("t", claim), &recipe);
     }
     assert!(index.reserve("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
     let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
@@ -530,4 +530,39 @@ fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
     let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
     assert_eq!(woken[1..], [Key::Claim(of("t", "b"))], "one place, one claim");
     assert!(!index.reserve("c", &asks("t", "c"), &recipe) && index.reserve("b", &asks("t", "b"), &recipe));
+}
+
+#[test]
+fn a_node_with_all_its_runs_keeps_nobody_from_another() {
+    let limits = [("max-in-flight-per-node", "1"), ("placement", "selected-node")];
+    let (mut index, recipe) = with_limits(&limits);
+    let on = |claim: &str, node: &str| Asker::attempt(&name(claim), &recipe, &["old".to_owned(), node.to_owned()]);
+    assert!(index.reserve("provision-a-1", &on("a", "n"), &recipe));
+    assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "expected there");
+    assert!(index.stand_in_line(&on("b", "n"), &recipe).is_empty());
+    assert!(!index.has_room(&Asker::claim(&name("b")), &recipe), "it waits for that node");
+    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job =
+        Job { name: name("provision-a-1"), claim: Some(name("a")), marks, node: Some("n".into()), ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "seen there");
+    assert!(index.reserve("provision-c-1", &on("c", "m"), &recipe), "another node");
+    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    assert!(woken.contains(&Key::Claim(name("b"))), "{woken:?}");
+    assert!(index.reserve("provision-b-1", &on("b", "n"), &recipe));
+}
+
+#[test]
+fn whose_turn_it_is_is_told_also_when_one_before_goes() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "1")]);
+    let asks = |claim: &str| Asker::claim(&name(claim));
+    assert!(index.reserve("a", &asks("a"), &recipe));
+    for claim in ["b", "c"] {
+        assert!(index.stand_in_line(&asks(claim), &recipe).is_empty(), "there is no place");
+    }
+    index.forget_expected("a");
+    assert!(index.leave_line(&asks("b").key).contains(&asks("c").key), "b had the next");
+    index.stand_in_line(&asks("b"), &recipe);
+    assert!(!index.reserve("d", &asks("d"), &recipe));
+    assert_eq!(index.stand_in_line(&asks("d"), &recipe), [asks("c").key], "nobody has told it yet");
 }

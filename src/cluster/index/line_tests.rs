@@ -1,0 +1,157 @@
+//! Whose turn it is.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::object::ObjectName;
+
+const NOW: Duration = Duration::from_secs(100);
+
+fn claim(name: &str) -> Key {
+    Key::Claim(name.parse().expect("namespace/name"))
+}
+
+fn lane(namespace: &str) -> Lane {
+    Lane { namespace: namespace.into(), ..Lane::default() }
+}
+
+fn on(namespace: &str, node: &str) -> Lane {
+    Lane { node: Some(node.into()), ..lane(namespace) }
+}
+
+/// Those stand in line, each in the lane of its namespace.
+fn line(names: &[&str]) -> Line {
+    let mut line = Line::default();
+    for name in names {
+        let namespace = name.split('/').next().unwrap_or_default();
+        line.stand(&claim(name), "c", lane(namespace), NOW);
+    }
+    line
+}
+
+fn turns(line: &Line, room: Room<'_>) -> Vec<String> {
+    let room = Room { namespaces: (room.namespaces.0, HashMap::new()), nodes: (room.nodes.0, HashMap::new()), ..room };
+    let turns = line.turns("c", None, room, NOW);
+    turns.map(|key| if let Key::Claim(name) = key { name.to_string() } else { String::new() }).collect()
+}
+
+#[test]
+fn who_comes_first_has_the_first_place_and_asking_again_loses_none() {
+    let mut line = line(&["a/1", "a/2", "a/3"]);
+    line.stand(&claim("a/1"), "c", lane("a"), NOW);
+    assert_eq!(turns(&line, Room { free: 2, ..Room::for_all() }), ["a/1", "a/2"]);
+    line.stand(&claim("a/2"), "c", on("a", "n"), NOW);
+    assert_eq!(turns(&line, Room::for_all()), ["a/1", "a/2", "a/3"], "also where it learns of its node");
+    assert_eq!(line.leave(&claim("a/1")), Some(("c".to_owned(), 1)));
+    assert_eq!(turns(&line, Room::for_all()), ["a/2", "a/3"]);
+    assert_eq!(line.leave(&claim("a/1")), None);
+    assert_eq!(line.turns("other", None, Room::for_all(), NOW).count(), 0);
+}
+
+#[test]
+fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much() {
+    let mut line = line(&["big/1", "big/2", "big/3", "big/4", "small/1"]);
+    assert_eq!(turns(&line, Room { free: 3, ..Room::for_all() }), ["big/1", "small/1", "big/2"]);
+    let runs = HashMap::from([("big", 7)]);
+    let room = Room { namespaces: (usize::MAX, runs), free: 2, ..Room::for_all() };
+    let first: Vec<_> = line.turns("c", None, room, NOW).cloned().collect();
+    assert_eq!(first, [claim("small/1"), claim("big/1")], "it has fewer runs");
+    // With one place at a time nobody has runs when it is free.
+    line.leave(&claim("big/1"));
+    line.serve("c", "big");
+    assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["small/1"]);
+    line.leave(&claim("small/1"));
+    line.serve("c", "small");
+    line.stand(&claim("small/2"), "c", lane("small"), NOW);
+    assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["big/2"], "by turns");
+}
+
+#[test]
+fn what_is_full_keeps_no_other_from_its_turn() {
+    let mut line = line(&["a/1", "a/2", "b/1"]);
+    let room = Room { namespaces: (1, HashMap::from([("a", 1)])), ..Room::for_all() };
+    let all: Vec<_> = line.turns("c", None, room, NOW).cloned().collect();
+    assert_eq!(all, [claim("b/1")]);
+    line.stand(&claim("a/1"), "c", on("a", "n"), NOW);
+    line.stand(&claim("b/1"), "c", on("b", "n"), NOW);
+    let room = Room { nodes: (2, HashMap::from([("n", 1)])), ..Room::for_all() };
+    let all: Vec<_> = line.turns("c", None, room, NOW).cloned().collect();
+    assert_eq!(all, [claim("a/1"), claim("a/2")], "one more on the node, and the others elsewhere");
+}
+
+#[test]
+fn what_is_kept_ready_comes_last() {
+    let mut line = line(&["a/1"]);
+    for request in ["own/pool-1", "own/pool-2"] {
+        line.stand(&claim(request), "c", Lane { for_pool: true, ..lane("own") }, NOW);
+    }
+    line.stand(&claim("a/2"), "c", lane("a"), NOW);
+    assert_eq!(turns(&line, Room { for_pool: 1, ..Room::for_all() }), ["a/1", "a/2", "own/pool-1"]);
+    assert!(line.has_claims("c", NOW));
+    line.leave(&claim("a/1"));
+    line.leave(&claim("a/2"));
+    assert!(!line.has_claims("c", NOW) && line.classes().eq(["c"]));
+}
+
+#[test]
+fn who_does_not_ask_again_has_gone() {
+    let mut line = line(&["a/1", "a/2"]);
+    let later = NOW + IN_LINE - Duration::from_secs(1);
+    line.stand(&claim("a/2"), "c", lane("a"), later);
+    assert_eq!(line.turns("c", None, Room::for_all(), NOW + IN_LINE).cloned().collect::<Vec<_>>(), [claim("a/2")]);
+    line.stand(&claim("a/3"), "c", lane("a"), NOW + IN_LINE);
+    assert_eq!(line.lane_of(&claim("a/1"), "c"), None);
+    assert_eq!(line.lane_of(&claim("a/2"), "c"), Some(&lane("a")));
+}
+
+#[test]
+fn who_asks_stands_where_it_says_with_the_number_that_it_has() {
+    let line = line(&["a/1", "a/2"]);
+    let is_turn = |name: &str, lane: &Lane, free| {
+        let (key, room) = (claim(name), Room { free, nodes: (1, HashMap::from([("n", 1)])), ..Room::for_all() });
+        line.turns("c", Some((&key, lane)), room, NOW).any(|turn| *turn == key)
+    };
+    assert!(is_turn("a/1", &lane("a"), 1) && !is_turn("a/2", &lane("a"), 1));
+    assert!(!is_turn("a/1", &on("a", "n"), 9), "its node is full");
+    assert!(is_turn("a/2", &lane("a"), 2) && !is_turn("a/3", &lane("a"), 2) && is_turn("a/3", &lane("a"), 3));
+    assert!(is_turn("b/1", &lane("b"), 2), "another namespace has its own turn");
+}
+
+proptest! {
+    /// Nobody has two turns, no limit is passed, and nobody who fits is left out while there are places.
+    #[test]
+    fn places_are_given_as_far_as_they_go(
+        waiting in prop::collection::vec((0..4_u8, 0..3_u8, any::<bool>()), 0..40),
+        limits in (0..30_usize, 0..10_usize, 1..12_usize, 1..12_usize),
+    ) {
+        let mut line = Line::default();
+        for (number, (namespace, node, for_pool)) in waiting.iter().enumerate() {
+            let node = (*node > 0).then(|| node.to_string());
+            let lane = Lane { for_pool: *for_pool, namespace: namespace.to_string(), node };
+            line.stand(&Key::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
+        }
+        let (free, for_pool, per_namespace, per_node) = limits;
+        let room = Room { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
+        let turns: Vec<&Key> = line.turns("c", None, room, NOW).collect();
+        let lanes: Vec<&Lane> = turns.iter().filter_map(|key| line.lane_of(key, "c")).collect();
+        let mut distinct = turns.clone();
+        distinct.sort();
+        distinct.dedup();
+        prop_assert_eq!(distinct.len(), turns.len());
+        let fits = |lanes: &[&Lane]| {
+            let most = |of: &dyn Fn(&Lane) -> Option<String>| {
+                let mut counts = HashMap::<String, usize>::new();
+                lanes.iter().filter_map(|lane| of(lane)).for_each(|key| *counts.entry(key).or_default() += 1);
+                counts.into_values().max().unwrap_or_default()
+            };
+            let pool = lanes.iter().filter(|lane| lane.for_pool).count();
+            let namespaces = most(&|lane| Some(lane.namespace.clone()));
+            lanes.len() <= free && pool <= for_pool && namespaces <= per_namespace && most(&|lane| lane.node.clone()) <= per_node
+        };
+        prop_assert!(fits(&lanes));
+        for left in line.places.keys().filter(|key| !turns.contains(key)) {
+            let more: Vec<&Lane> = lanes.iter().copied().chain(line.lane_of(left, "c")).collect();
+            prop_assert!(!fits(&more), "{:?} is left out", left);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Who may begin a run: places, and the Jobs that are created or removed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use contract::request::Operation;
+
+use super::line::{Lane, Room};
+use super::pools::is_paced;
+use super::{Asker, Expected, Index, Key};
+use crate::claim::decide::Removed;
+use crate::config::Recipe;
+use crate::config::classes::Lookup;
+use crate::object::{ObjectName, label_value};
+use crate::run::view::Job;
+
+impl Index {
+    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim or content;
+    /// else it should [stand in line](Index::stand_in_line).
+    pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
+        self.forget_what_never_came();
+        if !self.expected.contains_key(job) && !self.is_turn_of(asker, self.lane(asker), recipe) {
+            return false;
+        }
+        self.line.leave(&asker.key);
+        self.line.serve(&recipe.class, &asker.namespace);
+        let since = self.clock.passed();
+        self.revisions_used.insert(recipe.record.hash(), since);
+        let class = label_value(&recipe.class);
+        let Lane { for_pool, namespace, node } = self.lane(asker);
+        let expected = Expected { since, class, namespace, for_pool, node, ..Expected::default() };
+        self.expected.insert(job.to_owned(), expected);
+        true
+    }
+
+    /// Takes out what is not awaited any more.
+    fn forget_what_never_came(&mut self) {
+        let (now, batches) = (self.clock.passed(), &self.batches);
+        self.expected.retain(|job, expected| batches.is_awaited(job, expected, now));
+    }
+
+    /// A class has a place for this run, also when those before it have had theirs. Who stands in line does so for the node
+    /// for which it came.
+    pub fn has_room(&self, asker: &Asker, recipe: &Recipe) -> bool {
+        let stands = self.line.lane_of(&asker.key, &recipe.class).cloned();
+        self.is_turn_of(asker, stands.unwrap_or_else(|| self.lane(asker)), recipe)
+    }
+
+    fn is_turn_of(&self, asker: &Asker, lane: Lane, recipe: &Recipe) -> bool {
+        let Some(room) = self.room(recipe, lane.for_pool) else { return false };
+        let asks = Some((&asker.key, &lane));
+        self.line.turns(&recipe.class, asks, room, self.clock.passed()).any(|key| *key == asker.key)
+    }
+
+    /// Those in line who have a place now, in their order.
+    fn turns(&self, recipe: &Recipe) -> Vec<Key> {
+        let Some(room) = self.room(recipe, true) else { return Vec::new() };
+        self.line.turns(&recipe.class, None, room, self.clock.passed()).cloned().collect()
+    }
+
+    /// The places of a class that are free, if there are any.
+    pub(super) fn room(&self, recipe: &Recipe, with_pool: bool) -> Option<Room<'_>> {
+        let (class, now) = (label_value(&recipe.class), self.clock.passed());
+        let free = recipe.max_in_flight.saturating_sub(self.runs_in_flight(&recipe.class));
+        if free == 0 {
+            return None;
+        }
+        let (mut namespaces, mut nodes) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
+        for job in self.seen_runs(&class) {
+            job.claims().for_each(|claim| *namespaces.entry(&claim.namespace).or_default() += 1);
+            job.node.iter().for_each(|node| *nodes.entry(node).or_default() += job.runs());
+        }
+        for expected in self.expected_runs(&class, now) {
+            *namespaces.entry(&expected.namespace).or_default() += 1;
+            expected.node.iter().for_each(|node| *nodes.entry(node).or_default() += 1);
+        }
+        let for_pool = match &recipe.pool {
+            Some(pool) if with_pool => pool.places(recipe.max_in_flight).saturating_sub(self.pool_runs(&class, now)),
+            _ => free,
+        };
+        let most = |limit: Option<usize>| limit.unwrap_or(usize::MAX);
+        Some(Room {
+            free,
+            for_pool,
+            namespaces: (most(recipe.max_in_flight_per_namespace), namespaces),
+            nodes: (most(recipe.max_in_flight_per_node), nodes),
+        })
+    }
+
+    /// Where somebody stands who comes now.
+    fn lane(&self, asker: &Asker) -> Lane {
+        let for_pool = matches!(&asker.key, Key::Claim(name) if is_paced(name, &self.identity.namespace));
+        Lane { for_pool, namespace: asker.namespace.clone(), node: asker.node.clone() }
+    }
+
+    /// Runs of a class, as a label value, that take a place and go on. A dead node must not keep others from work: runs that
+    /// are lost there do not count.
+    fn seen_runs(&self, class: &str) -> impl Iterator<Item = &Job> {
+        let runs = self.jobs.values().filter(move |job| !job.over && job.marks.class == class && takes_a_place(job));
+        runs.filter(|job| !self.is_lost(job)).map(|job| &**job)
+    }
+
+    /// Those that are about to begin.
+    fn expected_runs(&self, class: &str, now: Duration) -> impl Iterator<Item = &Expected> {
+        let runs = self.expected.iter().filter(move |(_, expected)| expected.class == class && !expected.deletes);
+        runs.filter(move |(job, expected)| self.batches.is_awaited(job, expected, now)).map(|(_, expected)| expected)
+    }
+
+    /// Runs of a class, as a label value, for volumes that are to be kept ready.
+    fn pool_runs(&self, class: &str, now: Duration) -> usize {
+        let seen = self.seen_runs(class).flat_map(|job| job.claims());
+        let seen = seen.filter(|name| is_paced(name, &self.identity.namespace)).count();
+        seen + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
+    }
+
+    /// Runs of a class that make something and go on, with those that are about to.
+    pub fn runs_in_flight(&self, class: &str) -> usize {
+        let class = label_value(class);
+        let seen = self.seen_runs(&class).map(Job::runs).sum::<usize>();
+        seen + self.expected_runs(&class, self.clock.passed()).count()
+    }
+
+    /// There is no place for a run: it stands in line, where it does so already if it does not know its node. Those whose turn
+    /// it is are decided anew.
+    pub fn stand_in_line(&mut self, asker: &Asker, recipe: &Recipe) -> Vec<Key> {
+        let stands = self.line.lane_of(&asker.key, &recipe.class).filter(|_| asker.node.is_none());
+        let lane = stands.cloned().unwrap_or_else(|| self.lane(asker));
+        self.line.stand(&asker.key, &recipe.class, lane, self.clock.passed());
+        self.turns(recipe)
+    }
+
+    /// Somebody wants no place any more. If it was its turn, it is that of others now.
+    pub fn leave_line(&mut self, key: &Key) -> Vec<Key> {
+        match self.line.leave(key) {
+            Some((class, _)) => self.turns_of(&class),
+            None => Vec::new(),
+        }
+    }
+
+    fn turns_of(&self, class: &str) -> Vec<Key> {
+        match self.classes.lookup(class) {
+            Lookup::Ours(found) => found.recipe.as_ref().map(|recipe| self.turns(recipe)).unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A run of a class has ended: those whose turn it is may have the places that are free.
+    pub(super) fn next_in_line(&self, ended: &Job) -> Vec<Key> {
+        let mut classes = self.line.classes();
+        let class = classes.find(|class| label_value(class) == ended.marks.class);
+        class.map(|class| self.turns_of(class)).unwrap_or_default()
+    }
+
+    /// A Job was created by this process: until the watch shows it, it is not taken for absent.
+    pub fn expect_job(&mut self, job: &str) {
+        let since = self.clock.passed();
+        let expected = self.expected.entry(job.to_owned()).or_default();
+        (expected.since, expected.created) = (since, true);
+    }
+
+    /// The Job was not created after all.
+    pub fn forget_expected(&mut self, job: &str) {
+        self.expected.remove(job);
+    }
+
+    /// A Job was created a moment ago and is not seen yet.
+    pub fn is_expected(&self, job: &str) -> bool {
+        self.expected.get(job).is_some_and(|expected| expected.created && self.is_awaited(job, expected))
+    }
+
+    /// What is expected may still come to be seen.
+    pub(super) fn is_awaited(&self, job: &str, expected: &Expected) -> bool {
+        self.batches.is_awaited(job, expected, self.clock.passed())
+    }
+
+    /// The same of any Job whose name begins so.
+    pub fn is_any_expected(&self, prefix: &str) -> bool {
+        let from = self.expected.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
+        from.into_iter().any(|(job, _)| self.is_expected(job))
+    }
+
+    /// How often the provision Job of this name was removed while it was under way.
+    pub fn removed(&self, id: &str, job: &str) -> Option<Removed> {
+        self.removed.get(id).filter(|(name, _)| name.name == job).map(|(_, removed)| *removed)
+    }
+
+    /// Somebody removed a Job: if it was under way, how often is remembered until its claim has its volume.
+    pub(super) fn note_removed(&mut self, job: &Job) {
+        if job.marks.operation != "provision" || job.over {
+            return;
+        }
+        let alone = job.members.is_empty().then(|| (job.marks.id.clone(), job.name.name.clone()));
+        let members = job.members.iter().map(|member| (member.id.clone(), member.job_name(&job.name.name)));
+        for (id, name) in members.chain(alone).filter(|(id, _)| self.claim_by_id.contains_key(id)) {
+            let before = self.removed(&id, &name).map_or(0, |removed| removed.times);
+            let removed = Removed { times: before.saturating_add(1), at: self.clock.now() };
+            self.removed.insert(id, (ObjectName::new(&job.name.namespace, name), removed));
+        }
+    }
+
+    /// A pod of the Job is on a node that does not answer.
+    pub(super) fn is_lost(&self, job: &Job) -> bool {
+        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
+        let mut nodes =
+            pods.filter(|pod| pod.job == job.name.name && !pod.is_over()).filter_map(|pod| pod.node.as_ref());
+        nodes.any(|node| self.nodes.get(node).is_none_or(|node| !node.reachable))
+    }
+}
+
+/// Of the runs that go on only those that make something have a limited number of places: what was made can always be
+/// taken away, grow and change.
+fn takes_a_place(job: &Job) -> bool {
+    [Operation::Provision, Operation::Snapshot].iter().any(|operation| operation.as_str() == job.marks.operation)
+}

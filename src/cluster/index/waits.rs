@@ -1,0 +1,42 @@
+//! Who hit a limit, in the order of their coming.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Key;
+
+/// Those who wait for room, by class.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    classes: BTreeMap<String, BTreeMap<u64, Key>>,
+    places: HashMap<Key, (String, u64)>,
+    came: u64,
+}
+
+impl Waits {
+    /// Somebody waits, behind those who do already.
+    pub fn add(&mut self, key: &Key, class: &str) {
+        if self.places.contains_key(key) {
+            return;
+        }
+        self.came += 1;
+        self.classes.entry(class.to_owned()).or_default().insert(self.came, key.clone());
+        self.places.insert(key.clone(), (class.to_owned(), self.came));
+    }
+
+    /// Somebody does not wait any more. Says for which class it did.
+    pub fn remove(&mut self, key: &Key) -> Option<String> {
+        let (class, number) = self.places.remove(key)?;
+        if let Some(waiting) = self.classes.get_mut(&class) {
+            waiting.remove(&number);
+            if waiting.is_empty() {
+                self.classes.remove(&class);
+            }
+        }
+        Some(class)
+    }
+
+    /// Those who wait for room in a class.
+    pub fn of(&self, class: &str) -> impl Iterator<Item = &Key> {
+        self.classes.get(class).into_iter().flat_map(BTreeMap::values)
+    }
+}
