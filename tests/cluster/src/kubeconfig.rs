@@ -8,17 +8,29 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::authority::{Authority, Credential, write};
 
+/// How the API server knows who asks.
+pub(crate) enum User {
+    Certificate(Credential),
+    Token(String),
+}
+
 /// Writes a kubeconfig with one context, named like the cluster.
 pub(crate) fn write_kubeconfig(
     path: &Path,
     cluster: &str,
     server: &str,
     authority: &Authority,
-    credential: &Credential,
+    user: &User,
 ) -> Result<()> {
     let authority = STANDARD.encode(authority.certificate());
-    let certificate = STANDARD.encode(&credential.certificate);
-    let key = STANDARD.encode(&credential.key);
+    let user = match user {
+        User::Certificate(Credential { certificate, key }) => format!(
+            "{{client-certificate-data: {}, client-key-data: {}}}",
+            STANDARD.encode(certificate),
+            STANDARD.encode(key)
+        ),
+        User::Token(token) => format!("{{token: {token}}}"),
+    };
     write(
         path,
         &format!(
@@ -35,9 +47,7 @@ clusters:
     certificate-authority-data: {authority}
 users:
 - name: {cluster}
-  user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
+  user: {user}
 "
         ),
     )
