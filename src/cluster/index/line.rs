@@ -38,31 +38,11 @@ pub(super) struct Room<'a> {
     pub nodes: (usize, HashMap<&'a str, usize>),
 }
 
-impl<'a> Room<'a> {
+impl Room<'_> {
     /// For whoever there is.
     pub fn for_all() -> Self {
         let any = || (usize::MAX, HashMap::new());
         Room { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
-    }
-
-    fn runs_of(&self, lane: &Lane) -> usize {
-        self.namespaces.1.get(lane.namespace.as_str()).copied().unwrap_or_default()
-    }
-
-    fn has_room_for(&self, lane: &Lane) -> bool {
-        let on_node = |node: &String| self.nodes.1.get(node.as_str()).copied().unwrap_or_default();
-        let node_is_full = lane.node.as_ref().is_some_and(|node| on_node(node) >= self.nodes.0);
-        let none_for_pool = lane.for_pool && self.for_pool == 0;
-        self.free > 0 && !none_for_pool && !node_is_full && self.runs_of(lane) < self.namespaces.0
-    }
-
-    fn take(&mut self, lane: &'a Lane) {
-        self.free -= 1;
-        self.for_pool -= usize::from(lane.for_pool);
-        *self.namespaces.1.entry(&lane.namespace).or_default() += 1;
-        if let Some(node) = &lane.node {
-            *self.nodes.1.entry(node).or_default() += 1;
-        }
     }
 }
 
@@ -167,70 +147,147 @@ impl Line {
         claims.any(|waiting| waiting.is_there(now))
     }
 
-    /// Those who have a place now, in their order. Who asks and stands elsewhere, or not yet, is as if in this lane.
-    pub fn turns<'a>(
-        &'a self,
-        class: &str,
-        asks: Option<(&'a Key, &'a Lane)>,
-        mut room: Room<'a>,
-        now: Duration,
-    ) -> impl Iterator<Item = &'a Key> {
-        let queue = self.queues.get(class);
-        let asking = asks.map(|(key, _)| key);
-        let served = move |lane: &Lane| queue.and_then(|queue| queue.served.get(&lane.namespace)).copied();
-        let number =
-            |key| self.places.get(key).filter(|(of, ..)| of == class).map_or(u64::MAX, |(_, _, number)| *number);
-        let asks = asks.map(|(key, lane)| Head { lane, first: (number(key), key), rest: btree_map::Iter::default() });
-        let lanes = queue.into_iter().flat_map(|queue| &queue.lanes);
-        let lanes = lanes.filter_map(move |(lane, waiting)| Head::of(lane, waiting.iter(), asking, now));
-        let mut heads: Vec<_> = lanes.chain(asks).map(Some).collect();
-        let rank = move |head: &Head<'_>, room: &Room<'_>| {
-            (head.lane.for_pool, room.runs_of(head.lane), served(head.lane), head.first.0)
-        };
-        let ranked = heads.iter().flatten().enumerate().map(|(at, head)| Reverse((rank(head, &room), at)));
-        let mut ranked: BinaryHeap<_> = ranked.collect();
-        std::iter::from_fn(move || {
-            while let Some(Reverse((was, at))) = ranked.pop() {
-                let Some(head) = heads[at].take() else { continue };
-                if !room.has_room_for(head.lane) {
-                    continue;
-                }
-                let is = rank(&head, &room);
-                if is != was {
-                    // Another lane of its namespace has had a turn.
-                    heads[at] = Some(head);
-                    ranked.push(Reverse((is, at)));
-                    continue;
-                }
-                room.take(head.lane);
-                let (_, key) = head.first;
-                if let Some(next) = Head::of(head.lane, head.rest, asking, now) {
-                    ranked.push(Reverse((rank(&next, &room), at)));
-                    heads[at] = Some(next);
-                }
-                return Some(key);
-            }
-            None
-        })
+    /// Those who have a place now, in their order.
+    pub fn turns<'a>(&'a self, class: &str, room: &Room<'_>, now: Duration) -> impl Iterator<Item = &'a Key> + use<'a> {
+        Turns::new(self.queues.get(class), None, room, now).map(|(_, key)| key)
+    }
+
+    /// Somebody has a place now, if it stands in this lane, or comes there as the last.
+    pub fn is_turn_of(&self, key: &Key, lane: &Lane, class: &str, room: &Room<'_>, now: Duration) -> bool {
+        let stands = self.places.get(key).filter(|(of, ..)| of == class);
+        let number = stands.map_or(u64::MAX, |(_, _, number)| *number);
+        Turns::new(self.queues.get(class), Some((number, key, lane)), room, now).any(|(turn, _)| turn == number)
     }
 }
 
-/// Who is first in a lane, and those behind.
-struct Head<'a> {
-    lane: &'a Lane,
-    first: (u64, &'a Key),
-    rest: btree_map::Iter<'a, u64, Waiting>,
+/// Gives the places that are free, one after the other.
+struct Turns<'a> {
+    heads: Vec<Head<'a>>,
+    /// Whose turn it is first. A rank only falls, when another lane of the namespace has had a turn: it is looked up again.
+    ranked: BinaryHeap<Reverse<(Rank, usize)>>,
+    free: usize,
+    for_pool: usize,
+    namespaces: Limited,
+    nodes: Limited,
+    asks: Option<u64>,
+    now: Duration,
 }
 
-impl<'a> Head<'a> {
-    fn of(
-        lane: &'a Lane,
-        mut waiting: btree_map::Iter<'a, u64, Waiting>,
-        but: Option<&Key>,
-        now: Duration,
-    ) -> Option<Self> {
-        let (number, first) = waiting.find(|(_, waiting)| waiting.is_there(now) && Some(&waiting.key) != but)?;
-        Some(Head { lane, first: (*number, &first.key), rest: waiting })
+/// Claims before pools, then who has the fewest runs, then whose last turn is the longest ago, then who came first.
+type Rank = (bool, usize, u64, u64);
+
+/// Who is first in a lane, and those behind.
+struct Head<'a> {
+    for_pool: bool,
+    namespace: usize,
+    node: Option<usize>,
+    served: u64,
+    first: (u64, &'a Key),
+    behind: btree_map::Iter<'a, u64, Waiting>,
+}
+
+impl<'a> Turns<'a> {
+    /// Who asks does so with its number and lane, wherever it stands.
+    fn new(queue: Option<&'a Queue>, asks: Option<(u64, &'a Key, &Lane)>, room: &Room<'_>, now: Duration) -> Self {
+        let mut turns = Turns {
+            heads: Vec::new(),
+            ranked: BinaryHeap::new(),
+            free: room.free,
+            for_pool: room.for_pool,
+            namespaces: Limited { most: room.namespaces.0, has: Vec::new() },
+            nodes: Limited { most: room.nodes.0, has: Vec::new() },
+            asks: asks.map(|(number, ..)| number),
+            now,
+        };
+        if room.free == 0 {
+            return turns;
+        }
+        let (mut namespaces, mut nodes) = (HashMap::new(), HashMap::new());
+        let served = |namespace: &str| queue.and_then(|queue| queue.served.get(namespace)).copied().unwrap_or_default();
+        let mut add = |turns: &mut Self, lane: &Lane, first, behind| {
+            let namespace = turns.namespaces.slot(&lane.namespace, &mut namespaces, &room.namespaces.1);
+            let node = lane.node.as_ref().map(|node| turns.nodes.slot(node, &mut nodes, &room.nodes.1));
+            let head =
+                Head { for_pool: lane.for_pool, namespace, node, served: served(&lane.namespace), first, behind };
+            turns.ranked.push(Reverse((turns.rank(&head), turns.heads.len())));
+            turns.heads.push(head);
+        };
+        for (lane, waiting) in queue.into_iter().flat_map(|queue| &queue.lanes) {
+            let mut behind = waiting.iter();
+            if let Some(first) = turns.next_of(&mut behind) {
+                add(&mut turns, lane, first, behind);
+            }
+        }
+        if let Some((number, key, lane)) = asks {
+            add(&mut turns, lane, (number, key), btree_map::Iter::default());
+        }
+        turns
+    }
+
+    fn next_of(&self, behind: &mut btree_map::Iter<'a, u64, Waiting>) -> Option<(u64, &'a Key)> {
+        let is_there = |(number, waiting): &(&u64, &Waiting)| waiting.is_there(self.now) && Some(**number) != self.asks;
+        behind.find(is_there).map(|(number, waiting)| (*number, &waiting.key))
+    }
+
+    fn rank(&self, head: &Head<'_>) -> Rank {
+        (head.for_pool, self.namespaces.has[head.namespace], head.served, head.first.0)
+    }
+}
+
+impl<'a> Iterator for Turns<'a> {
+    type Item = (u64, &'a Key);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.free > 0 {
+            let Reverse((was, at)) = self.ranked.pop()?;
+            let head = &self.heads[at];
+            let is = self.rank(head);
+            if is != was {
+                self.ranked.push(Reverse((is, at)));
+                continue;
+            }
+            let (for_pool, namespace, node, turn) = (head.for_pool, head.namespace, head.node, head.first);
+            let is_full = self.namespaces.is_full(namespace) || node.is_some_and(|node| self.nodes.is_full(node));
+            if is_full || for_pool && self.for_pool == 0 {
+                // So are those behind.
+                continue;
+            }
+            self.free -= 1;
+            self.for_pool -= usize::from(for_pool);
+            self.namespaces.has[namespace] += 1;
+            node.into_iter().for_each(|node| self.nodes.has[node] += 1);
+            let mut behind = self.heads[at].behind.clone();
+            if let Some(next) = self.next_of(&mut behind) {
+                let head = &mut self.heads[at];
+                (head.first, head.behind) = (next, behind);
+                let rank = self.rank(&self.heads[at]);
+                self.ranked.push(Reverse((rank, at)));
+            }
+            return Some(turn);
+        }
+        None
+    }
+}
+
+/// What each of several may have, and has.
+struct Limited {
+    most: usize,
+    has: Vec<usize>,
+}
+
+impl Limited {
+    /// The number by which somebody is known.
+    fn slot(&mut self, name: &str, slots: &mut HashMap<String, usize>, has: &HashMap<&str, usize>) -> usize {
+        if let Some(slot) = slots.get(name) {
+            return *slot;
+        }
+        self.has.push(has.get(name).copied().unwrap_or_default());
+        slots.insert(name.to_owned(), self.has.len() - 1);
+        self.has.len() - 1
+    }
+
+    fn is_full(&self, slot: usize) -> bool {
+        self.has[slot] >= self.most
     }
 }
 

@@ -30,8 +30,7 @@ fn line(names: &[&str]) -> Line {
 }
 
 fn turns(line: &Line, room: Room<'_>) -> Vec<String> {
-    let room = Room { namespaces: (room.namespaces.0, HashMap::new()), nodes: (room.nodes.0, HashMap::new()), ..room };
-    let turns = line.turns("c", None, room, NOW);
+    let turns = line.turns("c", &room, NOW);
     turns.map(|key| if let Key::Claim(name) = key { name.to_string() } else { String::new() }).collect()
 }
 
@@ -45,7 +44,7 @@ fn who_comes_first_has_the_first_place_and_asking_again_loses_none() {
     assert_eq!(line.leave(&claim("a/1")), Some(("c".to_owned(), 1)));
     assert_eq!(turns(&line, Room::for_all()), ["a/2", "a/3"]);
     assert_eq!(line.leave(&claim("a/1")), None);
-    assert_eq!(line.turns("other", None, Room::for_all(), NOW).count(), 0);
+    assert_eq!(line.turns("other", &Room::for_all(), NOW).count(), 0);
 }
 
 #[test]
@@ -54,7 +53,7 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
     assert_eq!(turns(&line, Room { free: 3, ..Room::for_all() }), ["big/1", "small/1", "big/2"]);
     let runs = HashMap::from([("big", 7)]);
     let room = Room { namespaces: (usize::MAX, runs), free: 2, ..Room::for_all() };
-    let first: Vec<_> = line.turns("c", None, room, NOW).cloned().collect();
+    let first: Vec<_> = line.turns("c", &room, NOW).cloned().collect();
     assert_eq!(first, [claim("small/1"), claim("big/1")], "it has fewer runs");
     // With one place at a time nobody has runs when it is free.
     line.leave(&claim("big/1"));
@@ -70,12 +69,12 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
 fn what_is_full_keeps_no_other_from_its_turn() {
     let mut line = line(&["a/1", "a/2", "b/1"]);
     let room = Room { namespaces: (1, HashMap::from([("a", 1)])), ..Room::for_all() };
-    let all: Vec<_> = line.turns("c", None, room, NOW).cloned().collect();
+    let all: Vec<_> = line.turns("c", &room, NOW).cloned().collect();
     assert_eq!(all, [claim("b/1")]);
     line.stand(&claim("a/1"), "c", on("a", "n"), NOW);
     line.stand(&claim("b/1"), "c", on("b", "n"), NOW);
     let room = Room { nodes: (2, HashMap::from([("n", 1)])), ..Room::for_all() };
-    let all: Vec<_> = line.turns("c", None, room, NOW).cloned().collect();
+    let all: Vec<_> = line.turns("c", &room, NOW).cloned().collect();
     assert_eq!(all, [claim("a/1"), claim("a/2")], "one more on the node, and the others elsewhere");
 }
 
@@ -98,7 +97,7 @@ fn who_does_not_ask_again_has_gone() {
     let mut line = line(&["a/1", "a/2"]);
     let later = NOW + IN_LINE - Duration::from_secs(1);
     line.stand(&claim("a/2"), "c", lane("a"), later);
-    assert_eq!(line.turns("c", None, Room::for_all(), NOW + IN_LINE).cloned().collect::<Vec<_>>(), [claim("a/2")]);
+    assert_eq!(line.turns("c", &Room::for_all(), NOW + IN_LINE).cloned().collect::<Vec<_>>(), [claim("a/2")]);
     line.stand(&claim("a/3"), "c", lane("a"), NOW + IN_LINE);
     assert_eq!(line.lane_of(&claim("a/1"), "c"), None);
     assert_eq!(line.lane_of(&claim("a/2"), "c"), Some(&lane("a")));
@@ -109,7 +108,7 @@ fn who_asks_stands_where_it_says_with_the_number_that_it_has() {
     let line = line(&["a/1", "a/2"]);
     let is_turn = |name: &str, lane: &Lane, free| {
         let (key, room) = (claim(name), Room { free, nodes: (1, HashMap::from([("n", 1)])), ..Room::for_all() });
-        line.turns("c", Some((&key, lane)), room, NOW).any(|turn| *turn == key)
+        line.is_turn_of(&key, lane, "c", &room, NOW)
     };
     assert!(is_turn("a/1", &lane("a"), 1) && !is_turn("a/2", &lane("a"), 1));
     assert!(!is_turn("a/1", &on("a", "n"), 9), "its node is full");
@@ -132,7 +131,7 @@ proptest! {
         }
         let (free, for_pool, per_namespace, per_node) = limits;
         let room = Room { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
-        let turns: Vec<&Key> = line.turns("c", None, room, NOW).collect();
+        let turns: Vec<&Key> = line.turns("c", &room, NOW).collect();
         let lanes: Vec<&Lane> = turns.iter().filter_map(|key| line.lane_of(key, "c")).collect();
         let mut distinct = turns.clone();
         distinct.sort();

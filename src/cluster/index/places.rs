@@ -48,14 +48,13 @@ impl Index {
 
     fn is_turn_of(&self, asker: &Asker, lane: Lane, recipe: &Recipe) -> bool {
         let Some(room) = self.room(recipe, lane.for_pool) else { return false };
-        let asks = Some((&asker.key, &lane));
-        self.line.turns(&recipe.class, asks, room, self.clock.passed()).any(|key| *key == asker.key)
+        self.line.is_turn_of(&asker.key, &lane, &recipe.class, &room, self.clock.passed())
     }
 
     /// Those in line who have a place now, in their order.
     fn turns(&self, recipe: &Recipe) -> Vec<Key> {
         let Some(room) = self.room(recipe, true) else { return Vec::new() };
-        self.line.turns(&recipe.class, None, room, self.clock.passed()).cloned().collect()
+        self.line.turns(&recipe.class, &room, self.clock.passed()).cloned().collect()
     }
 
     /// The places of a class that are free, if there are any.

@@ -120,7 +120,7 @@ impl Index {
 
     /// The claim that waits longest for a place or for room, and could have this volume.
     fn wants_ready(&self, volume: &Volume) -> Option<Key> {
-        let line = self.line.turns(&volume.class, None, Room::for_all(), self.clock.passed());
+        let line = self.line.turns(&volume.class, &Room::for_all(), self.clock.passed());
         let room = self.waits_for_room.of(&volume.class);
         let size = volume.pool_size.as_ref();
         let wants = |key: &&Key| match key {

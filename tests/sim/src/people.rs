@@ -70,6 +70,12 @@ fn config(class: &str, profile: &Profile) -> Value {
         (true, true) => "clone, expand, modify, snapshot",
         (false, true) => "clone, snapshot",
     });
+    if let Some(each) = profile.each {
+        data["max-in-flight-per-namespace"] = json!(each.to_string());
+        if is_local(class) {
+            data["max-in-flight-per-node"] = json!(each.to_string());
+        }
+    }
     if let Some(share) = profile.share {
         data["max-volumes"] = json!(share.to_string());
     }

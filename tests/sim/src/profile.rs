@@ -64,6 +64,8 @@ pub struct Profile {
     pub policies: bool,
     /// Runs of a class at one time.
     pub most: usize,
+    /// Of them for one namespace, and on one node; none for no limits of their own.
+    pub each: Option<usize>,
     /// Volumes of a class at one time; none for no limit.
     pub share: Option<usize>,
     /// The classes; none knows more than the others.
@@ -135,6 +137,7 @@ impl Profile {
             nodes: rng.permille(150),
             policies: rng.permille(500),
             most: *rng.pick(&[1, 2, 100]),
+            each: None,
             share: None,
             classes: Vec::new(),
             stalls: 0,
@@ -189,6 +192,9 @@ impl Profile {
         }
         if rng.permille(200) {
             self.pool = Some(*rng.pick(&[1, 1, 2, 3]));
+        }
+        if rng.permille(200) {
+            self.each = Some(*rng.pick(&[1, 1, 2]));
         }
         self
     }
