@@ -17,8 +17,10 @@ mod share;
 mod snapshots;
 mod volumes;
 mod waits;
+mod written;
 
 pub use self::batches::Arrival;
+pub use self::written::BEHIND;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -179,6 +181,7 @@ pub struct Index {
     batches: batches::Batches,
     known: known::Known,
     pools: pools::Pools,
+    written: written::Written,
 }
 
 impl Index {
@@ -224,6 +227,7 @@ impl Index {
             batches: batches::Batches::default(),
             known: known::Known::default(),
             pools: pools::Pools::default(),
+            written: written::Written::default(),
         }
     }
 
@@ -244,6 +248,7 @@ impl Index {
         self.forget_gathering();
         self.forget_current_marker();
         self.forget_given();
+        self.written.clear();
         let claims = self.claims.keys().cloned().map(Key::Claim);
         let volumes = self.volumes.keys().cloned().map(Key::Volume);
         let jobs = self.jobs.values().flat_map(|job| runs::job_keys(job));

@@ -19,6 +19,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use crate::claim::Binding;
+use crate::cluster::index::Key;
+use crate::cluster::watch::Shared;
 use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::object::{ObjectName, hash};
@@ -98,6 +100,8 @@ pub struct Writes {
     client: Client,
     identity: Identity,
     binding: Binding,
+    /// Who is to know what was written before a watch shows it.
+    shared: Option<Shared>,
 }
 
 /// The name of a revision.
@@ -154,7 +158,18 @@ impl Writes {
 
     /// A writer for one orchestrator.
     pub fn new(client: Client, identity: Identity, binding: Binding) -> Self {
-        Writes { client, identity, binding }
+        Writes { client, identity, binding, shared: None }
+    }
+
+    /// Passes over what was written wait until the watches have shown that.
+    pub fn seen_by(self, shared: &Shared) -> Self {
+        Writes { shared: Some(shared.clone()), ..self }
+    }
+
+    fn wrote(&self, key: Key, resource_version: &str) {
+        if let Some(shared) = &self.shared {
+            shared.index().wrote(key, resource_version);
+        }
     }
 
     /// Keeps a recipe, as the newest of its config and class.

@@ -27,7 +27,7 @@ use contract::request::Operation;
 
 use crate::clock::Clock;
 use crate::cluster::events::{About, Events};
-use crate::cluster::index::{EXPECTED, Key};
+use crate::cluster::index::{BEHIND, EXPECTED, Key};
 use crate::cluster::watch::Shared;
 use crate::cluster::writes::{WriteError, Writes};
 use crate::config::classes::Identity;
@@ -92,6 +92,9 @@ impl Context {
 
     /// One pass over a key.
     pub async fn pass(&self, key: &Key) -> Result<Pass, WriteError> {
+        if self.shared.index().is_behind(key) {
+            return Ok(Pass::After(BEHIND));
+        }
         match key {
             Key::Configs => configs::pass(self).await,
             Key::Claim(name) => claims::pass(self, name).await,

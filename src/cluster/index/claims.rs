@@ -42,6 +42,7 @@ impl Index {
             }
             Change::Apply(claim) => {
                 let name = claim.name.clone();
+                self.written.shows(&Key::Claim(name.clone()), &claim.resource_version);
                 let before = self.claims.get(&name).cloned();
                 let mut keys = Vec::from_iter(self.capacity_keys_of_claim(before.as_deref(), &claim));
                 if let Some(before) = before {
@@ -85,6 +86,7 @@ impl Index {
             }
             Change::Delete(name) => {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
+                self.written.gone(&Key::Claim(name.clone()));
                 self.forget_claim(&claim);
                 let batches = self.leave_batches(Operation::Provision, &claim.id());
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));

@@ -566,3 +566,31 @@ fn whose_turn_it_is_is_told_also_when_one_before_goes() {
     assert!(!index.reserve("d", &asks("d"), &recipe));
     assert_eq!(index.stand_in_line(&asks("d"), &recipe), [asks("c").key], "nobody has told it yet");
 }
+
+#[test]
+fn what_was_written_is_waited_for_until_a_watch_shows_it() {
+    let (hands, mut index) = timed();
+    let at = |version: &str| Claim { resource_version: version.into(), ..shared_claim("t", "a", true) };
+    let of = |version: &str| Volume { resource_version: version.into(), ..shared_volume(&at("0"), "1Gi") };
+    index.change_claim(Change::Apply(at("5")));
+    index.change_volume(Change::Apply(of("6")));
+    let (claim, volume) = (Key::Claim(at("0").name), Key::Volume(of("0").name));
+    let behind = |index: &Index| (index.is_behind(&claim), index.is_behind(&volume));
+    index.wrote(claim.clone(), "5");
+    assert_eq!(behind(&index), (false, false), "it changed nothing, or the watch was faster");
+    index.wrote(volume.clone(), "8");
+    assert_eq!(behind(&index), (true, true), "both are decided on both");
+    index.change_volume(Change::Apply(of("7")));
+    assert_eq!(behind(&index), (true, true), "what others wrote before");
+    index.change_volume(Change::Apply(of("8")));
+    assert_eq!(behind(&index), (false, false));
+    index.wrote(claim.clone(), "9");
+    assert_eq!(behind(&index), (true, true));
+    hands.pass(BEHIND);
+    assert_eq!(behind(&index), (false, false), "its watch is slow");
+    index.wrote(claim.clone(), "10");
+    index.change_claim(Change::Delete(at("0").name));
+    assert_eq!(behind(&index), (false, false), "it is gone");
+    index.wrote(Key::Claim(ObjectName::new("t", "unknown")), "11");
+    assert!(index.written.is_empty());
+}

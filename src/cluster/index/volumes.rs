@@ -50,6 +50,7 @@ impl Index {
             Change::Apply(volume) => {
                 let name = volume.name.clone();
                 let mut keys: Vec<Key> = vec![Key::Volume(name.clone())];
+                self.written.shows(&keys[0], &volume.resource_version);
                 let before = self.volumes.get(&name).cloned();
                 if before
                     .as_ref()
@@ -80,6 +81,7 @@ impl Index {
                     self.forget_marker(&name.name);
                     return Vec::new();
                 };
+                self.written.gone(&Key::Volume(volume.name.clone()));
                 self.forget_volume(&volume);
                 self.forget_known(&volume.name);
                 self.gone_claims.remove(&volume.name);

@@ -14,6 +14,7 @@ use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::claim::modification;
 use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
+use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
@@ -27,7 +28,15 @@ impl Writes {
     async fn patch_claim(&self, claim: &Claim, metadata: Value, rest: Value) -> Result<Claim> {
         let body = patch(&claim.uid, &claim.resource_version, metadata, rest);
         let patched = self.claims(&claim.name.namespace).patch(&claim.name.name, &params(), &Patch::Merge(body)).await;
-        patched.map(|claim| Claim::from(&claim.0)).map_err(WriteError::of(format!("claim {}", claim.name)))
+        self.written_claim(claim, patched)
+    }
+
+    /// The answer to a write.
+    fn written_claim(&self, claim: &Claim, answer: kube::Result<Lean<PersistentVolumeClaim>>) -> Result<Claim> {
+        let answer = answer.map_err(WriteError::of(format!("claim {}", claim.name)))?;
+        let written = Claim::from(&answer.0);
+        self.wrote(Key::Claim(written.name.clone()), &written.resource_version);
+        Ok(written)
     }
 
     /// The claim as the API has it now; none if it is gone.
@@ -196,7 +205,7 @@ impl Writes {
         let body = patch(&claim.uid, &claim.resource_version, json!({}), status);
         let written =
             self.claims(&claim.name.namespace).patch_status(&claim.name.name, &params(), &Patch::Merge(body)).await;
-        written.map(drop).map_err(WriteError::of(format!("claim {}", claim.name)))
+        self.written_claim(claim, written).map(drop)
     }
 
     /// Writes into a claim's status how its resize stands.
@@ -213,6 +222,6 @@ impl Writes {
         let body = patch(&claim.uid, &claim.resource_version, json!({}), json!({ "status": status }));
         let claims = self.claims(&claim.name.namespace);
         let written = claims.patch_status(&claim.name.name, &params(), &Patch::Strategic(body)).await;
-        written.map(|claim| Claim::from(&claim.0)).map_err(WriteError::of(format!("claim {}", claim.name)))
+        self.written_claim(claim, written)
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::attributes::Attributes;
 use crate::claim::{Claim, LastFailure};
+use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
 use crate::volume::{self, Provenance, Volume, expand, modify};
 
@@ -40,7 +41,15 @@ impl Writes {
     async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
         let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
         let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
-        patched.map(|volume| Volume::from(&volume.0)).map_err(WriteError::of(format!("volume {}", volume.name)))
+        self.written_volume(volume, patched)
+    }
+
+    /// The answer to a write.
+    fn written_volume(&self, volume: &Volume, answer: kube::Result<Lean<PersistentVolume>>) -> Result<Volume> {
+        let answer = answer.map_err(WriteError::of(format!("volume {}", volume.name)))?;
+        let written = Volume::from(&answer.0);
+        self.wrote(Key::Volume(written.name.clone()), &written.resource_version);
+        Ok(written)
     }
 
     /// The volume as the API has it now; none if it is gone.
@@ -94,7 +103,7 @@ impl Writes {
     pub async fn show_bound(&self, volume: &Volume) -> Result<()> {
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": { "phase": "Bound" } }));
         let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        patched.map(drop).map_err(WriteError::of(format!("volume {}", volume.name)))
+        self.written_volume(volume, patched).map(drop)
     }
 
     /// Makes a volume ours and the claim's.
@@ -224,7 +233,7 @@ impl Writes {
         let status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
         let marked = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        marked.map(|volume| Volume::from(&volume.0)).map_err(WriteError::of(format!("volume {}", volume.name)))
+        self.written_volume(volume, marked)
     }
 
     /// Writes on a volume why it is not bound.

@@ -80,7 +80,7 @@ impl Replica {
             shared.index().change_snapshot_class(Change::Apply(class.clone()));
         }
         let (events, writer) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
-        let writes = Writes::new(client, identity.clone(), binding);
+        let writes = Writes::new(client, identity.clone(), binding).seen_by(&shared);
         let kube_api = "https://api".to_owned();
         let context = Context::new(identity.clone(), shared, writes, events, metrics, kube_api, clock.clone());
         // What the sweep would remove must not be left in the first place.

@@ -1,0 +1,80 @@
+//! What this process has written and no watch has shown yet.
+//!
+//! A pass that goes by what was there before its own last write decides the same once more, and is refused. So it waits
+//! for the event of that write, which comes in a moment.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Index, Key};
+
+/// A watch that shows a write later than this is slow: what it shows may be old in other ways too, and the API decides.
+pub const BEHIND: Duration = Duration::from_secs(2);
+
+/// The versions that were written of claims and volumes, and when.
+#[derive(Debug, Default)]
+pub(super) struct Written(HashMap<Key, (u64, Duration)>);
+
+impl Written {
+    /// A watch shows this version.
+    pub fn shows(&mut self, key: &Key, resource_version: &str) {
+        let Some((written, _)) = self.0.get(key) else { return };
+        if resource_version.parse().is_ok_and(|shown: u64| shown >= *written) {
+            self.0.remove(key);
+        }
+    }
+
+    /// It is gone.
+    pub fn gone(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Another term begins.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Index {
+    /// A claim or volume was written: what is kept of it is old until its watch shows that.
+    pub fn wrote(&mut self, key: Key, resource_version: &str) {
+        let kept = match &key {
+            Key::Claim(name) => self.claims.get(name).map(|claim| &claim.resource_version),
+            Key::Volume(name) => self.volumes.get(name).map(|volume| &volume.resource_version),
+            _ => None,
+        };
+        let number = |version: &String| version.parse::<u64>().ok();
+        let (Some(kept), Ok(written)) = (kept.and_then(number), resource_version.parse()) else { return };
+        let now = self.clock.passed();
+        self.written.0.retain(|_, (_, at)| now.saturating_sub(*at) < BEHIND);
+        if kept < written {
+            self.written.0.insert(key, (written, now));
+        }
+    }
+
+    /// What a claim or volume is decided on is older than what this process has written. Its event decides.
+    pub fn is_behind(&self, key: &Key) -> bool {
+        let now = self.clock.passed();
+        let awaited = |key: &Key| self.written.0.get(key).is_some_and(|(_, at)| now.saturating_sub(*at) < BEHIND);
+        if self.written.0.is_empty() {
+            return false;
+        }
+        let others: Vec<Key> = match key {
+            Key::Claim(name) => match self.claims.get(name) {
+                Some(claim) => claim.ids().flat_map(|id| self.volume_keys(&id)).collect(),
+                None => Vec::new(),
+            },
+            Key::Volume(name) => {
+                let claim = self.volumes.get(name).and_then(|volume| volume.claim_ref.as_ref());
+                claim.and_then(|claim| self.claim_keys(&claim.uid)).into_iter().collect()
+            }
+            _ => Vec::new(),
+        };
+        awaited(key) || others.iter().any(awaited)
+    }
+}
