@@ -175,6 +175,36 @@ async fn snapshot_runs_take_places_of_their_class_as_provision_runs_do() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("max-in-flight", "1")]).await;
+    ring.claim("one", "c").await;
+    ring.stamped("one").await;
+    let many = ["two", "three", "four"].map(str::to_owned);
+    for name in &many {
+        ring.claim(name, "c").await;
+    }
+    ring.namespace("others", &[]).await;
+    let claim = json!({
+        "metadata": { "name": "small" },
+        "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let others = ring.api::<PersistentVolumeClaim>("others");
+    let small = others.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    stays("there is one place", WHILE, || async {
+        let found = others.get("small").await.map_err(|error| error.to_string())?;
+        if annotation(&found, names::ATTEMPT).is_none() { Ok(()) } else { seen(found.metadata.annotations) }
+    })
+    .await;
+    ring.provision("one").await;
+    let job = ring.job(ADMIN, "provision", &uid(&small), 1).await;
+    assert_eq!(ring.stamped_of(&many).await, [""; 0], "they came before it");
+    // Its run fails, and in the pause until its next attempt the others have their turns.
+    ring.pod_ends(&job, 1, "no").await;
+    ring.provision("two").await;
+}
+
+#[tokio::test]
 async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE]).await;

@@ -14,6 +14,9 @@ use super::Key;
 /// Who does not ask again within this time has gone.
 const IN_LINE: Duration = Duration::from_secs(75);
 
+/// Of more namespaces it is forgotten when they had their turns, as soon as nobody waits.
+const SERVED: usize = 1000;
+
 /// What those who stand behind each other have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lane {
@@ -110,11 +113,11 @@ impl Line {
     /// Somebody of a namespace has had a place.
     pub fn serve(&mut self, class: &str, namespace: &str) {
         let turn = self.number();
-        match self.queues.get_mut(class) {
-            Some(queue) if !queue.lanes.is_empty() => drop(queue.served.insert(namespace.to_owned(), turn)),
-            // Nobody has waited.
-            _ => drop(self.queues.remove(class)),
+        let queue = self.queues.entry(class.to_owned()).or_default();
+        if queue.served.len() >= SERVED && queue.lanes.is_empty() {
+            queue.served.clear();
         }
+        queue.served.insert(namespace.to_owned(), turn);
     }
 
     fn number(&mut self) -> u64 {

@@ -63,6 +63,12 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
     line.serve("c", "small");
     line.stand(&claim("small/2"), "c", lane("small"), NOW);
     assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["big/2"], "by turns");
+    let mut line = Line::default();
+    line.serve("c", "big");
+    for name in ["big/1", "small/1"] {
+        line.stand(&claim(name), "c", lane(name.split('/').next().unwrap_or_default()), NOW);
+    }
+    assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["small/1"], "it has had one when nobody waited");
 }
 
 #[test]

@@ -61,10 +61,15 @@ fn read_short<T: DeserializeOwned>(object: &Value) -> T {
 
 /// Of the template of a Job only this is looked at.
 fn told_of_jobs(job: &Value) -> Value {
-    match store::annotation(&job["spec"]["template"], names::BATCH) {
+    let template = &job["spec"]["template"];
+    let mut told = match store::annotation(template, names::BATCH) {
         "" => json!({}),
         members => json!({ "metadata": { "annotations": { names::BATCH: members } } }),
+    };
+    if let Some(affinity) = template.pointer("/spec/affinity") {
+        told["spec"] = json!({ "affinity": affinity });
     }
+    told
 }
 
 impl View {
