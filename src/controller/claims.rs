@@ -77,8 +77,11 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             Next::InLine if decision.wake_at.is_some() => return Ok(context.wait(decision.wake_at, &[])),
             Next::InLine => return Ok(Pass::After(LATER)),
             Next::Wait => {
-                let woken = context.shared.index().leave_line(&Key::Claim(claim.name.clone()));
-                context.shared.queue.add_all(woken);
+                // Who waits for a new version of its config to be kept does not lose its place.
+                if snapshot.kept {
+                    let woken = context.shared.index().leave_line(&Key::Claim(claim.name.clone()));
+                    context.shared.queue.add_all(woken);
+                }
                 return Ok(context
                     .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
             }
@@ -204,6 +207,7 @@ async fn act(
     match step {
         Step::Nothing => {
             match (&s.limit, &claim.class) {
+                (None, _) if !s.kept => {}
                 (None, _) => {
                     let woken = context.shared.index().leave_room(&Key::Claim(claim.name.clone()));
                     context.shared.queue.add_all(woken);
@@ -247,6 +251,7 @@ async fn act(
             let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
             let ts = timestamp(context);
             // Another worker may have taken the place since it was decided.
+            let mut woken = Vec::new();
             let (promised, batch) = {
                 let mut index = context.shared.index();
                 if index.claim_is_refused(claim, recipe).is_some() {
@@ -260,13 +265,13 @@ async fn act(
                     return Ok(Next::InLine);
                 }
                 if s.left_out {
-                    index.forget_expected(&provision_name(claim));
+                    woken = index.forget_expected(&provision_name(claim));
                 }
                 let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
                 let batch = if attempt == 1 { joins(&mut index) } else { None };
                 (index.promise(claim, &class.name), batch)
             };
-            context.shared.queue.add_all(batch.clone().map(Key::Batch));
+            context.shared.queue.add_all(woken.into_iter().chain(batch.clone().map(Key::Batch)));
             let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), taken, batch };
             let asked = class.has_object.then_some(class.provisioner.as_str());
             let stamped = match writes.stamp(claim, &stamp, &nodes, asked).await {
@@ -274,8 +279,9 @@ async fn act(
                 Err(error) => {
                     let woken = {
                         let mut index = context.shared.index();
-                        index.forget_expected(&job);
-                        index.leave_batches(Operation::Provision, &claim.uid)
+                        let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
+                        woken.extend(index.forget_expected(&job));
+                        woken
                     };
                     context.shared.queue.add_all(woken);
                     // After any other error it may have been stamped all the same, and so it may before this try.

@@ -15,7 +15,7 @@ use super::{Context, Pass, STEPS, copies, refused_job, snapshots};
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, LastFailure};
 use crate::cluster::events::About;
-use crate::cluster::index::Asker;
+use crate::cluster::index::{Asker, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Identity, Lookup};
 use crate::config::{NodeGone, Placement, Recipe, joined};
@@ -41,8 +41,10 @@ pub(super) fn about(content: &Content) -> About {
 }
 
 /// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
-fn asker(content: &Content) -> Asker {
-    Asker::content(&content.name, &content.snapshot.namespace)
+fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
+    let node = Some(&provenance.node).filter(|_| recipe.placement == Placement::SelectedNode);
+    let asker = Asker::content(&content.name, &content.snapshot.namespace);
+    Asker { node: node.filter(|node| !node.is_empty()).cloned(), ..asker }
 }
 
 /// It is of our driver, and not another instance's.
@@ -96,7 +98,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         match act(context, &content, &seen, step, &mut learnt).await? {
             Next::InLine => return Ok(context.wait(wake_at, &[])),
             Next::Wait => {
-                let woken = context.shared.index().leave_line(&asker(&content).key);
+                let woken = context.shared.index().leave_line(&Key::Content(content.name.clone()));
                 context.shared.queue.add_all(woken);
                 return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
             }
@@ -134,12 +136,12 @@ fn decided(
         ours: is_ours(&context.identity, content),
         fresh: learnt.fresh,
         snapshot: seen.snapshot,
-        source: seen.source.as_ref().map_err(String::clone).map(|(provenance, recipe)| Source {
-            provenance,
-            recipe,
+        source: seen.source.as_ref().map_err(String::clone).map(|source| Source {
+            provenance: &source.0,
+            recipe: &source.1,
             going: claim.is_some_and(|claim| claim.deleting),
             kept: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
-            room: context.shared.index().has_room(&asker(content), recipe),
+            room: context.shared.index().has_room(&asker(content, source), &source.1),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
         home: home(seen),
@@ -274,22 +276,23 @@ async fn act(
         Step::Nothing => Ok(Next::Wait),
         Step::Hold => Ok(with(writes.hold_content(content).await?)),
         Step::StandInLine => {
-            if let Ok((_, recipe)) = &seen.source {
-                let woken = context.shared.index().stand_in_line(&asker(content), recipe);
+            if let Ok(source) = &seen.source {
+                let woken = context.shared.index().stand_in_line(&asker(content, source), &source.1);
                 context.shared.queue.add_all(woken);
             }
             Ok(Next::InLine)
         }
         Step::Stamp { attempt, provenance } => {
-            let Ok((_, recipe)) = &seen.source else { return Ok(Next::Wait) };
+            let Ok(source) = &seen.source else { return Ok(Next::Wait) };
             let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
             // Another worker may have taken the place since it was decided.
-            if !context.shared.index().reserve(&job, &asker(content), recipe) {
+            if !context.shared.index().reserve(&job, &asker(content, source), &source.1) {
                 return Ok(Next::Again);
             }
             let stamped = writes.stamp_content(content, attempt, &provenance).await;
             if stamped.is_err() {
-                context.shared.index().forget_expected(&job);
+                let woken = context.shared.index().forget_expected(&job);
+                context.shared.queue.add_all(woken);
             }
             learnt.fresh = true;
             Ok(with(stamped?))

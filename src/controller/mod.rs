@@ -69,6 +69,8 @@ pub struct Context {
 pub enum Pass {
     /// All is done until the next event.
     Done,
+    /// Nothing was decided: its event, or a while without one, decides.
+    Behind,
     /// A Job was created: its event decides again, or a while without one.
     Started,
     /// To be decided again after this time, whatever happens.
@@ -93,7 +95,7 @@ impl Context {
     /// One pass over a key.
     pub async fn pass(&self, key: &Key) -> Result<Pass, WriteError> {
         if self.shared.index().is_behind(key) {
-            return Ok(Pass::After(BEHIND));
+            return Ok(Pass::Behind);
         }
         match key {
             Key::Configs => configs::pass(self).await,
@@ -136,7 +138,8 @@ impl Context {
         let created = self.writes.create_job(job).await;
         // After any other error it may have been created all the same.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
-            self.shared.index().forget_expected(name);
+            let woken = self.shared.index().forget_expected(name);
+            self.shared.queue.add_all(woken);
         }
         created
     }
@@ -205,10 +208,11 @@ impl Context {
     /// broken off, because the API server did not answer.
     pub fn again(&self, key: &Key, outcome: Option<Result<Pass, WriteError>>) -> Option<Duration> {
         match outcome {
+            Some(Ok(Pass::Behind)) => Some(BEHIND),
             Some(Ok(pass)) => {
                 self.succeeded(key);
                 match pass {
-                    Pass::Done => None,
+                    Pass::Done | Pass::Behind => None,
                     Pass::After(delay) => Some(delay),
                     Pass::Started => Some(EXPECTED),
                 }

@@ -197,11 +197,13 @@ async fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for
     })
     .await;
     ring.provision("one").await;
+    // They have waited for longer; of them it is one for each of the others.
+    ring.provision("two").await;
     let job = ring.job(ADMIN, "provision", &uid(&small), 1).await;
-    assert_eq!(ring.stamped_of(&many).await, [""; 0], "they came before it");
+    assert_eq!(ring.stamped_of(&many[1..]).await, [""; 0], "they came before it");
     // Its run fails, and in the pause until its next attempt the others have their turns.
     ring.pod_ends(&job, 1, "no").await;
-    ring.provision("two").await;
+    ring.provision("three").await;
 }
 
 #[tokio::test]

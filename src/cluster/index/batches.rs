@@ -319,16 +319,22 @@ impl Index {
 
     /// One does not wait for a batch any more. Those that it was to be in are decided anew.
     pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<Key> {
-        let mut keys = Vec::new();
+        let (mut keys, mut freed) = (Vec::new(), None);
         for (name, gathering) in self.batches.gathering.iter_mut().filter(|(_, g)| g.operation == operation) {
             if let Some(come) = gathering.arrived(id) {
-                self.expected.remove(&come.member.job_name(name));
+                freed = self.expected.remove(&come.member.job_name(name)).or(freed);
             }
             if gathering.stamped.contains(id) {
                 gathering.leave(id);
                 keys.push(Key::Batch(name.clone()));
             }
         }
+        keys.extend(
+            freed
+                .filter(|expected| !expected.deletes)
+                .map(|expected| self.turns_in(&expected.class))
+                .unwrap_or_default(),
+        );
         keys
     }
 
@@ -368,7 +374,7 @@ impl Index {
         let come = self.batches.gathering.remove(name).map(|gathering| gathering.come).unwrap_or_default();
         let come = come.into_iter().map(|(arrival, _)| arrival);
         let (come, gone): (Vec<_>, Vec<_>) = come.partition(|arrival| self.still_wants(name, arrival));
-        gone.iter().for_each(|arrival| self.forget_expected(&arrival.member.job_name(name)));
+        gone.iter().for_each(|arrival| drop(self.expected.remove(&arrival.member.job_name(name))));
         let since = self.clock.passed();
         for arrival in &come {
             self.expected.entry(arrival.member.job_name(name)).and_modify(|expected| expected.since = since);
@@ -454,7 +460,7 @@ impl Index {
     /// Another leads from now on: who gathered here is the other's.
     pub(super) fn forget_gathering(&mut self) {
         for (name, gathering) in std::mem::take(&mut self.batches.gathering) {
-            gathering.come.iter().for_each(|(arrival, _)| self.forget_expected(&arrival.member.job_name(&name)));
+            gathering.come.iter().for_each(|(arrival, _)| drop(self.expected.remove(&arrival.member.job_name(&name))));
         }
         self.batches.refused.clear();
     }

@@ -63,7 +63,7 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 struct Queue {
     lanes: BTreeMap<Lane, BTreeMap<u64, Waiting>>,
-    /// When each namespace had its last turn.
+    /// When each namespace had its last turn, by the numbers that are given to those who come.
     served: HashMap<String, u64>,
 }
 
@@ -176,7 +176,8 @@ struct Turns<'a> {
     now: Duration,
 }
 
-/// Claims before pools, then who has the fewest runs, then whose last turn is the longest ago, then who came first.
+/// Claims before pools, then who has the fewest runs, then whose namespace waits longest for a turn: since its last one, or
+/// since the first in the lane came, whichever was later.
 type Rank = (bool, usize, u64, u64);
 
 /// Who is first in a lane, and those behind.
@@ -233,7 +234,8 @@ impl<'a> Turns<'a> {
     }
 
     fn rank(&self, head: &Head<'_>) -> Rank {
-        (head.for_pool, self.namespaces.has[head.namespace], head.served, head.first.0)
+        let (came, _) = head.first;
+        (head.for_pool, self.namespaces.has[head.namespace], head.served.max(came), came)
     }
 }
 

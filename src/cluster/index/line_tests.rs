@@ -63,12 +63,15 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
     line.serve("c", "small");
     line.stand(&claim("small/2"), "c", lane("small"), NOW);
     assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["big/2"], "by turns");
-    let mut line = Line::default();
-    line.serve("c", "big");
-    for name in ["big/1", "small/1"] {
-        line.stand(&claim(name), "c", lane(name.split('/').next().unwrap_or_default()), NOW);
+    for new in 3..30 {
+        let (namespace, first) = (format!("new-{new}"), turns(&line, Room { free: 1, ..Room::for_all() }));
+        line.stand(&claim(&format!("{namespace}/1")), "c", lane(&namespace), NOW);
+        assert_eq!(
+            turns(&line, Room { free: 1, ..Room::for_all() }),
+            first,
+            "who comes new does not go before those who wait"
+        );
     }
-    assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["small/1"], "it has had one when nobody waited");
 }
 
 #[test]

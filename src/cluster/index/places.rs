@@ -59,6 +59,7 @@ impl Index {
 
     /// The places of a class that are free, if there are any.
     pub(super) fn room(&self, recipe: &Recipe, with_pool: bool) -> Option<Room<'_>> {
+        let recipe = self.current(recipe);
         let (class, now) = (label_value(&recipe.class), self.clock.passed());
         let free = recipe.max_in_flight.saturating_sub(self.runs_in_flight(&recipe.class));
         if free == 0 {
@@ -84,6 +85,14 @@ impl Index {
             namespaces: (most(recipe.max_in_flight_per_namespace), namespaces),
             nodes: (most(recipe.max_in_flight_per_node), nodes),
         })
+    }
+
+    /// All who ask for places of a class go by what its config says now, whichever version their runs are by.
+    fn current<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
+        match self.classes.lookup(&recipe.class) {
+            Lookup::Ours(found) => found.recipe.as_deref().unwrap_or(recipe),
+            _ => recipe,
+        }
     }
 
     /// Where somebody stands who comes now.
@@ -137,16 +146,25 @@ impl Index {
     }
 
     fn turns_of(&self, class: &str) -> Vec<Key> {
-        match self.classes.lookup(class) {
-            Lookup::Ours(found) => found.recipe.as_ref().map(|recipe| self.turns(recipe)).unwrap_or_default(),
-            _ => Vec::new(),
+        let recipe = match self.classes.lookup(class) {
+            Lookup::Ours(found) => found.recipe.as_ref().ok(),
+            _ => None,
+        };
+        match recipe {
+            Some(recipe) => self.turns(recipe),
+            // Without a config nobody knows how many places there are: the first asks.
+            None => self.line.turns(class, &Room::for_all(), self.clock.passed()).next().cloned().into_iter().collect(),
         }
     }
 
     /// A run of a class has ended: those whose turn it is may have the places that are free.
     pub(super) fn next_in_line(&self, ended: &Job) -> Vec<Key> {
-        let mut classes = self.line.classes();
-        let class = classes.find(|class| label_value(class) == ended.marks.class);
+        self.turns_in(&ended.marks.class)
+    }
+
+    /// Those whose turn it is in a class that is known as a label value.
+    pub(super) fn turns_in(&self, label: &str) -> Vec<Key> {
+        let class = self.line.classes().find(|class| label_value(class) == label);
         class.map(|class| self.turns_of(class)).unwrap_or_default()
     }
 
@@ -157,9 +175,12 @@ impl Index {
         (expected.since, expected.created) = (since, true);
     }
 
-    /// The Job was not created after all.
-    pub fn forget_expected(&mut self, job: &str) {
-        self.expected.remove(job);
+    /// The Job was not created after all: its place is for those whose turn it is.
+    pub fn forget_expected(&mut self, job: &str) -> Vec<Key> {
+        match self.expected.remove(job) {
+            Some(expected) if !expected.deletes => self.turns_in(&expected.class),
+            _ => Vec::new(),
+        }
     }
 
     /// A Job was created a moment ago and is not seen yet.

@@ -291,19 +291,26 @@ impl Index {
 
     /// Something of a class was given back: those who have room now, in the order in which they came.
     pub(super) fn room_in(&self, class: &str) -> Vec<Key> {
-        let waiting: Vec<Key> = self.waits_for_room.of(class).cloned().collect();
-        let classes = self.classes.clone();
-        let Lookup::Ours(found) = classes.lookup(class) else { return waiting };
-        let (Ok(recipe), false) = (&found.recipe, waiting.is_empty()) else { return waiting };
+        let all = || self.waits_for_room.of(class).cloned().collect();
+        let Lookup::Ours(found) = self.classes.lookup(class) else { return all() };
+        let Ok(recipe) = &found.recipe else { return all() };
+        let mut waiting = self.waits_for_room.of(class).peekable();
+        if waiting.peek().is_none() {
+            return Vec::new();
+        }
         let mut taken = self.taken(class);
         let mut woken = Vec::new();
         for key in waiting {
             // How much a volume would grow is its own to say.
-            if let Key::Claim(name) = &key {
+            if let Key::Claim(name) = key {
                 let Some(claim) = self.claims.get(name) else { continue };
                 let bytes = claim.size.as_ref().copied().unwrap_or_default();
                 // It may have been promised a part by a stamp of which nobody knows whether it stands: that one is its own.
                 let own = self.tally.parts.get(&Unit::Promise(claim.uid.clone())).filter(|part| part.class == class);
+                // Most who wait do so for one more volume, of which there is none to be had.
+                if own.is_none() && recipe.share.volumes.is_some_and(|most| taken.all.volumes >= most) {
+                    continue;
+                }
                 own.into_iter().for_each(|part| taken.take(&part.namespace, part.bytes));
                 if self.refusal_of(claim, recipe, &taken).is_some() {
                     own.into_iter().for_each(|part| taken.add(&part.namespace, part.bytes));
@@ -311,7 +318,7 @@ impl Index {
                 }
                 taken.add(&name.namespace, bytes);
             }
-            woken.push(key);
+            woken.push(key.clone());
         }
         woken
     }
