@@ -8,6 +8,8 @@ mod runs;
 mod snapshots;
 mod volumes;
 
+use std::time::Duration;
+
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -78,6 +80,15 @@ impl WriteError {
             }
             _ => WriteError::Failed { what, source: Box::new(error) },
         }
+    }
+
+    /// How long the API server wants to be left alone, if it has too much to do: as it says, and a second where it only
+    /// says that.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let WriteError::Failed { source, .. } = self else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        let told = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        (status.code == 429 || told > 0).then(|| Duration::from_secs(u64::from(told.max(1))))
     }
 
     /// A short category, for metrics.
@@ -227,5 +238,21 @@ impl Writes {
         let body = json!({ "metadata": { "annotations": annotations } });
         let api: Api<K> = Api::namespaced(self.client.clone(), &name.namespace);
         api.patch(&name.name, &params(), &Patch::Merge(body)).await.map(drop).map_err(WriteError::of(format!("{name}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_server_with_too_much_to_do_says_when_to_come_again() {
+        let answered = |code: u16, seconds: u32| {
+            let details = serde_json::from_value(json!({ "retryAfterSeconds": seconds })).expect("details of a status");
+            let status = kube::core::Status::failure("no", "").with_code(code).with_details(details);
+            WriteError::of("claim team/a")(kube::Error::Api(status.boxed())).retry_after().map(|time| time.as_secs())
+        };
+        assert_eq!((answered(429, 0), answered(429, 7), answered(503, 3)), (Some(1), Some(7), Some(3)));
+        assert_eq!((answered(503, 0), answered(500, 0), answered(409, 5)), (None, None, None));
     }
 }

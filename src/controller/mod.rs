@@ -225,7 +225,7 @@ impl Context {
                 Some(Duration::from_millis(200))
             }
             Some(Err(error)) => {
-                let delay = self.retry_after(key);
+                let delay = self.retry_after(key).max(error.retry_after().unwrap_or_default());
                 self.metrics.errors(error.category());
                 if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_)) {
                     self.tell_refused(key, &error);
