@@ -231,6 +231,13 @@ fn other_version(store: &Store, job: &Value) -> Option<String> {
     (noted != image).then(|| format!("claim {name} has noted {version}, image {noted:?}, and its Job runs {image}"))
 }
 
+/// What was to stay, of a claim that has another volume, and from which the PV controller has taken that claim: anybody may
+/// claim it, also after an admin has given it another policy.
+fn is_free(volume: &Value) -> bool {
+    let provenance: Value = serde_json::from_str(annotation(volume, names::PROVENANCE)).unwrap_or_default();
+    volume["spec"]["claimRef"].is_null() && text(&provenance, "/data/reclaim-policy") == "Retain"
+}
+
 /// At the end, when all has come to rest: what must be. `waived` is storage that was left on purpose.
 pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: bool) -> Vec<Wrong> {
     let mut all = Vec::new();
@@ -244,7 +251,7 @@ pub fn at_rest(store: &Store, world: &World, waived: &BTreeSet<Place>, told: boo
         let claim_name = ObjectName::new(text(reference, "/namespace"), text(reference, "/name"));
         let claim = store.get(Kind::Claim, &claim_name).filter(|claim| uid(claim) == text(reference, "/uid"));
         let bound = claim.is_some_and(|claim| text(claim, "/spec/volumeName") == name.name);
-        let retained = text(volume, "/spec/persistentVolumeReclaimPolicy") != "Delete";
+        let retained = text(volume, "/spec/persistentVolumeReclaimPolicy") != "Delete" || is_free(volume);
         if !bound && !retained && !pools::is_ready(volume) {
             wrong(Broken::Leaked, format!("volume {} is nobody's", name.name));
         }
