@@ -32,6 +32,7 @@ fn a_bug_shows() {
 #[test]
 fn seeds_that_once_were_broken_are_well() {
     for (seed, what) in [
+        (70591, "what was to stay and is free again was given another policy, and taken for forgotten"),
         (74169, "a version of a config was lost when its deletion was broken off"),
         (108013, "a second attempt ran on another node, as the watch had not shown the first one's volume yet"),
         (84600, "a delete run began beside its predecessor, whose Job had gone with its namespace"),
