@@ -1,6 +1,6 @@
-//! The cluster: what is watched ([`watch`]), as it comes ([`lean`]) and what is kept of it ([`index`]), what waits to be
-//! decided ([`queue`]), what is written ([`writes`]), told ([`events`]) and who may write ([`lease`], [`fence`]); and which
-//! admission policies and which provisioners of others stand beside it ([`policies`], [`sidecar`]).
+//! The cluster: what is watched ([`watch`]), as it comes ([`lean`], [`read`]) and what is kept of it ([`index`]), what waits
+//! to be decided ([`queue`]), what is written ([`writes`]), told ([`events`]) and who may write ([`lease`], [`fence`]); and
+//! which admission policies and which provisioners of others stand beside it ([`policies`], [`sidecar`]).
 
 pub mod client;
 pub mod events;
@@ -10,6 +10,7 @@ pub mod lean;
 pub mod lease;
 pub mod policies;
 pub mod queue;
+pub mod read;
 pub mod sidecar;
 pub mod watch;
 pub mod writes;

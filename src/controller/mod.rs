@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use contract::exit::Failure;
 use contract::request::Operation;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use crate::clock::Clock;
 use crate::cluster::events::{About, Events};
@@ -92,22 +94,22 @@ impl Context {
         Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
     }
 
-    /// One pass over a key.
-    pub async fn pass(&self, key: &Key) -> Result<Pass, WriteError> {
+    /// One pass over a key. In a box, so that it is compiled here alone, and not where it is awaited as well.
+    pub fn pass<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Pass, WriteError>> {
         if self.shared.index().is_behind(key) {
-            return Ok(Pass::Behind);
+            return std::future::ready(Ok(Pass::Behind)).boxed();
         }
         match key {
-            Key::Configs => configs::pass(self).await,
-            Key::Claim(name) => claims::pass(self, name).await,
-            Key::Volume(name) => volumes::pass(self, name).await,
-            Key::Batch(name) => batches::pass(self, name).await,
-            Key::Snapshot(name) => snapshots::pass(self, name).await,
-            Key::Content(name) => contents::pass(self, name).await,
-            Key::Markers => markers::pass(self).await,
-            Key::Pool(class) => pools::pass(self, class).await,
-            Key::Orphans => sweep::pass(self).await,
-            Key::Capacity => capacity::pass(self).await,
+            Key::Configs => configs::pass(self).boxed(),
+            Key::Claim(name) => claims::pass(self, name).boxed(),
+            Key::Volume(name) => volumes::pass(self, name).boxed(),
+            Key::Batch(name) => batches::pass(self, name).boxed(),
+            Key::Snapshot(name) => snapshots::pass(self, name).boxed(),
+            Key::Content(name) => contents::pass(self, name).boxed(),
+            Key::Markers => markers::pass(self).boxed(),
+            Key::Pool(class) => pools::pass(self, class).boxed(),
+            Key::Orphans => sweep::pass(self).boxed(),
+            Key::Capacity => capacity::pass(self).boxed(),
         }
     }
 

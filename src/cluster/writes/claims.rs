@@ -21,7 +21,7 @@ use crate::object::ObjectName;
 use crate::volume::Volume;
 
 impl Writes {
-    fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {
+    pub(super) fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {
         Api::namespaced(self.client.clone(), namespace)
     }
 

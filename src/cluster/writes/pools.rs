@@ -1,11 +1,11 @@
 //! Claims that ask for volumes to be kept ready.
 
 use contract::{names, quantity};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Api;
-use serde_json::json;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::{Result, WriteError, Writes, deleted, guarded, post};
+use crate::cluster::lean::Lean;
 use crate::config::Recipe;
 use crate::object::ObjectName;
 
@@ -16,23 +16,30 @@ impl Writes {
             true => wanted.to_owned(),
             false => of.first().cloned().unwrap_or_default(),
         };
-        let request: PersistentVolumeClaim = serde_json::from_value(json!({
-            "metadata": {
-                "name": name.name,
-                "labels": { names::LABEL_POOL: names::POOL_REQUEST, names::LABEL_INSTANCE: self.identity.instance },
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let of_pools = label(names::LABEL_POOL, names::POOL_REQUEST);
+        let request = PersistentVolumeClaim {
+            metadata: ObjectMeta {
+                name: Some(name.name.clone()),
+                labels: Some([of_pools.clone(), label(names::LABEL_INSTANCE, &self.identity.instance)].into()),
+                ..Default::default()
             },
-            "spec": {
-                "storageClassName": recipe.class,
-                "accessModes": [first("ReadWriteOnce", &recipe.access_modes)],
-                "volumeMode": first("Filesystem", &recipe.volume_modes),
-                "resources": { "requests": { "storage": quantity::quantity(size) } },
+            spec: Some(PersistentVolumeClaimSpec {
+                storage_class_name: Some(recipe.class.clone()),
+                access_modes: Some(vec![first("ReadWriteOnce", &recipe.access_modes)]),
+                volume_mode: Some(first("Filesystem", &recipe.volume_modes)),
+                resources: Some(VolumeResourceRequirements {
+                    requests: Some([("storage".into(), quantity::quantity(size))].into()),
+                    ..Default::default()
+                }),
                 // No volume has this label: the PV controller never binds any to it by itself.
-                "selector": { "matchLabels": { names::LABEL_POOL: names::POOL_REQUEST } },
-            },
-        }))
-        .expect("it is written as a claim is");
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &name.namespace);
-        match claims.create(&post(), &request).await.map_err(WriteError::of(format!("claim {name}"))) {
+                selector: Some(LabelSelector { match_labels: Some([of_pools].into()), ..Default::default() }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let created = self.claims(&name.namespace).create(&post(), &Lean(request)).await;
+        match created.map_err(WriteError::of(format!("claim {name}"))) {
             Ok(_) | Err(WriteError::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -40,7 +47,6 @@ impl Writes {
 
     /// Deletes a request. What was begun for it is taken back before it is gone.
     pub async fn withdraw_request(&self, name: &ObjectName, uid: &str) -> Result<()> {
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &name.namespace);
-        deleted(claims.delete(&name.name, &guarded(uid, "")).await, format!("claim {name}"))
+        deleted(self.claims(&name.namespace).delete(&name.name, &guarded(uid, "")).await, format!("claim {name}"))
     }
 }

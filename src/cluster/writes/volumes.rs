@@ -1,7 +1,11 @@
 //! What is written on volumes, and asked of them.
 
 use contract::names;
-use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume};
+use k8s_openapi::api::core::v1::{
+    CSIPersistentVolumeSource, NodeSelector, ObjectReference, PersistentVolume, PersistentVolumeSpec,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
@@ -78,18 +82,33 @@ impl Writes {
 
     /// Creates a volume that nobody can claim: it is reserved for a claim that there cannot be.
     pub async fn create_marker(&self, name: &str) -> Result<()> {
-        let marker: PersistentVolume = serde_json::from_value(json!({
-            "metadata": { "name": name, "labels": { names::LABEL_INSTANCE: self.identity.instance } },
-            "spec": {
-                "capacity": { "storage": "1" },
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "storageClassName": name,
-                "claimRef": { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": self.identity.namespace, "name": name },
-                "csi": { "driver": self.identity.provisioner, "volumeHandle": name },
+        let marker = PersistentVolume {
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                labels: Some([(names::LABEL_INSTANCE.into(), self.identity.instance.clone())].into()),
+                ..Default::default()
             },
-        }))
-        .expect("it is written as a volume is");
+            spec: Some(PersistentVolumeSpec {
+                capacity: Some([("storage".into(), Quantity("1".into()))].into()),
+                access_modes: Some(vec!["ReadWriteOnce".into()]),
+                persistent_volume_reclaim_policy: Some("Retain".into()),
+                storage_class_name: Some(name.into()),
+                claim_ref: Some(ObjectReference {
+                    api_version: Some("v1".into()),
+                    kind: Some("PersistentVolumeClaim".into()),
+                    namespace: Some(self.identity.namespace.clone()),
+                    name: Some(name.into()),
+                    ..Default::default()
+                }),
+                csi: Some(CSIPersistentVolumeSource {
+                    driver: self.identity.provisioner.clone(),
+                    volume_handle: name.into(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
         let created = self.volumes().create(&post(), &Lean(marker)).await;
         created.map(drop).map_err(WriteError::of(format!("volume {name}")))
     }

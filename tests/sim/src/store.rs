@@ -81,6 +81,7 @@ pub struct Store {
     log: [Vec<Change>; 12],
     version: u64,
     uids: u64,
+    pod_specs: BTreeMap<String, Value>,
     /// Changed since this was taken last.
     pub touched: BTreeSet<(Kind, ObjectName)>,
     /// The time.
@@ -139,6 +140,16 @@ pub fn name_of(object: &Value) -> ObjectName {
     ObjectName::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
+/// Takes out of a new Job what never changes and is most of it, so that it is not in each of its states. Where the pods
+/// are to run is looked at in all of them.
+fn without_pod_spec(job: &mut Value) -> Value {
+    let spec = job.pointer_mut("/spec/template/spec").map(Value::take).unwrap_or_default();
+    if let Some(affinity) = spec.get("affinity") {
+        job["spec"]["template"]["spec"] = json!({ "affinity": affinity });
+    }
+    spec
+}
+
 impl Store {
     /// Nothing yet.
     pub fn new(time: SimTime) -> Self {
@@ -147,6 +158,7 @@ impl Store {
             log: Default::default(),
             version: 0,
             uids: 0,
+            pod_specs: BTreeMap::new(),
             touched: BTreeSet::new(),
             time,
         }
@@ -160,6 +172,11 @@ impl Store {
     /// All of a kind, by name.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = (&ObjectName, &Rc<Value>)> {
         self.objects[kind as usize].iter()
+    }
+
+    /// What the pods of the Job with this UID are to be.
+    pub fn pod_spec(&self, job: &str) -> &Value {
+        self.pod_specs.get(job).unwrap_or(&Value::Null)
     }
 
     /// What happened to a kind.
@@ -188,6 +205,9 @@ impl Store {
             Kind::Content => "k",
             _ => "x",
         });
+        if kind == Kind::Job {
+            self.pod_specs.insert(uid.clone(), without_pod_spec(&mut object));
+        }
         object["metadata"]["uid"] = json!(uid);
         object["metadata"]["creationTimestamp"] = json!(self.time.text());
         Some(self.log_state(kind, name, object))

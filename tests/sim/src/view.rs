@@ -3,22 +3,14 @@
 use contract::names;
 use flex_provisioner::claim::Claim;
 use flex_provisioner::cluster::index::{Change, Index, Key};
-use flex_provisioner::cluster::watch;
+use flex_provisioner::cluster::read;
 use flex_provisioner::config::classes::{ClassObject, Config, Revision};
 use flex_provisioner::node::Node;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::view::{Job, Pod};
-use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use flex_provisioner::snapshot::{Content, Snapshot};
 use flex_provisioner::volume::Volume;
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::batch::v1 as batch;
-use k8s_openapi::api::core::v1::{self as core, ConfigMap, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde::de::value::MapDeserializer;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::INSTANCE;
 use crate::store::{self, Kind};
@@ -48,52 +40,32 @@ pub enum View {
     Content(Box<Content>),
 }
 
-fn read<'a, T: Deserialize<'a>>(object: &'a Value) -> T {
-    T::deserialize(object).expect("the simulation writes what the API would accept")
-}
-
-/// Of Jobs and pods only these parts are looked at, and the rest is long.
-fn read_short<T: DeserializeOwned>(object: &Value) -> T {
-    let spec = json!({ "nodeName": object["spec"]["nodeName"], "template": told_of_jobs(object) });
-    let parts = [("metadata", &object["metadata"]), ("status", &object["status"]), ("spec", &spec)];
-    T::deserialize(MapDeserializer::new(parts.into_iter())).expect("the simulation writes what the API would accept")
-}
-
-/// Of the template of a Job only this is looked at.
-fn told_of_jobs(job: &Value) -> Value {
-    let template = &job["spec"]["template"];
-    let mut told = match store::annotation(template, names::BATCH) {
-        "" => json!({}),
-        members => json!({ "metadata": { "annotations": { names::BATCH: members } } }),
-    };
-    if let Some(affinity) = template.pointer("/spec/affinity") {
-        told["spec"] = json!({ "affinity": affinity });
-    }
-    told
-}
-
 impl View {
     /// What the watch of a kind makes of an object; none if it does not select it.
     pub fn of(kind: Kind, object: &Value) -> Option<View> {
+        View::read(kind, object).expect("the simulation writes what the API would accept")
+    }
+
+    fn read(kind: Kind, object: &Value) -> serde_json::Result<Option<View>> {
         let ours = || store::label(object, names::LABEL_INSTANCE) == INSTANCE;
-        match kind {
-            Kind::Claim => Some(View::Claim(Box::new((&read::<PersistentVolumeClaim>(object)).into()))),
-            Kind::Volume => Some(View::Volume(Box::new((&read::<PersistentVolume>(object)).into()))),
-            Kind::Job if ours() => Some(View::Job(Box::new((&read_short::<batch::Job>(object)).into()))),
-            Kind::Pod if ours() => Some(View::Pod(Box::new((&read_short::<core::Pod>(object)).into()))),
+        let whole = || object.to_string();
+        Ok(Some(match kind {
+            Kind::Claim => View::Claim(read::claim(&whole())?.into()),
+            Kind::Volume => View::Volume(read::volume(&whole())?.into()),
+            Kind::Job if ours() => View::Job(read::job(&whole())?.into()),
+            Kind::Pod if ours() => View::Pod(read::pod(&whole())?.into()),
             Kind::Config if store::label(object, names::LABEL_TYPE) == names::LABEL_TYPE_CONFIG => {
-                Some(View::Config((&read::<ConfigMap>(object)).into()))
+                View::Config(read::config(&whole())?)
             }
-            Kind::Class => Some(View::Class((&read::<StorageClass>(object)).into())),
+            Kind::Class => View::Class(read::class(&whole())?),
             Kind::Revision if ours() => {
-                let (hash, revision) = watch::revision(read::<ControllerRevision>(object))?;
-                Some(View::Revision(hash, revision))
+                return Ok(read::revision(&whole())?.map(|(hash, revision)| View::Revision(hash, revision)));
             }
-            Kind::Node => Some(View::Node((&read::<core::Node>(object)).into())),
-            Kind::Snapshot => Some(View::Snapshot(Box::new((&read::<VolumeSnapshot>(object)).into()))),
-            Kind::Content => Some(View::Content(Box::new((&read::<VolumeSnapshotContent>(object)).into()))),
-            Kind::Job | Kind::Pod | Kind::Config | Kind::Revision | Kind::Event | Kind::Namespace => None,
-        }
+            Kind::Node => View::Node(read::node(&whole())?),
+            Kind::Snapshot => View::Snapshot(read::snapshot(&whole())?.into()),
+            Kind::Content => View::Content(read::content(&whole())?.into()),
+            Kind::Job | Kind::Pod | Kind::Config | Kind::Revision | Kind::Event | Kind::Namespace => return Ok(None),
+        }))
     }
 
     /// Feeds the index.

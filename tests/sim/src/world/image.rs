@@ -8,7 +8,7 @@ use contract::names;
 use contract::request::{Operation, Request};
 use contract::volume::{Made, persistent_volume, placeholder};
 use flex_provisioner::object::ObjectName;
-use k8s_openapi::api::core::v1::PersistentVolumeSpec;
+use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource, PersistentVolumeSpec};
 use serde_json::{Value, json};
 
 use super::{Place, VOLUME_PROTECTION, World, end_pod, snapshots};
@@ -106,8 +106,8 @@ impl Container {
 }
 
 /// The lines of a batch as the pod finds them in the file that `BATCH` names.
-fn list(job: &Value) -> Vec<Member> {
-    let volumes = job.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
+fn list(job: &Value, pod_spec: &Value) -> Vec<Member> {
+    let volumes = pod_spec["volumes"].as_array();
     let mut items = volumes.into_iter().flatten().flat_map(|volume| {
         let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
         let downward = sources.map(|source| &source["downwardAPI"]).chain([&volume["downwardAPI"]]);
@@ -133,7 +133,8 @@ impl World {
         pod: &Value,
         job: &Value,
     ) {
-        let env = job.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array);
+        let pod_spec = store.pod_spec(uid(job));
+        let env = pod_spec["containers"][0]["env"].as_array();
         let get = |key: &str| -> Option<String> {
             let var = env?.iter().find(|var| var["name"] == key)?;
             Some(match key {
@@ -142,7 +143,7 @@ impl World {
             })
         };
         let batch = get("OPERATION").as_deref() == Some(batch::OPERATION);
-        let members = if batch { list(job) } else { vec![Member::new()] };
+        let members = if batch { list(job, pod_spec) } else { vec![Member::new()] };
         self.containers.insert(uid(pod).to_owned(), Container { batch, ..Container::default() });
         for (at, own) in members.iter().enumerate() {
             let get = |key: &str| own.get(key).cloned().or_else(|| get(key));
@@ -355,11 +356,11 @@ impl World {
     fn publish(&mut self, store: &mut Store, process: &Process, wrong: bool) -> Result<(), i32> {
         let (id, node) = &process.place;
         let path = format!("/vol/{id}");
-        let source = match node.is_empty() {
-            true => json!({ "nfs": { "server": "s", "path": path } }),
-            false => json!({ "local": { "path": path } }),
-        };
-        let source: PersistentVolumeSpec = serde_json::from_value(source).expect("a spec");
+        let mut source = PersistentVolumeSpec::default();
+        match node.is_empty() {
+            true => source.nfs = Some(NFSVolumeSource { server: "s".into(), path, ..Default::default() }),
+            false => source.local = Some(LocalVolumeSource { path, ..Default::default() }),
+        }
         let reachable_from = if node.is_empty() {
             BTreeMap::new()
         } else {
