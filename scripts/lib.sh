@@ -10,6 +10,9 @@ cd "$root"
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin:/usr/local/cargo/bin:${HOME:-/root}/.cargo/bin
 export PATH
 
+# All is built once here, and what would make the second time faster makes the first one slower.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+
 # Where cargo puts the release programs: .cargo/config.toml names the target.
 release=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/release
 
