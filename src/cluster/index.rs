@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crate::capacity::{Driver, Published};
 use crate::claim::Claim;
-use crate::claim::decide::Removed;
+use crate::claim::decide::{Removed, run_node};
 use crate::claim::grant::Grant;
 use crate::clock::Clock;
 use crate::config::Recipe;
@@ -82,6 +82,11 @@ impl Asker {
     /// For a claim.
     pub fn claim(name: &ObjectName) -> Self {
         Asker { key: Key::Claim(name.clone()), namespace: name.namespace.clone(), node: None }
+    }
+
+    /// For the attempt of a claim that is stamped with these nodes.
+    pub fn attempt(claim: &ObjectName, recipe: &Recipe, nodes: &[String]) -> Self {
+        Asker { node: run_node(nodes, recipe).map(str::to_owned), ..Asker::claim(claim) }
     }
 
     /// For a content, of a VolumeSnapshot in this namespace.

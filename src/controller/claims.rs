@@ -23,10 +23,10 @@ use crate::claim::{Claim, LastFailure, Stamp, volume_id};
 use crate::cluster::events::About;
 use crate::cluster::index::{Arrival, Asker, Index, Key};
 use crate::cluster::writes::WriteError;
+use crate::config::Recipe;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
 use crate::config::topology::Topologies;
-use crate::config::{Placement, Recipe};
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::run::batch::{Member, Whom};
@@ -453,7 +453,7 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &mut 
         Serving::Ours(class) => class.allowed.clone(),
         Serving::NotOurs => return Ok(Next::Wait),
     };
-    let node = run_node(claim, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
+    let node = run_node(&claim.nodes, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
     let asked = match &s.original {
         Some(original) => original.request(context, claim).await?,
         None => copies::Asked::default(),
@@ -470,10 +470,9 @@ async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &mut 
         attributes: attributes.clone(),
     };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
     let place = Place {
         namespace: recipe.config.namespace.clone(),
-        node: pinned.then_some(node),
+        node: recipe.pin(&node).map(str::to_owned),
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
         ..Place::default()
     };
@@ -563,11 +562,10 @@ async fn start_delete(
         attributes: s.attributes.clone().unwrap_or_default(),
     };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty() && !elsewhere;
     let place = Place {
         namespace: recipe.config.namespace.clone(),
         scope: scope(&node).to_owned(),
-        node: pinned.then_some(node),
+        node: recipe.pin(&node).filter(|_| !elsewhere).map(str::to_owned),
         ..Place::default()
     };
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);

@@ -18,7 +18,7 @@ use crate::cluster::events::About;
 use crate::cluster::index::{Asker, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Identity, Lookup};
-use crate::config::{NodeGone, Placement, Recipe, joined};
+use crate::config::{NodeGone, Recipe, joined};
 use crate::decision::Tell;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
@@ -42,9 +42,8 @@ pub(super) fn about(content: &Content) -> About {
 
 /// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
 fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
-    let node = Some(&provenance.node).filter(|_| recipe.placement == Placement::SelectedNode);
     let asker = Asker::content(&content.name, &content.snapshot.namespace);
-    Asker { node: node.filter(|node| !node.is_empty()).cloned(), ..asker }
+    Asker { node: recipe.pin(&provenance.node).map(str::to_owned), ..asker }
 }
 
 /// It is of our driver, and not another instance's.
@@ -366,10 +365,9 @@ async fn act(
 
 /// The place of a run for a content.
 fn place(content: &Content, recipe: &Recipe, node: &str) -> Place {
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
     Place {
         namespace: recipe.config.namespace.clone(),
-        node: pinned.then(|| node.to_owned()),
+        node: recipe.pin(node).map(str::to_owned),
         content: Some((content.name.clone(), content.run_id().to_owned())),
         ..Place::default()
     }

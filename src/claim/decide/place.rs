@@ -6,7 +6,6 @@ use contract::request::Operation;
 
 use super::copying::tied;
 use super::{Decision, Observed, Step, recipe};
-use crate::claim::Claim;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::node::NodeState;
@@ -52,9 +51,9 @@ fn had_no_room(o: &Observed<'_>) -> bool {
     last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoRoom)
 }
 
-/// Where the run of an attempt must be: on the node that its stamp notes last.
-pub fn run_node<'a>(claim: &'a Claim, recipe: &Recipe) -> Option<&'a str> {
-    claim.nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
+/// Where the run of an attempt must be: on the last of the nodes that are noted with its stamp.
+pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
+    recipe.pin(nodes.last()?)
 }
 
 /// Nobody selects a node for the claim: it is chosen here.
@@ -67,7 +66,7 @@ fn chooses(o: &Observed<'_>, class: &Class) -> bool {
 /// The node that the stamp was written for is not the one where the attempt is to be now.
 pub(super) fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
     let Some(recipe) = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
-    match run_node(o.claim, recipe) {
+    match run_node(&o.claim.nodes, recipe) {
         None => true,
         Some(_) if chooses(o, class) => !o.choice.last,
         Some(noted) => tied(o, recipe).or(o.claim.selected_node.as_deref()).is_some_and(|node| node != noted),

@@ -10,9 +10,10 @@ use std::time::Duration;
 use contract::request::{Operation, Request};
 
 use super::pools::is_paced;
-use super::{Asker, EXPECTED, Expected, Index, Key};
+use super::{EXPECTED, Expected, Index, Key};
 use crate::claim::Claim;
-use crate::config::{Placement, Recipe};
+use crate::claim::decide::run_node;
+use crate::config::Recipe;
 use crate::limits;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, Whom};
@@ -121,18 +122,6 @@ impl Gathering {
     }
 }
 
-/// The node that the run of an attempt must be on, by the nodes that are noted with its stamp.
-fn pinned<'a>(recipe: &Recipe, nodes: &'a [String]) -> Option<&'a str> {
-    nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
-}
-
-impl Asker {
-    /// For the attempt of a claim that is stamped with these nodes.
-    pub fn attempt(claim: &ObjectName, recipe: &Recipe, nodes: &[String]) -> Self {
-        Asker { node: pinned(recipe, nodes).map(str::to_owned), ..Asker::claim(claim) }
-    }
-}
-
 /// What is decided anew for a member.
 pub(super) fn key(member: &Member) -> Key {
     match &member.whom {
@@ -164,7 +153,7 @@ impl Index {
         recipe: &Recipe,
         (job, nodes, ts): (&str, &[String], &str),
     ) -> Option<String> {
-        let node = pinned(recipe, nodes);
+        let node = run_node(nodes, recipe);
         if claim.data_source.is_some() {
             return None;
         }
@@ -342,7 +331,7 @@ impl Index {
     pub fn is_left_out(&self, claim: &Claim, recipe: &Recipe) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
-        alone || self.is_without(name, Operation::Provision, recipe, pinned(recipe, &claim.nodes))
+        alone || self.is_without(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe))
     }
 
     /// A batch is begun without those who do not see its Job, or will not be, or is not for such as they are.
