@@ -224,7 +224,7 @@ impl Index {
         but: &str,
         batch: Option<&str>,
     ) -> bool {
-        let label = label_value(class);
+        let (label, now) = (label_value(class), self.clock.passed());
         let seen = self.jobs.values().filter(|job| !job.over && !job.deleting && job.marks.class == label);
         let namespace = &self.identity.namespace;
         let fills = |job: &Job| job.claims().any(|claim| is_paced(claim, namespace));
@@ -236,7 +236,8 @@ impl Index {
             let same = same && expected.for_pool == for_pool;
             let here = node.is_none() || expected.node.as_deref() == node;
             let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
-            same && here && self.is_awaited(job, expected) && job.as_str() != but && (batch.is_none() || of != batch)
+            let awaited = || self.batches.is_awaited(job, expected, now);
+            same && here && awaited() && job.as_str() != but && (batch.is_none() || of != batch)
         });
         let mut gathers = self.batches.gathering.iter().filter(|(name, gathering)| {
             let same = gathering.operation == operation && gathering.class == class && gathering.for_pool == for_pool;
