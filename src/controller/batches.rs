@@ -47,8 +47,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     };
     // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
     tracing::warn!(batch = name, why, "a run for several cannot be created; each gets one of its own");
-    let woken = context.shared.index().refuse_batch(name);
-    context.shared.queue.add_all(woken);
+    context.shared.change(|index| index.refuse_batch(name));
     Ok(Pass::Done)
 }
 
@@ -90,8 +89,7 @@ impl Context {
         let noted = self.writes.note_batch(volume, Some(&batch)).await;
         if noted.is_err() {
             let id = volume.id().unwrap_or_default();
-            let woken = self.shared.index().leave_batches(Operation::Delete, id);
-            self.shared.queue.add_all(woken);
+            self.shared.change(|index| index.leave_batches(Operation::Delete, id));
         }
         noted.map(Some)
     }

@@ -79,8 +79,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             Next::Wait => {
                 // Who waits for a new version of its config to be kept does not lose its place.
                 if snapshot.kept {
-                    let woken = context.shared.index().leave_line(&Key::Claim(claim.name.clone()));
-                    context.shared.queue.add_all(woken);
+                    context.shared.change(|index| index.leave_line(&Key::Claim(claim.name.clone())));
                 }
                 return Ok(context
                     .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
@@ -208,10 +207,7 @@ async fn act(
         Step::Nothing => {
             match (&s.limit, &claim.class) {
                 (None, _) if !s.kept => {}
-                (None, _) => {
-                    let woken = context.shared.index().leave_room(&Key::Claim(claim.name.clone()));
-                    context.shared.queue.add_all(woken);
-                }
+                (None, _) => context.shared.change(|index| index.leave_room(&Key::Claim(claim.name.clone()))),
                 // What is kept ready gives way.
                 (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([Key::Pool(class.clone())]),
                 (Some(_), _) => {}
@@ -222,8 +218,7 @@ async fn act(
             if let Serving::Ours(class) = serving(claim, &s.classes)
                 && let Ok(recipe) = &class.recipe
             {
-                let woken = context.shared.index().stand_in_line(&Asker::claim(&claim.name), recipe);
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.stand_in_line(&Asker::claim(&claim.name), recipe));
             }
             Ok(Next::InLine)
         }
@@ -277,21 +272,18 @@ async fn act(
             let stamped = match writes.stamp(claim, &stamp, &nodes, asked).await {
                 Ok(stamped) => stamped,
                 Err(error) => {
-                    let woken = {
-                        let mut index = context.shared.index();
+                    context.shared.change(|index| {
                         let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
                         woken.extend(index.forget_expected(&job));
                         woken
-                    };
-                    context.shared.queue.add_all(woken);
+                    });
                     // After any other error it may have been stamped all the same, and so it may before this try.
                     let refused = matches!(
                         error,
                         WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }
                     );
                     if promised && refused {
-                        let woken = context.shared.index().take_back(claim);
-                        context.shared.queue.add_all(woken);
+                        context.shared.change(|index| index.take_back(claim));
                     }
                     return Err(error);
                 }

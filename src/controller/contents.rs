@@ -97,8 +97,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         match act(context, &content, &seen, step, &mut learnt).await? {
             Next::InLine => return Ok(context.wait(wake_at, &[])),
             Next::Wait => {
-                let woken = context.shared.index().leave_line(&Key::Content(content.name.clone()));
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.leave_line(&Key::Content(content.name.clone())));
                 return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
             }
             Next::Started => return Ok(Pass::Started),
@@ -276,8 +275,7 @@ async fn act(
         Step::Hold => Ok(with(writes.hold_content(content).await?)),
         Step::StandInLine => {
             if let Ok(source) = &seen.source {
-                let woken = context.shared.index().stand_in_line(&asker(content, source), &source.1);
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.stand_in_line(&asker(content, source), &source.1));
             }
             Ok(Next::InLine)
         }
@@ -290,8 +288,7 @@ async fn act(
             }
             let stamped = writes.stamp_content(content, attempt, &provenance).await;
             if stamped.is_err() {
-                let woken = context.shared.index().forget_expected(&job);
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.forget_expected(&job));
             }
             learnt.fresh = true;
             Ok(with(stamped?))

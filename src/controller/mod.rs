@@ -138,8 +138,7 @@ impl Context {
         let created = self.writes.create_job(job).await;
         // After any other error it may have been created all the same.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
-            let woken = self.shared.index().forget_expected(name);
-            self.shared.queue.add_all(woken);
+            self.shared.change(|index| index.forget_expected(name));
         }
         created
     }

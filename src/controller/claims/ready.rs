@@ -46,8 +46,7 @@ pub(super) async fn take(
         Err(error) => {
             // After any other error it may be the claim's all the same.
             if matches!(error, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }) {
-                let woken = context.shared.index().take_ready_back(claim);
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.take_ready_back(claim));
             }
             Err(error)
         }
