@@ -207,11 +207,13 @@ impl Context {
     /// broken off, because the API server did not answer.
     pub fn again(&self, key: &Key, outcome: Option<Result<Pass, WriteError>>) -> Option<Duration> {
         match outcome {
-            Some(Ok(Pass::Behind)) => Some(BEHIND),
             Some(Ok(pass)) => {
-                self.succeeded(key);
+                if !matches!(pass, Pass::Behind) {
+                    self.succeeded(key);
+                }
                 match pass {
-                    Pass::Done | Pass::Behind => None,
+                    Pass::Done => None,
+                    Pass::Behind => Some(BEHIND),
                     Pass::After(delay) => Some(delay),
                     Pass::Started => Some(EXPECTED),
                 }
