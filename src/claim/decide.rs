@@ -188,8 +188,11 @@ pub enum Step {
         /// How many volumes of the claim were taken before.
         taken: u32,
     },
-    /// Wait for one of the class's places for runs: who came first gets the next.
-    StandInLine,
+    /// Wait for one of the class's places for runs.
+    StandInLine {
+        /// As in [`Step::Stamp`]: the place is for a run on the last of them, if nodes matter.
+        nodes: Vec<String>,
+    },
     /// Make a volume that is ready the claim's.
     Take {
         /// The volume.

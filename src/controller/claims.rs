@@ -214,11 +214,13 @@ async fn act(
             }
             Ok(Next::Wait)
         }
-        Step::StandInLine => {
+        Step::StandInLine { nodes } => {
             if let Serving::Ours(class) = serving(claim, &s.classes)
                 && let Ok(recipe) = &class.recipe
             {
-                context.shared.change(|index| index.stand_in_line(&Asker::claim(&claim.name), recipe));
+                context
+                    .shared
+                    .change(|index| index.stand_in_line(&Asker::attempt(&claim.name, recipe, &nodes), recipe));
             }
             Ok(Next::InLine)
         }

@@ -340,7 +340,11 @@ impl World {
             claim.last_failure = None;
         };
         match step {
-            Step::Nothing | Step::StandInLine | Step::StartRun | Step::StartDelete { .. } | Step::RemoveJob { .. } => {
+            Step::Nothing
+            | Step::StandInLine { .. }
+            | Step::StartRun
+            | Step::StartDelete { .. }
+            | Step::RemoveJob { .. } => {
                 return false;
             }
             Step::Stamp { attempt, nodes, taken } => {
@@ -471,7 +475,7 @@ fn check(world: &World, decision: &Decision) {
                 "a node is forgotten"
             );
         }
-        Step::StandInLine => {
+        Step::StandInLine { .. } => {
             assert!(!world.room && decision.wake_at.is_some_and(|at| at > NOW), "it waits without end");
         }
         Step::Take { volume } => {

@@ -604,8 +604,12 @@ fn row_18_what_cannot_be_served_yet_waits() {
     delayed(new(), None).rests();
     World { kept: false, ..new() }.rests();
     let full = World { room: false, ..new() };
-    assert_eq!(full.step(), Step::StandInLine);
+    assert_eq!(full.step(), Step::StandInLine { nodes: vec!["home".into()] });
     assert_eq!(full.decide(NOW).wake_at, Some(NOW + 30), "others before it may leave");
+    let elsewhere = World { room: false, ..selected(new()) };
+    assert_eq!(elsewhere.step(), Step::StandInLine { nodes: vec!["a".into()] }, "its place is where it would run");
+    let nowhere = World { choice: Choice::default(), ..full };
+    assert_eq!(nowhere.step(), Step::Nothing, "a place is of no use to it");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

@@ -129,12 +129,9 @@ impl Index {
         seen + self.expected_runs(&class, self.clock.passed()).count()
     }
 
-    /// There is no place for a run: it stands in line, where it does so already if it does not know its node. Those whose turn
-    /// it is are decided anew.
+    /// There is no place for a run: it stands in line. Those whose turn it is are decided anew.
     pub fn stand_in_line(&mut self, asker: &Asker, recipe: &Recipe) -> Vec<Key> {
-        let stands = self.line.lane_of(&asker.key, &recipe.class).filter(|_| asker.node.is_none());
-        let lane = stands.cloned().unwrap_or_else(|| self.lane(asker));
-        self.line.stand(&asker.key, &recipe.class, lane, self.clock.passed());
+        self.line.stand(&asker.key, &recipe.class, self.lane(asker), self.clock.passed());
         self.turns(recipe)
     }
 

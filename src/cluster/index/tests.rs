@@ -550,6 +550,9 @@ fn a_node_with_all_its_runs_keeps_nobody_from_another() {
     let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
     assert!(woken.contains(&Key::Claim(name("b"))), "{woken:?}");
     assert!(index.reserve("provision-b-1", &on("b", "n"), &recipe));
+    assert!(index.stand_in_line(&on("d", "n"), &recipe).is_empty());
+    assert_eq!(index.stand_in_line(&on("d", "o"), &recipe), [Key::Claim(name("d"))], "it goes to another node");
+    assert!(index.has_room(&Asker::claim(&name("d")), &recipe));
 }
 
 #[test]
