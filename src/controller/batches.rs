@@ -16,7 +16,8 @@ use crate::volume::Volume;
 
 /// One pass over a batch that gathers.
 pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
-    let (step, come) = context.shared.index().gathered(name);
+    let (step, come, woken) = context.shared.index().gathered(name);
+    context.shared.queue.add_all(woken);
     tracing::debug!(batch = name, ?step, come = come.len(), "decided about a batch");
     if let Step::Wait(left) = step {
         return Ok(Pass::After(left));

@@ -309,22 +309,17 @@ impl Index {
 
     /// One does not wait for a batch any more. Those that it was to be in are decided anew.
     pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<Key> {
-        let (mut keys, mut freed) = (Vec::new(), None);
+        let (mut keys, mut jobs) = (Vec::new(), Vec::new());
         for (name, gathering) in self.batches.gathering.iter_mut().filter(|(_, g)| g.operation == operation) {
             if let Some(come) = gathering.arrived(id) {
-                freed = self.expected.remove(&come.member.job_name(name)).or(freed);
+                jobs.push(come.member.job_name(name));
             }
             if gathering.stamped.contains(id) {
                 gathering.leave(id);
                 keys.push(Key::Batch(name.clone()));
             }
         }
-        keys.extend(
-            freed
-                .filter(|expected| !expected.deletes)
-                .map(|expected| self.turns_in(&expected.class))
-                .unwrap_or_default(),
-        );
+        keys.extend(jobs.iter().flat_map(|job| self.forget_expected(job)));
         keys
     }
 
@@ -343,9 +338,10 @@ impl Index {
         other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
-    /// What is to be done for a batch; to create its Job, with whom.
-    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>) {
-        let Some(gathering) = self.batches.gathering.get(name) else { return (Step::Forget, Vec::new()) };
+    /// What is to be done for a batch; to create its Job, with whom. Those who have the places of the others are decided anew.
+    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>, Vec<Key>) {
+        let nobody = |step| (step, Vec::new(), Vec::new());
+        let Some(gathering) = self.batches.gathering.get(name) else { return nobody(Step::Forget) };
         let step = decide(&Observed {
             awaited: gathering.stamped.len() - gathering.come.len(),
             come: gathering.come.len(),
@@ -359,23 +355,23 @@ impl Index {
             window: gathering.window,
         });
         if matches!(step, Step::Wait(_)) {
-            return (step, Vec::new());
+            return nobody(step);
         }
         let come = self.batches.gathering.remove(name).map(|gathering| gathering.come).unwrap_or_default();
         let come = come.into_iter().map(|(arrival, _)| arrival);
         let (come, gone): (Vec<_>, Vec<_>) = come.partition(|arrival| self.still_wants(name, arrival));
-        gone.iter().for_each(|arrival| drop(self.expected.remove(&arrival.member.job_name(name))));
+        let woken = gone.iter().flat_map(|arrival| self.forget_expected(&arrival.member.job_name(name))).collect();
         let since = self.clock.passed();
         for arrival in &come {
             self.expected.entry(arrival.member.job_name(name)).and_modify(|expected| expected.since = since);
         }
         if come.is_empty() {
-            return (Step::Forget, come);
+            return (Step::Forget, come, woken);
         }
         // From now on whoever comes waits for it.
         self.expect_job(name);
         self.batches.creating.insert(name.to_owned());
-        (step, come)
+        (step, come, woken)
     }
 
     /// An answer has come to the creation of a batch's Job, or none will: what was expected all the time is so from now on.

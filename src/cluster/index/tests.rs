@@ -250,6 +250,30 @@ fn the_end_of_a_run_wakes_the_first_in_line() {
 }
 
 #[test]
+fn a_run_that_is_lost_leaves_its_place_to_the_next_in_line() {
+    let mut index = with_limits(&[("max-in-flight", "1")]).0;
+    let answers =
+        |reachable| Change::Apply(Node { name: "n".into(), labels: BTreeMap::new(), reachable, taints: vec![] });
+    index.change_node(answers(true));
+    assert!(asks(&mut index, "a"));
+    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    index.change_job(Change::Apply(Job { name: name("a"), marks: marks.clone(), ..Job::default() }));
+    index.change_pod(Change::Apply(Pod {
+        name: name("p"),
+        job: "a".into(),
+        node: Some("n".into()),
+        marks,
+        ..Pod::default()
+    }));
+    assert!(!asks(&mut index, "b"));
+    let next = Key::Claim(name("b"));
+    assert!(index.change_node(answers(false)).contains(&next), "nobody knows when it ends");
+    assert!(!index.change_node(answers(true)).contains(&next), "it goes on");
+    assert!(index.change_node(Change::Delete(ObjectName::new("", "n"))).contains(&next));
+    assert!(asks(&mut index, "b"));
+}
+
+#[test]
 fn a_job_or_pod_that_is_as_it_was_wakes_nobody() {
     let mut index = index();
     let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
