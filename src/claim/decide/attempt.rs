@@ -6,13 +6,11 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
+use super::adoption::{adopted, ceded, is_stolen, is_vanishing, taken, vanishing};
 use super::copying::{keeps_original, left_to_others, waits_for_original};
 use super::place::{has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, selected_is_unfit};
 use super::ready::{finished, given, was_given};
-use super::{
-    Candidate, Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, succeeded,
-    taken, vanishing,
-};
+use super::{Candidate, Decision, Observed, Serving, Step, lost, recipe, succeeded};
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
 use crate::claim::{Binding, LastFailure, MOST_TAKEN, UNSURE};

@@ -6,9 +6,10 @@ use contract::request::Operation;
 
 use super::copying::tied;
 use super::{Decision, Observed, Step, recipe};
+use crate::claim::Claim;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
-use crate::node::NodeState;
+use crate::node::{NodeState, Places};
 
 /// Where an attempt that begins now may leave something; last, where it is to run.
 ///
@@ -116,4 +117,19 @@ pub(super) fn has_other_node(o: &Observed<'_>, class: &Class) -> bool {
 /// There is a node where no attempt was, for a claim for which it is chosen here.
 pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
     chooses(o, class) && o.choice.is_new
+}
+
+/// Where attempts of the claim were or are to be.
+pub(super) fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
+    claim.selected_node.iter().chain(&claim.nodes)
+}
+
+/// Where the last attempt was or is to be.
+pub fn last_node(claim: &Claim) -> Option<&String> {
+    claim.nodes.last().or(claim.selected_node.as_ref())
+}
+
+/// The node on which the traces of a claim that goes are removed next; empty for any.
+pub fn cleanup_node<'a>(claim: &'a Claim, places: &Places) -> &'a str {
+    places.first(&claim.nodes).map_or("", String::as_str)
 }

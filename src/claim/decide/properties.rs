@@ -7,6 +7,7 @@ use proptest::sample::{select, subsequence};
 
 use super::ready::given;
 use super::*;
+use crate::config::Placement;
 
 fn recipes() -> impl Strategy<Value = Recipe> {
     let keys: [&[(&str, &str)]; 9] = [
