@@ -30,6 +30,8 @@ mod of_ready;
 mod of_stamped;
 #[path = "properties.rs"]
 mod properties;
+#[path = "worlds.rs"]
+mod worlds;
 
 const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
