@@ -226,3 +226,7 @@ impl Index {
 fn takes_a_place(job: &Job) -> bool {
     [Operation::Provision, Operation::Snapshot].iter().any(|operation| operation.as_str() == job.marks.operation)
 }
+
+#[cfg(test)]
+#[path = "places_tests.rs"]
+mod tests;
