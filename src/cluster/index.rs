@@ -9,6 +9,7 @@ mod configs;
 mod grants;
 mod known;
 mod line;
+mod members;
 mod nodes;
 mod places;
 mod pools;
@@ -184,6 +185,7 @@ pub struct Index {
     attributes: BTreeMap<String, crate::attributes::Class>,
     sidecars: Sidecars,
     batches: batches::Batches,
+    members: members::Members,
     known: known::Known,
     pools: pools::Pools,
     written: written::Written,
@@ -230,6 +232,7 @@ impl Index {
             attributes: BTreeMap::new(),
             sidecars: Sidecars::default(),
             batches: batches::Batches::default(),
+            members: members::Members::default(),
             known: known::Known::default(),
             pools: pools::Pools::default(),
             written: written::Written::default(),

@@ -3,7 +3,7 @@ use super::super::{Asker, Change, EXPECTED};
 use super::*;
 use crate::config::record::Record;
 use crate::run::gather::PATIENCE;
-use crate::run::view::Marks;
+use crate::run::view::{Marks, Pod};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -279,7 +279,7 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
     index.stay_in_job(&job(batch, &["a", "b"]).shown_to(1, &[], false).unwrap());
     assert!(of(&index, "b").is_some(), "it could not be removed");
     index.change_job(Change::Delete(over.name));
-    assert!(index.jobs_of("b").is_empty() && index.batches.left.is_empty());
+    assert!(index.jobs_of("b").is_empty() && index.members.is_empty());
 }
 
 #[test]
