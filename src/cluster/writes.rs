@@ -92,6 +92,11 @@ impl WriteError {
         (status.code == 429 || told > 0).then(|| Duration::from_secs(u64::from(told.max(1))))
     }
 
+    /// Nothing was written. After any other error it may have been all the same.
+    pub fn is_certain(&self) -> bool {
+        matches!(self, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. })
+    }
+
     /// A short category, for metrics.
     pub fn category(&self) -> &'static str {
         match self {

@@ -44,8 +44,7 @@ pub(super) async fn take(
             Ok(Next::Again)
         }
         Err(error) => {
-            // After any other error it may be the claim's all the same.
-            if matches!(error, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }) {
+            if error.is_certain() {
                 context.shared.change(|index| index.take_ready_back(claim));
             }
             Err(error)
