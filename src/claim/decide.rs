@@ -54,6 +54,7 @@
 //!
 //! Before a step rests on a node's being gone, [`Step::ConfirmNode`] asks the API.
 
+mod adoption;
 mod attempt;
 mod copying;
 mod leaving;
@@ -62,22 +63,23 @@ mod ready;
 
 use contract::names::{self, reason};
 
+use self::adoption::{adopted, is_taken, is_unholdable, not_deleted_here};
 pub use self::attempt::failed_start;
 use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
-pub use self::place::run_node;
+pub use self::place::{cleanup_node, last_node, run_node};
 use self::ready::{finished, noted};
 use super::origin::{Copying, Origin};
 use super::{Binding, Claim, LastFailure};
+use crate::config::Recipe;
 use crate::config::classes::Class;
-use crate::config::{Placement, Recipe};
 pub use crate::decision::Tell;
-use crate::node::{Places, lost_words, without};
+use crate::node::{Places, lost_words};
 use crate::object::ObjectName;
 use crate::run::nodes::Choice;
 use crate::run::state::RunState;
 use crate::run::view::Job;
-use crate::volume::{Provenance, Volume, affinity};
+use crate::volume::{Provenance, Volume};
 
 /// What the claim's class is to us.
 #[derive(Clone, Copy, Debug)]
@@ -188,8 +190,11 @@ pub enum Step {
         /// How many volumes of the claim were taken before.
         taken: u32,
     },
-    /// Wait for one of the class's places for runs: who came first gets the next.
-    StandInLine,
+    /// Wait for one of the class's places for runs.
+    StandInLine {
+        /// As in [`Step::Stamp`]: the place is for a run on the last of them, if nodes matter.
+        nodes: Vec<String>,
+    },
     /// Make a volume that is ready the claim's.
     Take {
         /// The volume.
@@ -381,21 +386,6 @@ fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
     Decision::from(step).saying(true, reason::VOLUME_REFUSED, told)
 }
 
-/// Another claim has the volume: its claimRef says so, with a UID.
-fn is_taken(o: &Observed<'_>, volume: &Volume) -> bool {
-    volume.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty() && reference.uid != o.claim.uid)
-}
-
-/// It is being deleted and nothing of ours keeps it: a finalizer cannot be added any more.
-fn is_vanishing(volume: &Volume) -> bool {
-    volume.deleting && !volume.is_held()
-}
-
-/// It would have to be held for its deletion, and cannot be.
-fn is_unholdable(o: &Observed<'_>, volume: &Volume) -> bool {
-    is_vanishing(volume) && recipe(o).is_some_and(|recipe| recipe.reclaim_policy == "Delete")
-}
-
 /// Row 4. The volume vanishes with the claim, so its storage goes first, once no pod uses it.
 fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
     let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
@@ -407,154 +397,12 @@ fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// The step that is missing until a volume is adopted, if any.
-fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
-    if is_taken(o, volume) {
-        return Some(taken(o, volume));
-    }
-    let Some(recipe) = recipe(o) else {
-        return Some(Decision::wait(
-            reason::WAITING,
-            format!(
-                "volume {} cannot be adopted: the provisioner config of the attempt is not known any more",
-                volume.name
-            ),
-        ));
-    };
-    let (provenance, nodes) = provenance(o, recipe, volume);
-    let kept = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
-    // Who knows of no node any more has no better word than what was written when one was known.
-    let known = || known_nodes(o.claim).next().is_some();
-    let same = |kept: &Provenance| {
-        let same_node = kept.node == provenance.node || provenance.node.is_empty();
-        kept.record == provenance.record && (same_node || !(kept.node.is_empty() || known()))
-    };
-    let is_its = || match o.request {
-        true => {
-            let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
-            let right = volume.ready() == Some(&recipe.record.kind()) && as_asked;
-            right && volume.claim_uuid.is_none() && volume.is_held()
-        }
-        false => {
-            volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
-                && volume.claim_uuid.as_ref() == Some(&o.claim.uid)
-                && (volume.is_held() || volume.reclaim_policy != "Delete")
-        }
-    };
-    let complete = kept.as_ref().is_some_and(same)
-        && volume.is_adopted()
-        && is_its()
-        && volume.provisioned_by.is_some()
-        && volume.instance.is_some()
-        && volume.volume_id.as_ref() == Some(&o.claim.id());
-    (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }.into())
-}
-
-/// What an image stored under the claim's id is in use by another claim: it is that claim's from now
-/// on, and deleted with it.
-fn taken(o: &Observed<'_>, volume: &Volume) -> Decision {
-    let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
-    if is_unholdable(o, volume) {
-        return vanishing(volume);
-    }
-    // Under another name it cannot be deleted by the id later.
-    match recipe(o).filter(|_| volume.name == names::pv_name(&o.claim.id())) {
-        Some(recipe) => {
-            let (provenance, nodes) = provenance(o, recipe, volume);
-            let volume = volume.name.clone();
-            let told = format!("volume {volume} was made for this claim, but claim {by} has taken it");
-            Decision::from(Step::Cede { volume, provenance: Box::new(provenance), nodes }).saying(
-                true,
-                reason::VOLUME_REFUSED,
-                told,
-            )
-        }
-        None => not_deleted_here(volume),
-    }
-}
-
-fn not_deleted_here(volume: &Volume) -> Decision {
-    let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
-    Decision::wait(
-        reason::VOLUME_REFUSED,
-        format!(
-            "volume {} was made for this claim, but claim {by} has it, so that it is not deleted with this claim; to let go of it, annotate this claim with {}={}",
-            volume.name,
-            names::ABANDON,
-            names::ABANDON_YES
-        ),
-    )
-}
-
-/// A volume that the claim's runs made, or one that is half-way from it to the claim that has taken it.
-fn is_stolen(o: &Observed<'_>, volume: &Volume) -> bool {
-    let reference = volume.claim_ref.as_ref().map(|reference| &reference.uid);
-    let half_way = volume.volume_id == Some(o.claim.id()) && volume.claim_uuid.as_ref() == reference;
-    volume.name == names::pv_name(&o.claim.id()) && is_taken(o, volume) && (o.claim.is_named_by(volume) || half_way)
-}
-
-/// The volume that the claim's runs would make was taken, and is the other claim's by now.
-fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
-    let id = o.claim.id();
-    o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
-        let ours = volume.is_adopted() && volume.volume_id.as_ref() == Some(&id);
-        volume.name == names::pv_name(&id) && ours && !o.claim.is_named_by(volume)
-    })
-}
-
-/// How a volume was made, and where something of it is or may have been left.
-fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
-    let provenance = Provenance { record: recipe.record.clone(), node: made_on(o.claim, recipe, volume) };
-    let nodes = left_on(o, volume, &provenance);
-    (provenance, nodes)
-}
-
 /// The recipe of the attempt; where it is lost, that of the class.
 fn recipe<'a>(o: &Observed<'a>) -> Option<&'a Recipe> {
     o.stamped_recipe.or(match o.class {
         Serving::Ours(class) => class.recipe.as_deref().ok(),
         Serving::NotOurs => None,
     })
-}
-
-/// Where attempts of the claim were or are to be.
-fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
-    claim.selected_node.iter().chain(&claim.nodes)
-}
-
-/// The node that a volume belongs to, where the class makes volumes on nodes. Of several attempts each may have made
-/// it: the volume says which, unless that is none of the claim's nodes.
-fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
-    if recipe.placement == Placement::Any {
-        return String::new();
-    }
-    let known = || known_nodes(claim);
-    let says = volume.affinity.as_deref().and_then(affinity::only_host);
-    let right = says.filter(|host| known().next().is_none() || known().any(|node| node == host));
-    right.or_else(|| last_node(claim).map(String::as_str)).unwrap_or_default().to_owned()
-}
-
-/// Where the last attempt was or is to be.
-pub fn last_node(claim: &Claim) -> Option<&String> {
-    claim.nodes.last().or(claim.selected_node.as_ref())
-}
-
-/// Where attempts before the one that made the volume may have left something under the same id, and
-/// last where the volume is. A volume that is not bound to one host may be the very thing that they
-/// left: then nothing is to be deleted by its id anywhere.
-fn left_on(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
-    let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
-    if provenance.node.is_empty() || !bound_to_host {
-        return Vec::new();
-    }
-    let mut nodes = without(&o.claim.nodes, &provenance.node);
-    nodes.push(provenance.node.clone());
-    nodes
-}
-
-/// The node on which the traces of a claim that goes are removed next; empty for any.
-pub fn cleanup_node<'a>(claim: &'a Claim, places: &Places) -> &'a str {
-    places.first(&claim.nodes).map_or("", String::as_str)
 }
 
 /// A pod of the claim is on a node that does not answer: its end is waited for, and told.
@@ -571,10 +419,6 @@ fn unknown() -> Decision {
             names::ABANDON_YES
         ),
     )
-}
-
-fn vanishing(volume: &Volume) -> Decision {
-    Decision::wait(reason::WAITING, format!("volume {} is being deleted; its end is waited for", volume.name))
 }
 
 #[cfg(test)]

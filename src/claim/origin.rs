@@ -8,7 +8,7 @@ use contract::quantity::quantity;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 
 use super::Claim;
-use crate::config::{Placement, Recipe};
+use crate::config::Recipe;
 use crate::object::ObjectName;
 use crate::snapshot::restore::Stored;
 use crate::snapshot::{self, api};
@@ -129,7 +129,7 @@ impl<'a> Origin<'a> {
 
     /// The node where a copy must be made: what one node has can be read there alone.
     pub fn tie(&self, recipe: &Recipe) -> Option<&'a str> {
-        Some(self.node()).filter(|node| recipe.placement == Placement::SelectedNode && !node.is_empty())
+        recipe.pin(self.node())
     }
 
     /// It is there, and not kept from deletion for the sake of this copy.

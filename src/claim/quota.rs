@@ -94,17 +94,17 @@ fn within(
 
 fn over(share: Share, usage: Usage, bytes: u64, (key, whose): (&str, &str), recipe: &Recipe) -> Option<String> {
     let Recipe { class, config, .. } = recipe;
-    let remedy = || {
+    let remedy = |limit: &str| {
         format!(
-            "it goes on as soon as there is room: delete what is not needed any more, or have `{{}}{key}` of the provisioner config {config} raised"
+            "it goes on as soon as there is room: delete what is not needed any more, or have `{limit}{key}` of the provisioner config {config} raised"
         )
     };
     if let Some(most) = share.volumes.filter(|most| usage.volumes >= *most) {
-        let remedy = remedy().replace("{}", "max-volumes");
+        let remedy = remedy("max-volumes");
         return Some(format!("{whose} may have {most} volumes of class {class}, and has them; {remedy}"));
     }
     let most = share.bytes.filter(|most| usage.bytes.saturating_add(u128::from(bytes)) > u128::from(*most))?;
-    let (remedy, text) = (remedy().replace("{}", "max-bytes"), |bytes| quantity(bytes).0);
+    let (remedy, text) = (remedy("max-bytes"), |bytes| quantity(bytes).0);
     let taken = u64::try_from(usage.bytes).unwrap_or(u64::MAX);
     Some(format!(
         "{whose} may have {} of class {class}, {} are taken, and this asks for {}; {remedy}",

@@ -13,7 +13,6 @@ use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::claim::Claim;
 use crate::claim::accept::acceptable;
 use crate::claim::request::{Attempt, request};
-use crate::config::Placement;
 use crate::config::classes::{ClassObject, Config, Lookup, classes};
 use crate::config::document::{self, Document};
 use crate::config::sidecar::Sidecars;
@@ -106,7 +105,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         };
         let request =
             request(Operation::Provision, &claim, recipe, &identity, "https://kubernetes.default.svc", attempt);
-        let pinned = node.clone().filter(|_| recipe.placement == Placement::SelectedNode);
+        let pinned = node.as_deref().and_then(|node| recipe.pin(node)).map(str::to_owned);
         let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
         let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..Place::default() };
         let job = job(recipe, &request, &place);

@@ -147,8 +147,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                     }
                     if leads {
                         // A leader decides everything anew, from what is known by then.
-                        let keys = shared.index().begin_term();
-                        shared.queue.add_all(keys);
+                        shared.change(|index| index.begin_term());
                     }
                     shared.queue.pause(!leads);
                 }

@@ -2,7 +2,7 @@
 //! while the API server is away is written when it is back.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -18,8 +18,9 @@ use crate::text;
 
 /// The same text on the same object is not repeated within this time.
 const QUIET: Duration = Duration::from_secs(600);
-/// How often what was told long ago is forgotten.
+/// How often what was told long ago is forgotten, where it is more than so many.
 const SWEEP: Duration = Duration::from_secs(60);
+const MANY: usize = 20_000;
 /// What the API server takes as the note of an event.
 const MOST: usize = 1024;
 /// So many are written at one time; those about one object one after another.
@@ -57,15 +58,53 @@ struct Note {
     message: String,
 }
 
-/// What was told: the hash of each text with its object, when last, and how often.
-type Told = Arc<Mutex<HashMap<u64, (Duration, i32)>>>;
+/// What was told.
+#[derive(Debug, Default)]
+struct Told {
+    /// The hash of each object, and of each text with its object: when last, and how often.
+    hashes: HashMap<u64, (Duration, i32)>,
+    /// When what was told long ago was last forgotten.
+    swept: Duration,
+}
+
+impl Told {
+    /// A text is told about an object. Says how often that has been done with this time; none if it was a moment ago.
+    fn tell(&mut self, text: u64, object: u64, now: Duration) -> Option<i32> {
+        let is_new = |at: Duration| now.saturating_sub(at) < QUIET;
+        if now.saturating_sub(self.swept) >= SWEEP && self.hashes.len() > MANY {
+            self.swept = now;
+            self.hashes.retain(|_, (at, _)| is_new(*at));
+        }
+        let before = self.hashes.get(&text);
+        if before.is_some_and(|(at, _)| is_new(*at)) {
+            return None;
+        }
+        let count = before.map_or(0, |(_, count)| *count) + 1;
+        self.hashes.extend([(text, (now, count)), (object, (now, 1))]);
+        Some(count)
+    }
+
+    /// Something was told about an object not long ago.
+    fn has(&self, object: u64) -> bool {
+        self.hashes.contains_key(&object)
+    }
+
+    /// A text could not be told about an object.
+    fn forget(&mut self, text: u64, object: u64) {
+        self.hashes.remove(&text);
+        self.hashes.remove(&object);
+    }
+}
+
+fn locked(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().expect("no code panics while it holds what was told")
+}
 
 /// Tells. Never blocks: what is told is written in the background, for each object in order.
 #[derive(Debug)]
 pub struct Events {
     lanes: Vec<mpsc::UnboundedSender<Option<Note>>>,
-    told: Told,
-    swept: Mutex<Duration>,
+    told: Arc<Mutex<Told>>,
     clock: Clock,
 }
 
@@ -73,26 +112,25 @@ impl Events {
     /// Starts the writers. After [`Events::close`], await the handle to see all that was told
     /// written.
     pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
-        let told = Told::default();
+        let told = Arc::<Mutex<Told>>::default();
         let (lanes, receivers): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::unbounded_channel()).unzip();
         let writers = receivers
             .into_iter()
             .map(|notes| drain(notes, client.clone(), component.clone(), told.clone(), clock.clone()));
         let writers = futures::future::join_all(writers.collect::<Vec<_>>());
-        (Events { lanes, told, swept: Mutex::default(), clock }, tokio::spawn(async move { drop(writers.await) }))
+        (Events { lanes, told, clock }, tokio::spawn(async move { drop(writers.await) }))
     }
 
     /// Tells something about an object.
     pub fn tell(&self, about: About, warning: bool, reason: &'static str, message: impl Into<String>) {
         let message = note(&message.into());
         let key = hash(format!("{}\0{reason}\0{message}", about.uid).as_bytes());
-        let Some(count) = self.count(short(&key)) else { return };
+        let object = short(&hash(about.uid.as_bytes()));
+        let Some(count) = locked(&self.told).tell(short(&key), object, self.clock.passed()) else { return };
         match warning {
             true => tracing::warn!(kind = about.kind, name = %about.name, reason, message),
             false => tracing::info!(kind = about.kind, name = %about.name, reason, message),
         }
-        let object = short(&hash(about.uid.as_bytes()));
-        self.told.lock().expect("no code panics while it holds what was told").insert(object, (self.clock.passed(), 1));
         let lane = object as usize % LANES;
         let at = self.clock.wall();
         let _ = self.lanes[lane].send(Some(Note { key, count, at, about, warning, reason, message }));
@@ -100,26 +138,7 @@ impl Events {
 
     /// This process has told something about an object not long ago.
     pub fn has_told(&self, uid: &str) -> bool {
-        let told = self.told.lock().expect("no code panics while it holds what was told");
-        told.contains_key(&short(&hash(uid.as_bytes())))
-    }
-
-    /// How often a text has been told with this time; none if it was told a moment ago.
-    fn count(&self, key: u64) -> Option<i32> {
-        let now = self.clock.passed();
-        let is_new = |at: Duration| now.saturating_sub(at) < QUIET;
-        let mut told = self.told.lock().expect("no code panics while it holds what was told");
-        let mut swept = self.swept.lock().expect("no code panics while it holds when that was");
-        if now.saturating_sub(*swept) >= SWEEP && told.len() > 20_000 {
-            *swept = now;
-            told.retain(|_, (at, _)| is_new(*at));
-        }
-        let (at, count) = told.get(&key).map_or((None, 0), |(at, count)| (Some(*at), *count));
-        if at.is_some_and(is_new) {
-            return None;
-        }
-        told.insert(key, (now, count + 1));
-        Some(count + 1)
+        locked(&self.told).has(short(&hash(uid.as_bytes())))
     }
 
     /// Nothing more is told: the writers end when all before is written.
@@ -148,7 +167,7 @@ async fn drain(
     mut notes: mpsc::UnboundedReceiver<Option<Note>>,
     client: Client,
     component: String,
-    told: Told,
+    told: Arc<Mutex<Told>>,
     clock: Clock,
 ) {
     while let Some(Some(note)) = notes.recv().await {
@@ -172,9 +191,7 @@ async fn drain(
             };
             tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, error, "an event was not written");
             // So that it is told when it is decided again.
-            let mut told = told.lock().expect("no code panics while it holds what was told");
-            told.remove(&short(&note.key));
-            told.remove(&short(&hash(note.about.uid.as_bytes())));
+            locked(&told).forget(short(&note.key), short(&hash(note.about.uid.as_bytes())));
             break;
         }
     }
@@ -268,6 +285,21 @@ mod tests {
         (Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap(), written)
     }
 
+    #[test]
+    fn what_was_told_long_ago_is_told_again_and_forgotten_where_there_is_much() {
+        let (text, object) = (1, 2);
+        let mut told = Told::default();
+        assert_eq!(told.tell(text, object, QUIET), Some(1));
+        assert_eq!((told.tell(text, object, QUIET * 2 - SWEEP), told.has(object)), (None, true));
+        assert_eq!(told.tell(text, object, QUIET * 2), Some(2));
+        for many in 0..MANY as u64 {
+            told.tell(3 + many, object, QUIET * 3);
+        }
+        assert_eq!(told.tell(text, object, QUIET * 3), Some(1), "the texts before are forgotten");
+        told.forget(text, object);
+        assert_eq!((told.tell(text, object, QUIET * 3), told.has(text)), (Some(1), true));
+    }
+
     fn claim() -> About {
         About { kind: "PersistentVolumeClaim", name: ObjectName::new("team", "c"), uid: "u".into() }
     }
@@ -289,7 +321,7 @@ mod tests {
         let (client, written) = api_server(1, StatusCode::UNPROCESSABLE_ENTITY).await;
         let (events, end) = Events::start(client, "test".into(), Clock::default());
         events.tell(claim(), true, "Refused", "one");
-        while !events.told.lock().unwrap().is_empty() {
+        while !events.told.lock().unwrap().hashes.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         events.tell(claim(), true, "Refused", "one");

@@ -9,6 +9,7 @@ mod configs;
 mod grants;
 mod known;
 mod line;
+mod members;
 mod nodes;
 mod places;
 mod pools;
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use crate::capacity::{Driver, Published};
 use crate::claim::Claim;
-use crate::claim::decide::Removed;
+use crate::claim::decide::{Removed, run_node};
 use crate::claim::grant::Grant;
 use crate::clock::Clock;
 use crate::config::Recipe;
@@ -82,6 +83,11 @@ impl Asker {
     /// For a claim.
     pub fn claim(name: &ObjectName) -> Self {
         Asker { key: Key::Claim(name.clone()), namespace: name.namespace.clone(), node: None }
+    }
+
+    /// For the attempt of a claim that is stamped with these nodes.
+    pub fn attempt(claim: &ObjectName, recipe: &Recipe, nodes: &[String]) -> Self {
+        Asker { node: run_node(nodes, recipe).map(str::to_owned), ..Asker::claim(claim) }
     }
 
     /// For a content, of a VolumeSnapshot in this namespace.
@@ -179,6 +185,7 @@ pub struct Index {
     attributes: BTreeMap<String, crate::attributes::Class>,
     sidecars: Sidecars,
     batches: batches::Batches,
+    members: members::Members,
     known: known::Known,
     pools: pools::Pools,
     written: written::Written,
@@ -225,6 +232,7 @@ impl Index {
             attributes: BTreeMap::new(),
             sidecars: Sidecars::default(),
             batches: batches::Batches::default(),
+            members: members::Members::default(),
             known: known::Known::default(),
             pools: pools::Pools::default(),
             written: written::Written::default(),

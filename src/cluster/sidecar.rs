@@ -46,8 +46,7 @@ pub async fn follow(client: Client, shared: Shared, clock: Clock) {
                 None => tracing::warn!(driver, "the Lease of an external provisioner was not found out in time"),
             }
         }
-        let keys = shared.index().change_sidecars(Sidecars::new(known.clone()));
-        shared.queue.add_all(keys);
+        shared.change(|index| index.change_sidecars(Sidecars::new(known.clone())));
         clock.sleep(PACE).await;
     }
 }

@@ -62,6 +62,12 @@ impl Shared {
         self.index.lock().expect("no code panics while it holds the index")
     }
 
+    /// Changes what is known. Those whom that concerns are decided anew.
+    pub fn change<K: IntoIterator<Item = Key>>(&self, change: impl FnOnce(&mut Index) -> K) {
+        let keys = change(&mut self.index());
+        self.queue.add_all(keys);
+    }
+
     /// Every watch has listed once.
     pub fn is_ready(&self) -> bool {
         *self.ready.borrow()
@@ -166,10 +172,7 @@ fn follow<K, V>(
             true => Change::Retain(all),
             false => Change::RetainIn(namespace.clone(), all),
         };
-        let apply = |change_: Change<V>| {
-            let keys = change(&mut shared.index(), change_);
-            shared.queue.add_all(keys);
-        };
+        let apply = |change_: Change<V>| shared.change(|index| change(index, change_));
         while let Some(event) = stream.next().await {
             match event {
                 Ok(watcher::Event::Init) => listed.clear(),

@@ -16,12 +16,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use crate::claim::Binding;
 use crate::cluster::index::Key;
+use crate::cluster::lean::Lean;
 use crate::cluster::watch::Shared;
 use crate::config::classes::Identity;
 use crate::config::record::Record;
@@ -89,6 +90,11 @@ impl WriteError {
         let kube::Error::Api(status) = &**source else { return None };
         let told = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         (status.code == 429 || told > 0).then(|| Duration::from_secs(u64::from(told.max(1))))
+    }
+
+    /// Nothing was written. After any other error it may have been all the same.
+    pub fn is_certain(&self) -> bool {
+        matches!(self, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. })
     }
 
     /// A short category, for metrics.
@@ -177,10 +183,17 @@ impl Writes {
         Writes { shared: Some(shared.clone()), ..self }
     }
 
-    fn wrote(&self, key: Key, resource_version: &str) {
-        if let Some(shared) = &self.shared {
-            shared.index().wrote(key, resource_version);
+    /// The answer to a write of a claim or volume, which the watches have yet to show.
+    fn written<K, V>(&self, key: Key, what: String, answer: kube::Result<Lean<K>>) -> Result<V>
+    where
+        K: Resource,
+        V: for<'a> From<&'a K>,
+    {
+        let written = answer.map_err(WriteError::of(what))?;
+        if let (Some(shared), Some(version)) = (&self.shared, &written.meta().resource_version) {
+            shared.index().wrote(key, version);
         }
+        Ok(V::from(&written.0))
     }
 
     /// Keeps a recipe, as the newest of its config and class.
@@ -230,7 +243,7 @@ impl Writes {
 
     async fn annotate<K>(&self, name: &ObjectName, annotations: Value) -> Result<()>
     where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + DeserializeOwned
             + Clone
             + std::fmt::Debug,

@@ -235,6 +235,12 @@ impl Recipe {
         self.placement == Placement::SelectedNode || !self.volume_affinity.is_empty()
     }
 
+    /// The node that a run must be on which is to be on this one: none where its volumes are not made on nodes, or where no
+    /// node is known.
+    pub fn pin<'a>(&self, node: &'a str) -> Option<&'a str> {
+        Some(node).filter(|node| self.placement == Placement::SelectedNode && !node.is_empty())
+    }
+
     /// Identifies this version of this class: `namespace/name@hash`.
     pub fn version(&self) -> String {
         self.record.version()

@@ -16,7 +16,8 @@ use crate::volume::Volume;
 
 /// One pass over a batch that gathers.
 pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
-    let (step, come) = context.shared.index().gathered(name);
+    let (step, come, woken) = context.shared.index().gathered(name);
+    context.shared.queue.add_all(woken);
     tracing::debug!(batch = name, ?step, come = come.len(), "decided about a batch");
     if let Step::Wait(left) = step {
         return Ok(Pass::After(left));
@@ -47,8 +48,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     };
     // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
     tracing::warn!(batch = name, why, "a run for several cannot be created; each gets one of its own");
-    let woken = context.shared.index().refuse_batch(name);
-    context.shared.queue.add_all(woken);
+    context.shared.change(|index| index.refuse_batch(name));
     Ok(Pass::Done)
 }
 
@@ -90,8 +90,7 @@ impl Context {
         let noted = self.writes.note_batch(volume, Some(&batch)).await;
         if noted.is_err() {
             let id = volume.id().unwrap_or_default();
-            let woken = self.shared.index().leave_batches(Operation::Delete, id);
-            self.shared.queue.add_all(woken);
+            self.shared.change(|index| index.leave_batches(Operation::Delete, id));
         }
         noted.map(Some)
     }

@@ -11,7 +11,7 @@ use super::{Context, Pass};
 use crate::claim::Claim;
 use crate::cluster::index::EXPECTED;
 use crate::cluster::writes::WriteError;
-use crate::config::{Placement, Recipe};
+use crate::config::Recipe;
 use crate::decision::Tell;
 use crate::node::Places;
 use crate::object::ObjectName;
@@ -165,10 +165,9 @@ pub(super) async fn confirm_claim(
 
 /// Where the run goes. Each target has Jobs of its own: the success of one is never taken for that of another.
 pub(super) fn place(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> Place {
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
     Place {
         namespace: recipe.config.namespace.clone(),
-        node: pinned.then(|| node.to_owned()),
+        node: recipe.pin(node).map(str::to_owned),
         scope: format!("{}-{target}", volume.uid),
         volume: Some(volume.name.clone()),
         ..Place::default()

@@ -1,37 +1,33 @@
 //! Claims: observed, decided, and carried out.
 
+mod attempt;
 mod look;
 mod ready;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
+use self::attempt::{stamp, start_run};
 use self::look::{Learnt, Snapshot, look};
 use self::ready::{stamp_of_ready, take, waited};
 use super::deletes::start_delete_job;
-use super::{Context, Pass, STEPS, copies, refused_job};
+use super::{Context, Pass, STEPS, copies};
 use crate::attributes::Attributes;
-use crate::claim::decide::{
-    Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide, failed_start, run_node,
-};
+use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide};
 use crate::claim::request::{Attempt, request};
-use crate::claim::{Claim, LastFailure, Stamp, volume_id};
+use crate::claim::{Claim, LastFailure};
 use crate::cluster::events::About;
-use crate::cluster::index::{Arrival, Asker, Index, Key};
+use crate::cluster::index::{Asker, Key};
 use crate::cluster::writes::WriteError;
+use crate::config::Recipe;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
-use crate::config::topology::Topologies;
-use crate::config::{Placement, Recipe};
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
-use crate::run::batch::{Member, Whom};
 use crate::run::job::{self, Place};
-use crate::run::state::Cause;
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
 
@@ -79,8 +75,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             Next::Wait => {
                 // Who waits for a new version of its config to be kept does not lose its place.
                 if snapshot.kept {
-                    let woken = context.shared.index().leave_line(&Key::Claim(claim.name.clone()));
-                    context.shared.queue.add_all(woken);
+                    context.shared.change(|index| index.leave_line(&Key::Claim(claim.name.clone())));
                 }
                 return Ok(context
                     .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
@@ -208,22 +203,20 @@ async fn act(
         Step::Nothing => {
             match (&s.limit, &claim.class) {
                 (None, _) if !s.kept => {}
-                (None, _) => {
-                    let woken = context.shared.index().leave_room(&Key::Claim(claim.name.clone()));
-                    context.shared.queue.add_all(woken);
-                }
+                (None, _) => context.shared.change(|index| index.leave_room(&Key::Claim(claim.name.clone()))),
                 // What is kept ready gives way.
                 (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([Key::Pool(class.clone())]),
                 (Some(_), _) => {}
             }
             Ok(Next::Wait)
         }
-        Step::StandInLine => {
+        Step::StandInLine { nodes } => {
             if let Serving::Ours(class) = serving(claim, &s.classes)
                 && let Ok(recipe) = &class.recipe
             {
-                let woken = context.shared.index().stand_in_line(&Asker::claim(&claim.name), recipe);
-                context.shared.queue.add_all(woken);
+                context
+                    .shared
+                    .change(|index| index.stand_in_line(&Asker::attempt(&claim.name, recipe, &nodes), recipe));
             }
             Ok(Next::InLine)
         }
@@ -245,65 +238,7 @@ async fn act(
                 _ => Ok(Next::Gone),
             }
         }
-        Step::Stamp { attempt, nodes, taken } => {
-            let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
-            let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
-            let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
-            let ts = timestamp(context);
-            // Another worker may have taken the place since it was decided.
-            let mut woken = Vec::new();
-            let (promised, batch) = {
-                let mut index = context.shared.index();
-                if index.claim_is_refused(claim, recipe).is_some() {
-                    return Ok(Next::Again);
-                }
-                let asker = Asker::attempt(&claim.name, recipe, &nodes);
-                if !index.reserve(&job, &asker, recipe) {
-                    let woken = index.stand_in_line(&asker, recipe);
-                    drop(index);
-                    context.shared.queue.add_all(woken);
-                    return Ok(Next::InLine);
-                }
-                if s.left_out {
-                    woken = index.forget_expected(&provision_name(claim));
-                }
-                let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
-                let batch = if attempt == 1 { joins(&mut index) } else { None };
-                (index.promise(claim, &class.name), batch)
-            };
-            context.shared.queue.add_all(woken.into_iter().chain(batch.clone().map(Key::Batch)));
-            let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), taken, batch };
-            let asked = class.has_object.then_some(class.provisioner.as_str());
-            let stamped = match writes.stamp(claim, &stamp, &nodes, asked).await {
-                Ok(stamped) => stamped,
-                Err(error) => {
-                    let woken = {
-                        let mut index = context.shared.index();
-                        let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
-                        woken.extend(index.forget_expected(&job));
-                        woken
-                    };
-                    context.shared.queue.add_all(woken);
-                    // After any other error it may have been stamped all the same, and so it may before this try.
-                    let refused = matches!(
-                        error,
-                        WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }
-                    );
-                    if promised && refused {
-                        let woken = context.shared.index().take_back(claim);
-                        context.shared.queue.add_all(woken);
-                    }
-                    return Err(error);
-                }
-            };
-            learnt.fresh = true;
-            if attempt == 1 && s.has_pool && s.request.is_none() {
-                context.metrics.pool_miss(&class.name);
-            }
-            let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
-            context.tell(about(claim), Tell { warning: false, reason: reason::PROVISIONING, message });
-            Ok(with(stamped))
-        }
+        Step::Stamp { attempt, nodes, taken } => stamp(context, claim, s, learnt, (attempt, nodes, taken)).await,
         Step::Refresh => {
             learnt.fresh = true;
             match writes.read_claim(&claim.name).await? {
@@ -446,90 +381,12 @@ fn age(context: &Context, claim: &Claim) -> Duration {
     began.and_then(|began| Duration::try_from(context.clock.wall().duration_since(began)).ok()).unwrap_or_default()
 }
 
-async fn start_run(context: &Context, claim: &Claim, s: &Snapshot, learnt: &mut Learnt) -> Result<Next, WriteError> {
-    let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
-    let Ok(attributes) = &s.attributes else { return Ok(Next::Wait) };
-    let allowed = match serving(claim, &s.classes) {
-        Serving::Ours(class) => class.allowed.clone(),
-        Serving::NotOurs => return Ok(Next::Wait),
-    };
-    let node = run_node(claim, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
-    let asked = match &s.original {
-        Some(original) => original.request(context, claim).await?,
-        None => copies::Asked::default(),
-    };
-    let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
-    let attempt = Attempt {
-        number: stamp.attempt,
-        ts: stamp.ts.clone(),
-        node: node.clone(),
-        topology,
-        class_topologies: allowed.json(),
-        clone_of: asked.clone_of,
-        snapshot: asked.snapshot,
-        attributes: attributes.clone(),
-    };
-    let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
-    let place = Place {
-        namespace: recipe.config.namespace.clone(),
-        node: pinned.then_some(node),
-        allowed: if recipe.is_local() { allowed } else { Topologies::default() },
-        ..Place::default()
-    };
-    let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
-    if let Some(batch) = claim.batch() {
-        let (id, attempt, whom) = (claim.id(), stamp.attempt, Whom::Claim(claim.name.clone()));
-        let member = Member { id, attempt, whom, attributes };
-        let taken = context.come(batch, Arrival { member, request, place, recipe: recipe.clone() });
-        learnt.left_out = !taken;
-        return Ok(if taken { Next::Started } else { Next::Again });
-    }
-    let place = Place { attributes, ..place };
-    match context.create_job(&job::job(recipe, &request, &place)).await {
-        Ok(()) => Ok(Next::Started),
-        Err(WriteError::NotFound { message, .. }) => {
-            let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
-            fail(context, claim, s, learnt, cause, Failure::Retry).await
-        }
-        Err(error) => {
-            let (kind, cause) = refused_job(error)?;
-            fail(context, claim, s, learnt, cause, kind).await
-        }
-    }
-}
-
-async fn fail(
-    context: &Context,
-    claim: &Claim,
-    s: &Snapshot,
-    learnt: &Learnt,
-    cause: Cause,
-    kind: Failure,
-) -> Result<Next, WriteError> {
-    let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
-    let decision =
-        observed(context, claim, s, learnt, |observed| failed_start(observed, class, cause, kind, context.clock.now()));
-    if let Some(tell) = decision.tell {
-        context.tell(about(claim), tell);
-    }
-    let Step::RecordFailure { failure } = decision.step else { return Ok(Next::Wait) };
-    context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
-    Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
-}
-
 /// The attributes with which a claim's volume was made, by the Job of its last attempt. What the claim asks for may be
 /// something else by now, if the PV controller was faster to bind it; and what nobody knows is none, so that a modify
 /// run follows.
 fn made_with(s: &Snapshot) -> Attributes {
     let last = s.jobs.iter().max_by_key(|job| job.marks.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
-}
-
-/// The labels of a node that say where it is.
-fn topology(labels: &std::collections::BTreeMap<String, String>) -> std::collections::BTreeMap<String, String> {
-    let tells = |key: &str| key == names::HOSTNAME || key.starts_with("topology.") || key.contains("/topology");
-    labels.iter().filter(|(key, _)| tells(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 async fn start_delete(
@@ -563,11 +420,10 @@ async fn start_delete(
         attributes: s.attributes.clone().unwrap_or_default(),
     };
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty() && !elsewhere;
     let place = Place {
         namespace: recipe.config.namespace.clone(),
         scope: scope(&node).to_owned(),
-        node: pinned.then_some(node),
+        node: recipe.pin(&node).filter(|_| !elsewhere).map(str::to_owned),
         ..Place::default()
     };
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);

@@ -18,7 +18,7 @@ use crate::cluster::events::About;
 use crate::cluster::index::{Asker, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::{Identity, Lookup};
-use crate::config::{NodeGone, Placement, Recipe, joined};
+use crate::config::{NodeGone, Recipe, joined};
 use crate::decision::Tell;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
@@ -42,9 +42,8 @@ pub(super) fn about(content: &Content) -> About {
 
 /// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
 fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
-    let node = Some(&provenance.node).filter(|_| recipe.placement == Placement::SelectedNode);
     let asker = Asker::content(&content.name, &content.snapshot.namespace);
-    Asker { node: node.filter(|node| !node.is_empty()).cloned(), ..asker }
+    Asker { node: recipe.pin(&provenance.node).map(str::to_owned), ..asker }
 }
 
 /// It is of our driver, and not another instance's.
@@ -98,8 +97,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         match act(context, &content, &seen, step, &mut learnt).await? {
             Next::InLine => return Ok(context.wait(wake_at, &[])),
             Next::Wait => {
-                let woken = context.shared.index().leave_line(&Key::Content(content.name.clone()));
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.leave_line(&Key::Content(content.name.clone())));
                 return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
             }
             Next::Started => return Ok(Pass::Started),
@@ -277,8 +275,7 @@ async fn act(
         Step::Hold => Ok(with(writes.hold_content(content).await?)),
         Step::StandInLine => {
             if let Ok(source) = &seen.source {
-                let woken = context.shared.index().stand_in_line(&asker(content, source), &source.1);
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.stand_in_line(&asker(content, source), &source.1));
             }
             Ok(Next::InLine)
         }
@@ -291,8 +288,7 @@ async fn act(
             }
             let stamped = writes.stamp_content(content, attempt, &provenance).await;
             if stamped.is_err() {
-                let woken = context.shared.index().forget_expected(&job);
-                context.shared.queue.add_all(woken);
+                context.shared.change(|index| index.forget_expected(&job));
             }
             learnt.fresh = true;
             Ok(with(stamped?))
@@ -366,10 +362,9 @@ async fn act(
 
 /// The place of a run for a content.
 fn place(content: &Content, recipe: &Recipe, node: &str) -> Place {
-    let pinned = recipe.placement == Placement::SelectedNode && !node.is_empty();
     Place {
         namespace: recipe.config.namespace.clone(),
-        node: pinned.then(|| node.to_owned()),
+        node: recipe.pin(node).map(str::to_owned),
         content: Some((content.name.clone(), content.run_id().to_owned())),
         ..Place::default()
     }

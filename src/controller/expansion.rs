@@ -146,8 +146,7 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
         }
         Err(error) => refused_job(error)?,
     };
-    let woken = context.shared.index().take_back_growth(volume);
-    context.shared.queue.add_all(woken);
+    context.shared.change(|index| index.take_back_growth(volume));
     let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     changes::tell_claim(context, Some(claim), decision.tell);
     let Step::Record(failed) = decision.step else { return Ok(Next::Pass(Pass::Done)) };

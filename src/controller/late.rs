@@ -10,7 +10,7 @@ use super::claims::{recipe_of_jobs, timestamp};
 use super::deletes::start_delete_job;
 use super::{Context, Pass};
 use crate::cluster::writes::WriteError;
-use crate::config::{Placement, Recipe};
+use crate::config::Recipe;
 use crate::object::ObjectName;
 use crate::run::batch;
 use crate::run::job::{self, Place};
@@ -140,12 +140,10 @@ async fn start(
             return Ok(Pass::Done);
         }
     };
-    let on =
-        Some(request.node_name.clone()).filter(|node| recipe.placement == Placement::SelectedNode && !node.is_empty());
     let place = Place {
         namespace: recipe.config.namespace.clone(),
         scope: SCOPE.to_owned(),
-        node: on,
+        node: recipe.pin(&request.node_name).map(str::to_owned),
         content: left.content.map(|content| (content.to_owned(), left.id.to_owned())),
         ..Place::default()
     };

@@ -140,8 +140,7 @@ impl Context {
         let created = self.writes.create_job(job).await;
         // After any other error it may have been created all the same.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
-            let woken = self.shared.index().forget_expected(name);
-            self.shared.queue.add_all(woken);
+            self.shared.change(|index| index.forget_expected(name));
         }
         created
     }
@@ -210,11 +209,13 @@ impl Context {
     /// broken off, because the API server did not answer.
     pub fn again(&self, key: &Key, outcome: Option<Result<Pass, WriteError>>) -> Option<Duration> {
         match outcome {
-            Some(Ok(Pass::Behind)) => Some(BEHIND),
             Some(Ok(pass)) => {
-                self.succeeded(key);
+                if !matches!(pass, Pass::Behind) {
+                    self.succeeded(key);
+                }
                 match pass {
-                    Pass::Done | Pass::Behind => None,
+                    Pass::Done => None,
+                    Pass::Behind => Some(BEHIND),
                     Pass::After(delay) => Some(delay),
                     Pass::Started => Some(EXPECTED),
                 }

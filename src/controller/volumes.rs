@@ -261,9 +261,9 @@ struct Run {
 }
 
 impl Run {
-    /// Its pod must run on its node.
-    fn is_pinned(&self, recipe: &Recipe) -> bool {
-        self.pinned && recipe.placement == Placement::SelectedNode && !self.node.is_empty()
+    /// The node that its pod must run on.
+    fn on(&self, recipe: &Recipe) -> Option<&str> {
+        recipe.pin(&self.node).filter(|_| self.pinned)
     }
 }
 
@@ -279,7 +279,7 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
 /// Starts a delete run, or waits for that of a batch. Returns the volume with the batch on it that it is to be in, or with the
 /// failure if the run could not be started.
 async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Option<Volume>, WriteError> {
-    let on = run.is_pinned(recipe).then_some(run.node.as_str());
+    let on = run.on(recipe);
     // What is on other nodes, has failed, or is deleted without its config has a run of its own.
     let first = run.home && run.pinned && run.attempt == 1;
     let may = first && context.identity.config_namespaces.contains(&recipe.config.namespace);
@@ -302,7 +302,7 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
 
 /// Starts the run of a volume that bears no batch, or comes to that of its batch.
 async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Option<Volume>, WriteError> {
-    let pinned = run.is_pinned(recipe);
+    let on = run.on(recipe).map(str::to_owned);
     let Run { attempt, node, home, .. } = run;
     // What the volume is made of says nothing about what was left elsewhere, but that it is as it was does.
     let source = context.writes.volume_source(volume).await?;
@@ -310,7 +310,7 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     let ts = timestamp(context);
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
     let scope = scope(volume, home, &node);
-    let place = Place { namespace: recipe.config.namespace.clone(), node: pinned.then_some(node), ..Place::default() };
+    let place = Place { namespace: recipe.config.namespace.clone(), node: on, ..Place::default() };
     if let Some(batch) = volume.batch().filter(|_| home) {
         let (id, whom) = (request.claim_uuid.clone(), Whom::Volume(volume.name.clone()));
         let member = Member { id, attempt, whom, attributes: None };

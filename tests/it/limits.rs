@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, uid};
+use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, claim_of, uid};
 use crate::wait::{seen, stays, until};
 
 /// No node is needed for a run.
@@ -126,12 +126,8 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
     // Another namespace has a share of its own.
     ring.namespace("others", &[]).await;
-    let claim = json!({
-        "metadata": { "name": "three" },
-        "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "3Gi" } } },
-    });
     let others = ring.api::<PersistentVolumeClaim>("others");
-    let made = others.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    let made = others.create(&PostParams::default(), &claim_of("c", "three", more("3Gi"))).await.unwrap();
     ring.job(ADMIN, "provision", &uid(&made), 1).await;
     // Room for one of the two who wait; the volume that grows takes it all.
     ring.goes("two").await;
@@ -185,12 +181,8 @@ async fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for
         ring.claim(name, "c").await;
     }
     ring.namespace("others", &[]).await;
-    let claim = json!({
-        "metadata": { "name": "small" },
-        "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
-    });
     let others = ring.api::<PersistentVolumeClaim>("others");
-    let small = others.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    let small = others.create(&PostParams::default(), &claim_of("c", "small", json!({}))).await.unwrap();
     stays("there is one place", WHILE, || async {
         let found = others.get("small").await.map_err(|error| error.to_string())?;
         if annotation(&found, names::ATTEMPT).is_none() { Ok(()) } else { seen(found.metadata.annotations) }
@@ -231,11 +223,7 @@ async fn a_quota_of_kubernetes_refuses_claims_and_nothing_of_ours_minds() {
     ring.claim("one", "c").await;
     ring.provision("one").await;
     used("1").await;
-    let second = json!({
-        "metadata": { "name": "two" },
-        "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
-    });
-    let second: PersistentVolumeClaim = serde_json::from_value(second).unwrap();
+    let second = claim_of("c", "two", json!({}));
     let refused = ring.claims().create(&PostParams::default(), &second).await.expect_err("it is one too many");
     assert!(refused.to_string().contains("exceeded quota"), "{refused}");
     ring.goes("one").await;

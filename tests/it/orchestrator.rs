@@ -288,12 +288,7 @@ impl Ring {
 
     /// Creates a claim; `more` is merged over the usual one.
     pub async fn claim_with(&self, name: &str, class: &str, more: Value) -> PersistentVolumeClaim {
-        let mut body = json!({
-            "metadata": { "name": name },
-            "spec": { "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
-        });
-        merge(&mut body, more);
-        self.claims().create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap()
+        self.claims().create(&PostParams::default(), &claim_of(class, name, more)).await.unwrap()
     }
 
     pub async fn get_claim(&self, name: &str) -> PersistentVolumeClaim {
@@ -489,6 +484,16 @@ pub fn merge(into: &mut Value, from: Value) {
         }
         (into, from) => *into = from,
     }
+}
+
+/// A claim of a class; `more` is merged over the usual one.
+pub fn claim_of(class: &str, name: &str, more: Value) -> PersistentVolumeClaim {
+    let mut body = json!({
+        "metadata": { "name": name },
+        "spec": { "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    merge(&mut body, more);
+    serde_json::from_value(body).unwrap()
 }
 
 pub fn annotation(claim: &PersistentVolumeClaim, key: &str) -> Option<String> {

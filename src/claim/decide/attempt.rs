@@ -6,13 +6,11 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
+use super::adoption::{adopted, ceded, is_stolen, is_vanishing, taken, vanishing};
 use super::copying::{keeps_original, left_to_others, waits_for_original};
 use super::place::{has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, selected_is_unfit};
 use super::ready::{finished, given, was_given};
-use super::{
-    Candidate, Decision, Observed, Serving, Step, adopted, ceded, is_stolen, is_vanishing, lost, recipe, succeeded,
-    taken, vanishing,
-};
+use super::{Candidate, Decision, Observed, Serving, Step, lost, recipe, succeeded};
 use crate::claim::accept::acceptable;
 use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
 use crate::claim::{Binding, LastFailure, MOST_TAKEN, UNSURE};
@@ -99,13 +97,13 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         let wait = Decision::wait(reason::LIMIT_REACHED, why);
         return if o.promised { wait.until(now + seconds(UNSURE)) } else { wait };
     }
-    if let Some(wait) = served_later(o, now) {
-        return wait;
-    }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
         Err(why) => return Decision::wait(reason::WAITING, why),
     };
+    if let Some(wait) = served_later(o, &nodes, now) {
+        return wait;
+    }
     let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, taken: 0 });
     match &claim.stamp {
         Some(_) => stamp.saying(true, reason::STAMP_REPLACED, "the claim bore the stamp of another claim, as a copy or a restored backup does; it has been replaced"),
@@ -118,12 +116,12 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// No attempt can begin now: the recipe is not kept yet, or there is no room.
-fn served_later(o: &Observed<'_>, now: i64) -> Option<Decision> {
+/// No attempt can begin now: the recipe is not kept yet, or there is no room for a run there.
+fn served_later(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
     match (o.kept, o.room) {
         // The revision's event comes.
         (false, _) => Some(Decision::nothing()),
-        (true, false) => Some(stand_in_line(Step::StandInLine, o.claim.created, now)),
+        (true, false) => Some(stand_in_line(Step::StandInLine { nodes: nodes.to_vec() }, o.claim.created, now)),
         (true, true) => None,
     }
 }
@@ -468,5 +466,6 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
         );
     }
     let taken = o.claim.own_stamp().map_or(0, |stamp| stamp.taken);
-    served_later(o, now).unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes, taken }.into())
+    served_later(o, &nodes, now)
+        .unwrap_or_else(|| Step::Stamp { attempt: attempt.saturating_add(1), nodes, taken }.into())
 }

@@ -3,11 +3,9 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
+use super::adoption::{adopted, ceded, is_taken, is_vanishing, taken, vanishing};
 use super::ready::finished;
-use super::{
-    Decision, Observed, Serving, Step, adopted, ceded, cleanup_node, is_taken, is_vanishing, lost, recipe, taken,
-    unholdable, unknown, vanishing,
-};
+use super::{Decision, Observed, Serving, Step, cleanup_node, lost, recipe, unholdable, unknown};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};

@@ -9,7 +9,7 @@ use super::{Decision, Observed, Step, recipe};
 use crate::claim::Claim;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
-use crate::node::NodeState;
+use crate::node::{NodeState, Places};
 
 /// Where an attempt that begins now may leave something; last, where it is to run.
 ///
@@ -52,9 +52,9 @@ fn had_no_room(o: &Observed<'_>) -> bool {
     last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoRoom)
 }
 
-/// Where the run of an attempt must be: on the node that its stamp notes last.
-pub fn run_node<'a>(claim: &'a Claim, recipe: &Recipe) -> Option<&'a str> {
-    claim.nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
+/// Where the run of an attempt must be: on the last of the nodes that are noted with its stamp.
+pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
+    recipe.pin(nodes.last()?)
 }
 
 /// Nobody selects a node for the claim: it is chosen here.
@@ -67,7 +67,7 @@ fn chooses(o: &Observed<'_>, class: &Class) -> bool {
 /// The node that the stamp was written for is not the one where the attempt is to be now.
 pub(super) fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
     let Some(recipe) = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
-    match run_node(o.claim, recipe) {
+    match run_node(&o.claim.nodes, recipe) {
         None => true,
         Some(_) if chooses(o, class) => !o.choice.last,
         Some(noted) => tied(o, recipe).or(o.claim.selected_node.as_deref()).is_some_and(|node| node != noted),
@@ -117,4 +117,19 @@ pub(super) fn has_other_node(o: &Observed<'_>, class: &Class) -> bool {
 /// There is a node where no attempt was, for a claim for which it is chosen here.
 pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
     chooses(o, class) && o.choice.is_new
+}
+
+/// Where attempts of the claim were or are to be.
+pub(super) fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
+    claim.selected_node.iter().chain(&claim.nodes)
+}
+
+/// Where the last attempt was or is to be.
+pub fn last_node(claim: &Claim) -> Option<&String> {
+    claim.nodes.last().or(claim.selected_node.as_ref())
+}
+
+/// The node on which the traces of a claim that goes are removed next; empty for any.
+pub fn cleanup_node<'a>(claim: &'a Claim, places: &Places) -> &'a str {
+    places.first(&claim.nodes).map_or("", String::as_str)
 }

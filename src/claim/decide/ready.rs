@@ -2,7 +2,8 @@
 
 use contract::names;
 
-use super::{Candidate, Decision, Observed, Serving, Step, adopted, is_taken, is_vanishing, succeeded};
+use super::adoption::{adopted, is_taken, is_vanishing};
+use super::{Candidate, Decision, Observed, Serving, Step, succeeded};
 use crate::claim::Binding;
 use crate::volume::Reference;
 

@@ -232,7 +232,7 @@ fn row_29_who_is_left_out_of_a_batch_has_a_run_of_its_own() {
     let sure = World { no_volume: true, ..world.clone() };
     assert_eq!(sure.step(), Step::Stamp { attempt: 2, nodes: vec!["home".into()], taken: 0 });
     assert_eq!(World { fresh: false, ..sure.clone() }.step(), Step::Refresh);
-    assert_eq!(World { room: false, ..sure.clone() }.step(), Step::StandInLine);
+    assert_eq!(World { room: false, ..sure.clone() }.step(), Step::StandInLine { nodes: vec!["home".into()] });
     World { run: RunState::Running, ..sure }.rests();
 }
 
@@ -241,15 +241,22 @@ fn row_26_the_next_attempt() {
     let mut world = failed_with(Failure::Retry);
     world.claim.nodes = vec!["a".into(), "b".into()];
     world.claim.selected_node = Some("a".into());
-    let nodes = vec!["b".to_owned(), "a".to_owned()];
+    let nodes = || vec!["b".to_owned(), "a".to_owned()];
     let unsure = World { no_volume: false, ..world.clone() };
     assert_eq!(unsure.decide(NOW + 2).step, Step::ConfirmNoVolume, "the watch may lag, and a second be made");
-    assert_eq!(world.decide(NOW + 2).step, Step::Stamp { attempt: 2, nodes, taken: 0 }, "last is where it is to run");
+    assert_eq!(
+        world.decide(NOW + 2).step,
+        Step::Stamp { attempt: 2, nodes: nodes(), taken: 0 },
+        "last is where it is to run"
+    );
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(world.step(), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
     World { kept: false, ..world.clone() }.rests();
     let full = World { room: false, ..world.clone() };
-    assert_eq!((full.decide(NOW + 2).step, full.decide(NOW + 2).wake_at), (Step::StandInLine, Some(NOW + 32)));
+    assert_eq!(
+        (full.decide(NOW + 2).step, full.decide(NOW + 2).wake_at),
+        (Step::StandInLine { nodes: nodes() }, Some(NOW + 32))
+    );
     world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
     world.waits("ends at 1Mi");
     world.class.recipe = Err("the config has errors".into());

@@ -20,10 +20,18 @@ use crate::volume::Reference;
 
 #[path = "copying_tests.rs"]
 mod of_copies;
+#[path = "leaving_tests.rs"]
+mod of_leaving;
+#[path = "place_tests.rs"]
+mod of_places;
+#[path = "ready_tests.rs"]
+mod of_ready;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
 #[path = "properties.rs"]
 mod properties;
+#[path = "worlds.rs"]
+mod worlds;
 
 const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
@@ -437,132 +445,6 @@ fn row_5_bound_and_a_job_is_over() {
 }
 
 #[test]
-fn row_6_going_and_nothing_is_owed() {
-    let mut world = new();
-    world.claim.deleting = true;
-    world.rests();
-    world.jobs = vec![over(1)];
-    assert_eq!(world.step(), Step::RemoveJob { job: over(1).name });
-}
-
-#[test]
-fn row_7_an_admin_lets_go() {
-    let mut world = going();
-    world.claim.abandoned = true;
-    world.pods_alive = true;
-    let decision = world.decide(NOW);
-    assert_eq!(decision.step, Step::Release, "also from a pod on a node that is lost");
-    assert!(decision.tell.unwrap().message.contains("was not deleted"));
-}
-
-#[test]
-fn row_8_jobs_are_removed_first() {
-    let mut world = with_volume(going(), volume(), &[]);
-    world.jobs = vec![Job { deleting: true, ..job(1) }, over(2)];
-    assert_eq!(world.step(), Step::RemoveJob { job: over(2).name });
-}
-
-#[test]
-fn row_9_a_job_that_is_being_removed_is_waited_for() {
-    World { no_volume: true, jobs: vec![Job { deleting: true, ..over(1) }], ..going() }.rests();
-}
-
-#[test]
-fn row_10_a_pod_that_may_run_is_waited_for() {
-    let ready = World { no_volume: true, ..going() };
-    World { pods_alive: true, ..ready.clone() }.rests();
-    World { run: RunState::Running, ..ready }.rests();
-}
-
-#[test]
-fn row_11_a_volume_that_another_claim_has_is_not_deleted() {
-    let world = with_volume(going(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
-    World { no_volume: true, ..world }.waits("so that it is not deleted with this claim");
-    let mut unknown = with_volume(going(), taken_volume(), &["taken"]);
-    (unknown.stamped_recipe, unknown.foreign) = (None, true);
-    unknown.waits("so that it is not deleted with this claim");
-    let another = Volume { claim_uuid: Some("another".into()), ..volume() };
-    with_volume(going(), another, &["annotation"]).waits("its annotation flex-provisioner.io/claim-uuid names another");
-}
-
-#[test]
-fn row_12_a_volume_that_goes_by_itself_is_waited_for() {
-    with_volume(going(), vanishing_volume(), &[]).waits("is being deleted; its end is waited for");
-}
-
-#[test]
-fn row_12_a_bound_volume_does_not_go_before_its_claim() {
-    let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
-    let mut world = with_volume(going(), protected.clone(), &[]);
-    assert_eq!(world.step(), begin(1, "home"), "its storage goes first");
-    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
-    world.rests();
-    let mut kept = with_volume(going(), protected, &[]);
-    kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
-    assert_eq!(kept.step(), Step::Release, "its storage stays");
-    kept.stamped_recipe = None;
-    kept.class.recipe = Err("the config has errors".into());
-    kept.waits("not known any more");
-}
-
-#[test]
-fn row_13_a_volume_that_came_is_adopted_to_be_deleted() {
-    adopts(&with_volume(going(), volume(), &["too small"]));
-    adopts(&with_volume(going(), Volume { claim_uuid: None, ..volume() }, &[]));
-    adopts(&bound(with_volume(stamped(1), volume(), &[]), "static"));
-}
-
-#[test]
-fn row_14_the_volume_takes_over() {
-    assert_eq!(with_volume(going(), adopted_volume(), &[]).step(), Step::Release);
-}
-
-#[test]
-fn row_15_that_no_volume_exists_is_asked() {
-    assert_eq!(going().step(), Step::ConfirmNoVolume);
-    let misnamed = Volume { name: "misnamed".into(), ..volume() };
-    assert_eq!(with_volume(going(), misnamed, &["name"]).step(), Step::ConfirmNoVolume, "it is no volume of the claim");
-}
-
-#[test]
-fn row_16_a_delete_run_per_node() {
-    let mut world = World { no_volume: true, ..going() };
-    world.claim.nodes = vec!["a".into(), "b".into()];
-    assert_eq!(world.step(), begin(1, "a"));
-    world.delete_run = RunState::Running;
-    world.rests();
-    world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
-    world.waits("deleting what an attempt left behind: 0/1 nodes");
-    world.delete_run = RunState::Succeeded;
-    world.delete_job = Some(over(1));
-    assert_eq!(world.step(), Step::SettleNode { nodes: vec!["b".into()] });
-    world.claim.nodes = vec![];
-    assert_eq!(world.step(), Step::SettleNode { nodes: vec![] });
-    world.delete_job = Some(Job { deleting: true, ..over(1) });
-    world.rests();
-}
-
-#[test]
-fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
-    let mut world = World { no_volume: true, delete_run: failed_run(Failure::Never, 0), ..going() };
-    let recorded = records(&world);
-    assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
-    world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Failure::Retry));
-    assert_eq!(records(&world).attempt, 2);
-    world.delete_run = RunState::Absent;
-    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 2)));
-    assert_eq!(world.decide(NOW + 2).step, begin(2, "home"));
-    world.delete_run = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
-    world.rests();
-}
-
-#[test]
-fn row_16_without_a_recipe_it_is_told() {
-    World { no_volume: true, stamped_recipe: None, foreign: true, ..going() }
-        .waits("annotate the claim with flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
-}
-
-#[test]
 fn row_17_what_is_not_ours_is_left_alone() {
     World { foreign: true, ..new() }.rests();
     World { foreign: true, ..stamped(1) }.waits("is not served by this provisioner any more");
@@ -604,35 +486,16 @@ fn row_18_what_cannot_be_served_yet_waits() {
     delayed(new(), None).rests();
     World { kept: false, ..new() }.rests();
     let full = World { room: false, ..new() };
-    assert_eq!(full.step(), Step::StandInLine);
+    assert_eq!(full.step(), Step::StandInLine { nodes: vec!["home".into()] });
     assert_eq!(full.decide(NOW).wake_at, Some(NOW + 30), "others before it may leave");
+    let elsewhere = World { room: false, ..selected(new()) };
+    assert_eq!(elsewhere.step(), Step::StandInLine { nodes: vec!["a".into()] }, "its place is where it would run");
+    let nowhere = World { choice: Choice::default(), ..full };
+    assert_eq!(nowhere.step(), Step::Nothing, "a place is of no use to it");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {
     World { places: Places([(node.to_owned(), state)].into()), ..world }
-}
-
-#[test]
-fn row_16_a_node_that_is_gone() {
-    let mut left = going();
-    (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
-    assert_eq!(left.step(), begin(1, "a"));
-    // A dead node does not keep the others from being cleaned.
-    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(), begin(1, "b"));
-    left.claim.nodes = vec!["a".into()];
-    let missing = with_state("a", NodeState::Missing, left.clone());
-    assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
-    let policy = |policy: &str| {
-        let mut gone = with_state("a", NodeState::Gone, left.clone());
-        gone.class.recipe = Ok(Arc::new(recipe_with(&[("node-gone", policy)])));
-        gone
-    };
-    policy("hold").waits("an attempt may have left something on node a, which is gone");
-    let forgotten = policy("forget").decide(NOW);
-    assert_eq!(forgotten.step, Step::SettleNode { nodes: vec![] });
-    assert!(forgotten.tell.unwrap().message.contains("node-gone: forget"));
-    let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), elsewhere: true };
-    assert_eq!(policy("run-elsewhere").step(), elsewhere);
 }
 
 /// Of a class that waits for a pod, on node `a`.
@@ -644,199 +507,4 @@ fn selected(world: World) -> World {
         world.claim.nodes = vec!["a".into()];
     }
     world
-}
-
-#[test]
-fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
-    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
-        let missing = with_state("a", NodeState::Missing, selected(world.clone()));
-        assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
-        let gone = with_state("a", NodeState::Gone, selected(world));
-        let decision = gone.decide(NOW);
-        assert_eq!(decision.step, Step::Reschedule { failure: None });
-        assert_eq!(decision.tell.unwrap().message, "the selected node a is gone; the scheduler is asked for another");
-    }
-}
-
-#[test]
-fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back() {
-    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
-        let mut outside = World { outside: true, ..selected(world) };
-        let decision = outside.decide(NOW + 60);
-        assert_eq!(decision.step, Step::Reschedule { failure: None });
-        let said = decision.tell.unwrap().message;
-        assert!(said.contains("node a is outside of the allowedTopologies of class silver"), "{said}");
-        outside.class.binding = BindingMode::Immediate;
-        assert!(!matches!(outside.decide(NOW + 60).step, Step::Reschedule { .. }), "nobody would select another");
-    }
-}
-
-#[test]
-fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
-    let cause = Cause::new("Unschedulable", "0/3 nodes are available: 1 node(s) were unschedulable");
-    let stuck = |world: World| World { run: RunState::Stuck { cause: cause.clone(), since: NOW - 10 }, ..world };
-    let pinned = stuck(selected(stamped(1)));
-    pinned.waits("1 node(s) were unschedulable");
-    assert_eq!(pinned.decide(NOW).wake_at, Some(NOW + 5));
-    let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
-    assert_eq!(failure.kind, Failure::NoRoom);
-    // Where there is no other node, and where any will do, there is nothing to be gained.
-    let alone = World { choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
-    assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);
-    let mut anywhere = selected(stamped(1));
-    anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(stuck(anywhere).decide(NOW + 1000).step, Step::Nothing);
-}
-
-#[test]
-fn row_34_a_pod_on_a_dead_node_is_told() {
-    let lost = |world: World| with_state("a", NodeState::Unreachable, World { alive_on: vec!["a".into()], ..world });
-    let running = World { run: RunState::Running, pods_alive: true, ..selected(stamped(1)) };
-    running.rests();
-    let says = "a pod of the provisioner is on node a, which does not answer";
-    lost(running.clone()).waits(says);
-    lost(World { claim: going().claim, ..running }).waits(says);
-    lost(World { pods_alive: true, ..selected(failed_with(Failure::Retry)) }).waits("kubectl delete node a");
-}
-
-#[test]
-fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
-    let adopted_nodes = |nodes: &[&str], affinity: bool| {
-        let mut world = selected(stamped(2));
-        world.claim.nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-        let mut made = volume();
-        if affinity {
-            let text =
-                "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
-            made.affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
-        }
-        world.volumes = vec![(made, vec![])];
-        match world.step() {
-            Step::Adopt { nodes, .. } => nodes,
-            step => panic!("{step:?}"),
-        }
-    };
-    assert_eq!(adopted_nodes(&["a", "b"], true), ["a", "b"]);
-    // One that is not bound to a host may be what the attempts before made.
-    assert!(adopted_nodes(&["a", "b"], false).is_empty());
-}
-
-#[test]
-fn rows_13_and_20_a_volume_says_on_which_node_it_is() {
-    let made_on = |noted: &[&str]| {
-        let mut world = stamped(2);
-        world.claim.nodes = noted.iter().map(|node| (*node).to_owned()).collect();
-        let text =
-            "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
-        let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
-        world.volumes = vec![(Volume { affinity, ..volume() }, vec![])];
-        match world.step() {
-            Step::Adopt { provenance, nodes, .. } => (provenance.node, nodes.join(",")),
-            step => panic!("{step:?}"),
-        }
-    };
-    let on = |node: &str, nodes: &str| (node.to_owned(), nodes.to_owned());
-    assert_eq!(made_on(&[]), on("b", "b"), "somebody has taken the note off");
-    assert_eq!(made_on(&["b", "a"]), on("b", "a,b"), "the attempt before the last made it");
-    assert_eq!(made_on(&["c", "a"]), on("a", "c,a"), "no attempt was where it says");
-}
-
-/// What was made for a request: ready, on its own.
-fn ready_volume() -> Volume {
-    let kind = recipe_with(&[]).record.kind();
-    let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
-    let pool_size = new().claim.size.ok();
-    Volume { pool: Some(kind), pool_size, claim_uuid: None, claim_ref: Some(reference), ..adopted_volume() }
-}
-
-fn request(mut world: World) -> World {
-    world.request = true;
-    world
-}
-
-#[test]
-fn row_19a_a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
-    let mut world = World { ready: Some("pvc-ready"), limit: Some("full"), room: false, kept: false, ..new() };
-    let take = Step::Take { volume: "pvc-ready".into() };
-    assert_eq!(world.step(), take);
-    world.attributes = Some("no such attributes");
-    world.waits("no such attributes");
-    let mut begun = stamped(1);
-    begun.ready = Some("pvc-ready");
-    assert_ne!(begun.step(), take, "what was begun goes on");
-    let mut late = delayed(new(), None);
-    late.ready = Some("pvc-ready");
-    late.rests();
-}
-
-#[test]
-fn row_19b_what_was_given_is_bound_when_the_pv_controller_knows_it() {
-    let given = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
-    let mut world = with_volume(new(), given.clone(), &["name"]);
-    world.ready = Some("pvc-another");
-    world.rests();
-    world.known = true;
-    assert_eq!(world.step(), Step::Bind { volume: "pvc-ready".into() });
-    world.binding = Binding::Controller;
-    world.rests();
-    let going = Volume { deleting: true, ..given };
-    let world = with_volume(World { binding: Binding::Controller, ..new() }, going, &["name"]);
-    assert_eq!(world.step(), Step::Name { volume: "pvc-ready".into() });
-}
-
-#[test]
-fn row_5a_who_was_bound_by_the_pv_controller_is_stamped_all_the_same() {
-    let taken = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
-    bound(with_volume(new(), taken.clone(), &["name"]), "pvc-ready").rests();
-    let given = Volume { pool_size: Some(1), ..taken };
-    let mut world = bound(with_volume(new(), given, &["name"]), "pvc-ready");
-    assert_eq!(world.step(), Step::Note { volume: "pvc-ready".into() });
-    world.claim.deleting = true;
-    world.rests();
-    let mut stamped = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
-    stamped.claim.finalizers.clear();
-    stamped.rests();
-    bound(new(), "static").rests();
-}
-
-#[test]
-fn row_34a_what_a_request_asked_for_is_adopted_without_a_claim_and_the_request_goes() {
-    let mut world = request(with_volume(stamped(1), volume(), &[]));
-    world.run = RunState::Running;
-    adopts(&world);
-    adopts(&request(with_volume(stamped(1), adopted_volume(), &[])));
-    let older = Volume { pool: Some("older".into()), ..ready_volume() };
-    adopts(&request(with_volume(stamped(1), older, &[])));
-    world.volumes = vec![(ready_volume(), vec![])];
-    assert_eq!(world.step(), Step::Finish);
-    (world.jobs, world.pods_alive) = (vec![job(1)], true);
-    assert_eq!(world.step(), Step::Finish, "the volume is on its own");
-    world.claim.deleting = true;
-    assert_eq!(world.step(), Step::Release);
-    let by_controller = bound(request(with_volume(stamped(1), ready_volume(), &[])), &names::pv_name(UID));
-    assert_eq!(by_controller.step(), Step::Finish);
-}
-
-#[test]
-fn row_34a_a_request_whose_volume_was_given_away_is_done() {
-    for uuid in [Some("another"), None] {
-        let reference = Reference { name: ObjectName::new("team", "data"), uid: "another".into() };
-        let claim_uuid = uuid.map(str::to_owned);
-        let given = Volume { pool: None, claim_uuid, claim_ref: Some(reference), ..ready_volume() };
-        let mut world = request(with_volume(stamped(1), given, &["claimRef"]));
-        assert_eq!(world.step(), Step::Finish);
-        world.claim.deleting = true;
-        assert_eq!(world.step(), Step::Release);
-    }
-}
-
-#[test]
-fn a_request_that_goes_half_way_is_taken_back_as_any_claim() {
-    let mut world = request(going());
-    world.jobs = vec![job(1)];
-    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
-    world.jobs.clear();
-    assert_eq!(world.step(), Step::ConfirmNoVolume);
-    let world = request(with_volume(going(), volume(), &[]));
-    adopts(&world);
 }

@@ -1,24 +1,24 @@
-//! Batches: who gathers for one, and who has left it.
+//! Batches: who gathers for one.
 //!
-//! All of it can be built again: who was stamped for a batch by the stamps of claims and the notes on volumes, who has left
-//! it by deciding once more.
+//! All of it can be built again, by the stamps of claims and the notes on volumes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use contract::request::{Operation, Request};
 
 use super::pools::is_paced;
-use super::{Asker, EXPECTED, Expected, Index, Key};
+use super::{EXPECTED, Expected, Index, Key};
 use crate::claim::Claim;
-use crate::config::{Placement, Recipe};
+use crate::claim::decide::run_node;
+use crate::config::Recipe;
 use crate::limits;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, Whom};
 use crate::run::gather::{Observed, PATIENCE, Step, decide};
 use crate::run::job::Place;
-use crate::run::view::{Job, Pod};
+use crate::run::view::Job;
 use crate::volume::Volume;
 
 /// What is known of batches beside their Jobs and pods.
@@ -31,8 +31,6 @@ pub(super) struct Batches {
     alone: BTreeSet<String>,
     /// Those whose Jobs the API server does not take.
     refused: BTreeSet<String>,
-    /// Ids of members that want nothing of their batch any more, by the UID of its Job.
-    left: HashMap<String, BTreeSet<String>>,
 }
 
 impl Batches {
@@ -121,18 +119,6 @@ impl Gathering {
     }
 }
 
-/// The node that the run of an attempt must be on, by the nodes that are noted with its stamp.
-fn pinned<'a>(recipe: &Recipe, nodes: &'a [String]) -> Option<&'a str> {
-    nodes.last().map(String::as_str).filter(|_| recipe.placement == Placement::SelectedNode)
-}
-
-impl Asker {
-    /// For the attempt of a claim that is stamped with these nodes.
-    pub fn attempt(claim: &ObjectName, recipe: &Recipe, nodes: &[String]) -> Self {
-        Asker { node: pinned(recipe, nodes).map(str::to_owned), ..Asker::claim(claim) }
-    }
-}
-
 /// What is decided anew for a member.
 pub(super) fn key(member: &Member) -> Key {
     match &member.whom {
@@ -164,7 +150,7 @@ impl Index {
         recipe: &Recipe,
         (job, nodes, ts): (&str, &[String], &str),
     ) -> Option<String> {
-        let node = pinned(recipe, nodes);
+        let node = run_node(nodes, recipe);
         if claim.data_source.is_some() {
             return None;
         }
@@ -235,7 +221,7 @@ impl Index {
         but: &str,
         batch: Option<&str>,
     ) -> bool {
-        let label = label_value(class);
+        let (label, now) = (label_value(class), self.clock.passed());
         let seen = self.jobs.values().filter(|job| !job.over && !job.deleting && job.marks.class == label);
         let namespace = &self.identity.namespace;
         let fills = |job: &Job| job.claims().any(|claim| is_paced(claim, namespace));
@@ -247,7 +233,8 @@ impl Index {
             let same = same && expected.for_pool == for_pool;
             let here = node.is_none() || expected.node.as_deref() == node;
             let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
-            same && here && self.is_awaited(job, expected) && job.as_str() != but && (batch.is_none() || of != batch)
+            let awaited = || self.batches.is_awaited(job, expected, now);
+            same && here && awaited() && job.as_str() != but && (batch.is_none() || of != batch)
         });
         let mut gathers = self.batches.gathering.iter().filter(|(name, gathering)| {
             let same = gathering.operation == operation && gathering.class == class && gathering.for_pool == for_pool;
@@ -319,22 +306,17 @@ impl Index {
 
     /// One does not wait for a batch any more. Those that it was to be in are decided anew.
     pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<Key> {
-        let (mut keys, mut freed) = (Vec::new(), None);
+        let (mut keys, mut jobs) = (Vec::new(), Vec::new());
         for (name, gathering) in self.batches.gathering.iter_mut().filter(|(_, g)| g.operation == operation) {
             if let Some(come) = gathering.arrived(id) {
-                freed = self.expected.remove(&come.member.job_name(name)).or(freed);
+                jobs.push(come.member.job_name(name));
             }
             if gathering.stamped.contains(id) {
                 gathering.leave(id);
                 keys.push(Key::Batch(name.clone()));
             }
         }
-        keys.extend(
-            freed
-                .filter(|expected| !expected.deletes)
-                .map(|expected| self.turns_in(&expected.class))
-                .unwrap_or_default(),
-        );
+        keys.extend(jobs.iter().flat_map(|job| self.forget_expected(job)));
         keys
     }
 
@@ -342,7 +324,7 @@ impl Index {
     pub fn is_left_out(&self, claim: &Claim, recipe: &Recipe) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
-        alone || self.is_without(name, Operation::Provision, recipe, pinned(recipe, &claim.nodes))
+        alone || self.is_without(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe))
     }
 
     /// A batch is begun without those who do not see its Job, or will not be, or is not for such as they are.
@@ -353,9 +335,10 @@ impl Index {
         other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
-    /// What is to be done for a batch; to create its Job, with whom.
-    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>) {
-        let Some(gathering) = self.batches.gathering.get(name) else { return (Step::Forget, Vec::new()) };
+    /// What is to be done for a batch; to create its Job, with whom. Those who have the places of the others are decided anew.
+    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>, Vec<Key>) {
+        let nobody = |step| (step, Vec::new(), Vec::new());
+        let Some(gathering) = self.batches.gathering.get(name) else { return nobody(Step::Forget) };
         let step = decide(&Observed {
             awaited: gathering.stamped.len() - gathering.come.len(),
             come: gathering.come.len(),
@@ -369,23 +352,23 @@ impl Index {
             window: gathering.window,
         });
         if matches!(step, Step::Wait(_)) {
-            return (step, Vec::new());
+            return nobody(step);
         }
         let come = self.batches.gathering.remove(name).map(|gathering| gathering.come).unwrap_or_default();
         let come = come.into_iter().map(|(arrival, _)| arrival);
         let (come, gone): (Vec<_>, Vec<_>) = come.partition(|arrival| self.still_wants(name, arrival));
-        gone.iter().for_each(|arrival| drop(self.expected.remove(&arrival.member.job_name(name))));
+        let woken = gone.iter().flat_map(|arrival| self.forget_expected(&arrival.member.job_name(name))).collect();
         let since = self.clock.passed();
         for arrival in &come {
             self.expected.entry(arrival.member.job_name(name)).and_modify(|expected| expected.since = since);
         }
         if come.is_empty() {
-            return (Step::Forget, come);
+            return (Step::Forget, come, woken);
         }
         // From now on whoever comes waits for it.
         self.expect_job(name);
         self.batches.creating.insert(name.to_owned());
-        (step, come)
+        (step, come, woken)
     }
 
     /// An answer has come to the creation of a batch's Job, or none will: what was expected all the time is so from now on.
@@ -481,56 +464,6 @@ impl Index {
         }
         self.batches.gathering.remove(&job.name.name);
         self.disperse(&job.name.name)
-    }
-
-    /// A claim or volume wants nothing of a batch any more, and sees it as being removed. Says whether that holds for all
-    /// who are in it; else it is to be decided anew, as if that were an event.
-    pub fn leave_job(&mut self, job: &Job) -> bool {
-        let Some(real) = self.jobs.get(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
-        let left = self.batches.left.entry(job.uid.clone()).or_default();
-        left.insert(job.marks.id.clone());
-        real.members.iter().all(|member| left.contains(&member.id))
-    }
-
-    /// It was not removed after all.
-    pub fn stay_in_job(&mut self, job: &Job) {
-        if let Some(left) = self.batches.left.get_mut(&job.uid) {
-            left.remove(&job.marks.id);
-        }
-    }
-
-    pub(super) fn forget_left(&mut self, uid: &str) {
-        self.batches.left.remove(uid);
-    }
-
-    fn has_left(&self, uid: &str, id: &str) -> bool {
-        self.batches.left.get(uid).is_some_and(|left| left.contains(id))
-    }
-
-    /// The pods of a Job.
-    fn pods_of_job<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a Pod> {
-        let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
-        pods.map(Arc::as_ref).filter(|pod| pod.job_uid == job.uid)
-    }
-
-    /// A Job as it is shown to an id. Who has left a batch that is over does not see it.
-    pub(super) fn job_for(&self, job: &Arc<Job>, id: &str) -> Option<Arc<Job>> {
-        let Some(number) = job.members.iter().position(|member| member.id == id) else { return Some(job.clone()) };
-        let pods: Vec<&Pod> = self.pods_of_job(job).collect();
-        let left = self.has_left(&job.uid, id);
-        if left && job.over && pods.iter().all(|pod| pod.is_over()) {
-            return None;
-        }
-        job.shown_to(number, &pods, left).map(Arc::new)
-    }
-
-    /// A pod as it is shown to an id. Who has left a batch that is over does not see it.
-    pub(super) fn pod_for(&self, pod: &Arc<Pod>, id: &str) -> Option<Arc<Pod>> {
-        let Some(number) = pod.members.iter().position(|member| member.id == id) else { return Some(pod.clone()) };
-        if pod.is_over() && self.has_left(&pod.job_uid, id) {
-            return None;
-        }
-        pod.shown_to(number).map(Arc::new)
     }
 }
 

@@ -3,7 +3,7 @@ use super::super::{Asker, Change, EXPECTED};
 use super::*;
 use crate::config::record::Record;
 use crate::run::gather::PATIENCE;
-use crate::run::view::Marks;
+use crate::run::view::{Marks, Pod};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -86,13 +86,13 @@ fn the_first_has_a_run_of_its_own_and_the_next_gather() {
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
-    let (step, _) = index.gathered(&first);
+    let (step, ..) = index.gathered(&first);
     assert!(matches!(step, Step::Wait(_)), "nobody has come");
     assert!(index.come(&first, arrival("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
     assert!(matches!(index.gathered(&first).0, Step::Wait(_)));
     assert!(index.come(&first, arrival("c", &recipe)));
-    let (step, come) = index.gathered(&first);
+    let (step, come, _) = index.gathered(&first);
     let ids: Vec<_> = come.iter().map(|arrival| arrival.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "c"]));
     assert_eq!(index.gathered(&first).0, Step::Forget, "it is created once");
@@ -145,11 +145,11 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
         index.come(&batch, arrival(uid, &recipe));
     }
     hands.pass(PATIENCE * 2);
-    let (_, come) = index.gathered(&batch);
+    let (_, come, _) = index.gathered(&batch);
     assert_eq!(come.len(), 3);
     index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
     index.gather_again(&batch, come.clone());
-    let (step, again) = index.gathered(&batch);
+    let (step, again, _) = index.gathered(&batch);
     let ids: Vec<_> = again.iter().map(|arrival| arrival.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
     // It was created after all: nothing is done with those who came before that was seen.
@@ -199,6 +199,20 @@ fn a_claim_that_goes_is_not_in_the_batch() {
     hands.pass(WINDOW);
     let ids: Vec<_> = index.gathered(&batch).1.into_iter().map(|arrival| arrival.member.id).collect();
     assert_eq!(ids, ["c"]);
+}
+
+#[test]
+fn the_place_of_one_that_wants_another_batch_is_for_the_next_in_line() {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    join(&mut index, "a", &recipe);
+    let batch = join(&mut index, "b", &recipe).unwrap();
+    index.come(&batch, arrival("b", &recipe));
+    index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
+    index.stand_in_line(&Asker::claim(&claim("z").name), &recipe);
+    hands.pass(WINDOW);
+    let (step, come, woken) = index.gathered(&batch);
+    assert_eq!((step, come.len(), woken), (Step::Forget, 0, vec![key("z")]));
 }
 
 #[test]
@@ -265,7 +279,7 @@ fn who_leaves_a_batch_waits_for_its_end_and_the_last_takes_it_along() {
     index.stay_in_job(&job(batch, &["a", "b"]).shown_to(1, &[], false).unwrap());
     assert!(of(&index, "b").is_some(), "it could not be removed");
     index.change_job(Change::Delete(over.name));
-    assert!(index.jobs_of("b").is_empty() && index.batches.left.is_empty());
+    assert!(index.jobs_of("b").is_empty() && index.members.is_empty());
 }
 
 #[test]
@@ -339,7 +353,7 @@ fn deletions_gather_while_one_is_under_way_and_take_no_place() {
     assert!(!index.come(&batch, gone), "it is not for those");
     assert_eq!(index.runs_in_flight("c"), 2, "of z and y");
     assert!(index.is_any_expected("delete-b-"));
-    let (step, come) = index.gathered(&batch);
+    let (step, come, _) = index.gathered(&batch);
     assert_eq!((step, come.len()), (Step::Create, 2));
     let members = come.iter().map(|arrival| arrival.member.clone()).collect();
     let marks = Marks { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };

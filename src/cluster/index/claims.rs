@@ -50,9 +50,7 @@ impl Index {
                 }
                 if claim.own_stamp().is_some() {
                     self.kept_promise(&claim.uid);
-                }
-                if claim.own_stamp().is_some() {
-                    self.no_longer_waits(&Key::Claim(name.clone()));
+                    self.waits_for_room.remove(&Key::Claim(name.clone()));
                 }
                 if claim.deleting || claim.is_bound() {
                     keys.extend(self.leave_batches(Operation::Provision, &claim.id()));
@@ -96,7 +94,7 @@ impl Index {
                 keys.extend(self.copy_keys(&name));
                 self.kept_promise(&claim.uid);
                 self.count_claim(&claim);
-                self.no_longer_waits(&Key::Claim(name.clone()));
+                self.waits_for_room.remove(&Key::Claim(name.clone()));
                 keys.extend(self.see_request(&claim, true));
                 keys.extend(claim.class.as_deref().and_then(|class| self.pool_of(class)));
                 keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());

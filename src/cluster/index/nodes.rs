@@ -1,5 +1,6 @@
 //! Nodes, and what depends on them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Change, Index, Key};
@@ -60,7 +61,8 @@ impl Index {
         }
     }
 
-    /// What is under way and depends on a node, or may wait for one like it. Nodes come and go seldom.
+    /// What is under way and depends on a node, or may wait for one like it, or for the places of runs that are lost there.
+    /// Nodes come and go seldom.
     fn dependents(&self, node: &str, is_there: bool) -> Vec<Key> {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
@@ -74,7 +76,9 @@ impl Index {
         let mut keys: Vec<Key> = claims.map(|claim| Key::Claim(claim.name.clone())).collect();
         keys.extend(volumes.map(|volume| Key::Volume(volume.name.clone())));
         keys.extend(contents);
-        keys.extend(pods.flat_map(|pod| self.pod_keys(pod)));
+        keys.extend(pods.clone().flat_map(|pod| self.pod_keys(pod)));
+        let classes: BTreeSet<&String> = pods.map(|pod| &pod.marks.class).collect();
+        keys.extend(classes.into_iter().flat_map(|class| self.turns_in(class)));
         keys.sort();
         keys.dedup();
         keys

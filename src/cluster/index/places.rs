@@ -19,7 +19,8 @@ impl Index {
     /// else it should [stand in line](Index::stand_in_line).
     pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
         self.forget_what_never_came();
-        if !self.expected.contains_key(job) && !self.is_turn_of(asker, self.lane(asker), recipe) {
+        let lane = self.lane(asker);
+        if !self.expected.contains_key(job) && !self.is_turn_of(asker, &lane, recipe) {
             return false;
         }
         self.line.leave(&asker.key);
@@ -27,7 +28,7 @@ impl Index {
         let since = self.clock.passed();
         self.revisions_used.insert(recipe.record.hash(), since);
         let class = label_value(&recipe.class);
-        let Lane { for_pool, namespace, node } = self.lane(asker);
+        let Lane { for_pool, namespace, node } = lane;
         let expected = Expected { since, class, namespace, for_pool, node, ..Expected::default() };
         self.expected.insert(job.to_owned(), expected);
         true
@@ -43,12 +44,12 @@ impl Index {
     /// for which it came.
     pub fn has_room(&self, asker: &Asker, recipe: &Recipe) -> bool {
         let stands = self.line.lane_of(&asker.key, &recipe.class).cloned();
-        self.is_turn_of(asker, stands.unwrap_or_else(|| self.lane(asker)), recipe)
+        self.is_turn_of(asker, &stands.unwrap_or_else(|| self.lane(asker)), recipe)
     }
 
-    fn is_turn_of(&self, asker: &Asker, lane: Lane, recipe: &Recipe) -> bool {
+    fn is_turn_of(&self, asker: &Asker, lane: &Lane, recipe: &Recipe) -> bool {
         let Some(room) = self.room(recipe, lane.for_pool) else { return false };
-        self.line.is_turn_of(&asker.key, &lane, &recipe.class, &room, self.clock.passed())
+        self.line.is_turn_of(&asker.key, lane, &recipe.class, &room, self.clock.passed())
     }
 
     /// Those in line who have a place now, in their order.
@@ -128,12 +129,9 @@ impl Index {
         seen + self.expected_runs(&class, self.clock.passed()).count()
     }
 
-    /// There is no place for a run: it stands in line, where it does so already if it does not know its node. Those whose turn
-    /// it is are decided anew.
+    /// There is no place for a run: it stands in line. Those whose turn it is are decided anew.
     pub fn stand_in_line(&mut self, asker: &Asker, recipe: &Recipe) -> Vec<Key> {
-        let stands = self.line.lane_of(&asker.key, &recipe.class).filter(|_| asker.node.is_none());
-        let lane = stands.cloned().unwrap_or_else(|| self.lane(asker));
-        self.line.stand(&asker.key, &recipe.class, lane, self.clock.passed());
+        self.line.stand(&asker.key, &recipe.class, self.lane(asker), self.clock.passed());
         self.turns(recipe)
     }
 
@@ -185,12 +183,8 @@ impl Index {
 
     /// A Job was created a moment ago and is not seen yet.
     pub fn is_expected(&self, job: &str) -> bool {
-        self.expected.get(job).is_some_and(|expected| expected.created && self.is_awaited(job, expected))
-    }
-
-    /// What is expected may still come to be seen.
-    pub(super) fn is_awaited(&self, job: &str, expected: &Expected) -> bool {
-        self.batches.is_awaited(job, expected, self.clock.passed())
+        let awaited = |expected: &Expected| self.batches.is_awaited(job, expected, self.clock.passed());
+        self.expected.get(job).is_some_and(|expected| expected.created && awaited(expected))
     }
 
     /// The same of any Job whose name begins so.
@@ -232,3 +226,7 @@ impl Index {
 fn takes_a_place(job: &Job) -> bool {
     [Operation::Provision, Operation::Snapshot].iter().any(|operation| operation.as_str() == job.marks.operation)
 }
+
+#[cfg(test)]
+#[path = "places_tests.rs"]
+mod tests;

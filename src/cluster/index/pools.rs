@@ -94,8 +94,9 @@ impl Index {
             let is_given = self.pools.given.values().any(|name| *name == volume.name);
             if let Some(place) = place(volume).filter(|_| !is_given) {
                 self.pools.ready.entry(volume.class.clone()).or_default().insert(place);
-                let is_new = before.is_none_or(|before| before.ready().is_none());
-                keys.extend(self.wants_ready(volume).filter(|_| is_new));
+                if before.is_none_or(|before| before.ready().is_none()) {
+                    keys.extend(self.want_ready(volume));
+                }
             }
         }
         if let Some(before) = before.filter(|_| now.is_none_or(|now| now.ready().is_none())) {
@@ -118,18 +119,29 @@ impl Index {
         keys
     }
 
-    /// The claim that waits longest for a place or for room, and could have this volume.
-    fn wants_ready(&self, volume: &Volume) -> Option<Key> {
+    /// The claims that wait longest for a place or for room, and could have this volume: as many as there are volumes of its
+    /// size, since all but one of them may have another.
+    fn want_ready(&self, volume: &Volume) -> Vec<Key> {
         let line = self.line.turns(&volume.class, &Room::for_all(), self.clock.passed());
         let room = self.waits_for_room.of(&volume.class);
         let size = volume.pool_size.as_ref();
-        let wants = |key: &&Key| match key {
-            Key::Claim(name) => self.claims.get(name).is_some_and(|claim| {
-                !self.is_request(claim) && claim.own_stamp().is_none() && claim.size.as_ref().ok() == size
-            }),
+        let wants = |claim: &Claim| {
+            let has_none = !self.pools.given.contains_key(&claim.uid);
+            self.may_have_ready(claim) && has_none && claim.size.as_ref().ok() == size && self.suits(volume, claim)
+        };
+        let is_wanted = |key: &&Key| match key {
+            Key::Claim(name) => self.claims.get(name).is_some_and(|claim| wants(claim)),
             _ => false,
         };
-        line.chain(room).find(wants).cloned()
+        let like =
+            self.ready_of(&volume.class).filter(|other| other.pool_size.as_ref() == size && self.is_settled(other));
+        line.chain(room).filter(is_wanted).take(like.count()).cloned().collect()
+    }
+
+    /// A claim that has begun with nothing else may have a volume that is ready, unless its own is to be a particular one.
+    fn may_have_ready(&self, claim: &Claim) -> bool {
+        let any = claim.data_source.is_none() && !claim.has_selector;
+        any && claim.own_stamp().is_none() && !self.is_request(claim)
     }
 
     /// A claim has changed, or is gone. That its request is gone makes a volume ready.
@@ -148,9 +160,7 @@ impl Index {
             true => {
                 drop_from(&mut self.pools.requests, class, &claim.name);
                 let made = claim.ids().filter_map(|id| self.volumes.get(&names::pv_name(&id)));
-                keys.extend(
-                    made.filter(|volume| volume.ready().is_some()).filter_map(|volume| self.wants_ready(volume)),
-                );
+                keys.extend(made.filter(|volume| volume.ready().is_some()).flat_map(|volume| self.want_ready(volume)));
             }
         }
         keys
@@ -160,7 +170,7 @@ impl Index {
     /// [given](Index::give) next.
     pub fn ready_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
         let pool = recipe.pool.as_ref()?;
-        if self.is_request(claim) || claim.own_stamp().is_some() || claim.data_source.is_some() || claim.has_selector {
+        if !self.may_have_ready(claim) {
             return None;
         }
         if let Some(name) = self.pools.given.get(&claim.uid) {

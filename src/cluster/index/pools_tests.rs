@@ -238,6 +238,39 @@ fn it_gives_way_to_claims_that_have_no_room() {
 }
 
 #[test]
+fn each_volume_that_becomes_ready_wakes_another_claim() {
+    let mut index = index(&[("max-in-flight", "1")]);
+    let (_, recipe) = class(&index);
+    assert!(index.reserve("run", &Asker::claim(&claim("runs", "1Gi").name), &recipe));
+    let block = Claim { volume_mode: "Block".into(), ..claim("block", "1Gi") };
+    let waiting = [block, claim("large", "2Gi"), claim("a", "1Gi"), claim("b", "1Gi"), claim("c", "1Gi")];
+    for claim in &waiting {
+        index.change_claim(Change::Apply(claim.clone()));
+        index.stand_in_line(&Asker::claim(&claim.name), &recipe);
+    }
+    let woken = |index: &mut Index, id: &str| -> Vec<String> {
+        let volume = volume(index, id);
+        let keys = index.change_volume(Change::Apply((&volume).into())).into_iter();
+        let names = keys.filter_map(|key| if let Key::Claim(name) = key { Some(name.name) } else { None });
+        names.collect()
+    };
+    assert_eq!(woken(&mut index, "x"), ["a"]);
+    assert_eq!(woken(&mut index, "y"), ["a", "b"], "a may have either");
+    assert_eq!(woken(&mut index, "y"), [""; 0], "it has been ready");
+    assert!(gives(&mut index, &waiting[2]) && gives(&mut index, &waiting[3]));
+    assert_eq!(woken(&mut index, "z"), ["c"], "the others have theirs");
+    // Until its request is gone, that may still change it.
+    index.change_claim(Change::Apply(request("pool-x-0", "w")));
+    assert!(gives(&mut index, &waiting[4]));
+    let last = claim("d", "1Gi");
+    index.change_claim(Change::Apply(last.clone()));
+    index.stand_in_line(&Asker::claim(&last.name), &recipe);
+    assert_eq!(woken(&mut index, "w"), ["pool-x-0"]);
+    let keys = index.change_claim(Change::Delete(ObjectName::new("own", "pool-x-0")));
+    assert!(keys.contains(&Key::Claim(last.name)), "{keys:?}");
+}
+
+#[test]
 fn claims_have_their_places_first() {
     let mut index = index(&[("max-in-flight", "2")]);
     let (_, recipe) = class(&index);

@@ -210,7 +210,7 @@ impl Index {
     /// A claim is about to be stamped: from now on it counts. Says whether it did not before: an earlier stamp may stand
     /// that no watch has shown yet.
     pub fn promise(&mut self, claim: &Claim, class: &str) -> bool {
-        self.no_longer_waits(&Key::Claim(claim.name.clone()));
+        self.waits_for_room.remove(&Key::Claim(claim.name.clone()));
         if claim.own_stamp().is_some() {
             return false;
         }
@@ -257,7 +257,7 @@ impl Index {
 
     /// A volume is about to be given this size: from now on it counts.
     pub fn promise_growth(&mut self, volume: &str, bytes: u64) {
-        self.no_longer_waits(&Key::Volume(volume.to_owned()));
+        self.waits_for_room.remove(&Key::Volume(volume.to_owned()));
         self.growing.insert(volume.to_owned(), bytes);
         self.count(Unit::Volume(volume.to_owned()));
     }
@@ -271,16 +271,12 @@ impl Index {
 
     /// A claim or volume hit a limit: it is looked at again when there is room for it.
     pub fn wait_for_room(&mut self, key: Key, class: &str) {
-        self.waits_for_room.add(&key, class);
+        self.waits_for_room.add(key, class);
     }
 
     /// A claim makes no use of the room that there is for it, because it waits for something else: others may have it.
     pub fn leave_room(&mut self, key: &Key) -> Vec<Key> {
         self.waits_for_room.remove(key).map(|class| self.room_in(&class)).unwrap_or_default()
-    }
-
-    pub(super) fn no_longer_waits(&mut self, key: &Key) {
-        self.waits_for_room.remove(key);
     }
 
     /// A claim is known to be stamped, or to be gone.

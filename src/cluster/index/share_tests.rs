@@ -1,4 +1,5 @@
-//! The running count against one that goes through everything, whatever has come, changed and gone.
+//! Who has room in a class; and the running count against one that goes through everything, whatever has come, changed and
+//! gone.
 
 use std::collections::HashSet;
 
@@ -6,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::tests::index;
+use super::super::tests::{CLASS, index, shared_claim, shared_volume, with_limits};
 use super::super::{Change, Index};
 use super::*;
 use crate::object::ObjectName;
@@ -187,4 +188,140 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_last_place_is_given_once_and_again_when_it_is_free() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let (a, b, c) = (shared_claim("t", "a", false), shared_claim("t", "b", false), shared_claim("t", "c", false));
+    for claim in [&a, &b, &c] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    let refused = |index: &Index, claim: &Claim| index.claim_is_refused(claim, &recipe).is_some();
+    assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
+    assert!(index.promise(&a, CLASS), "for the first time");
+    assert!(!index.promise(&a, CLASS), "what it was promised before is not this try's to take back");
+    assert!(refused(&index, &b) && !refused(&index, &a), "given away, before any watch shows it");
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    index.wait_for_room(Key::Claim(c.name.clone()), CLASS);
+    assert_eq!(index.take_back(&a), [Key::Claim(b.name.clone())], "and back: the first gets it, not both");
+    assert_eq!(
+        index.leave_room(&Key::Claim(b.name.clone())),
+        [Key::Claim(c.name.clone())],
+        "who cannot use it passes it on"
+    );
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    assert!(index.leave_room(&Key::Claim(a.name.clone())).is_empty(), "who did not wait had none to leave");
+    assert!(index.promise(&a, CLASS));
+
+    // The stamp is seen, then the volume, then both go.
+    index.change_claim(Change::Apply(shared_claim("t", "a", true)));
+    assert!(refused(&index, &b));
+    let bound = Claim { volume_name: Some(names::pv_name(&a.uid)), ..shared_claim("t", "a", true) };
+    index.change_claim(Change::Apply(bound));
+    assert!(refused(&index, &b), "bound to a volume that no watch has shown yet");
+    let volume = shared_volume(&a, "1Gi");
+    index.change_volume(Change::Apply(volume.clone()));
+    assert!(refused(&index, &b), "claim and volume are one");
+    let woken = index.change_claim(Change::Delete(a.name.clone()));
+    assert!(refused(&index, &b) && !woken.contains(&Key::Claim(b.name.clone())), "its storage is there");
+    let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    assert!(woken.contains(&Key::Claim(c.name.clone())) && !woken.contains(&Key::Claim(b.name)), "{woken:?}");
+    assert!(!refused(&index, &c));
+}
+
+#[test]
+fn a_promise_ends_with_the_version_that_its_stamp_was_for() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let at = |uid: &str, version: &str| Claim { resource_version: version.into(), ..shared_claim("t", uid, false) };
+    let (a, b) = (at("a", "9"), at("b", "5"));
+    for claim in [&a, &b] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    assert!(index.promise(&a, CLASS));
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    for version in ["8", "9"] {
+        let woken = index.change_claim(Change::Apply(at("a", version)));
+        assert!(!woken.contains(&Key::Claim(b.name.clone())), "the stamp may come to stand on version 9");
+    }
+    let woken = index.change_claim(Change::Apply(at("a", "10")));
+    assert!(woken.contains(&Key::Claim(b.name.clone())) && !index.is_promised(&a.uid));
+    assert_eq!(index.claim_is_refused(&b, &recipe), None);
+}
+
+#[test]
+fn what_a_claim_was_promised_itself_is_not_in_its_way() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let (a, b, c) = (shared_claim("t", "a", true), shared_claim("t", "b", false), shared_claim("t", "c", false));
+    for claim in [&a, &b, &c] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    // Nobody knows whether its stamp was written, and the place turns out to be another's.
+    assert!(index.promise(&c, CLASS));
+    let volume = shared_volume(&a, "1Gi");
+    index.change_volume(Change::Apply(volume.clone()));
+    for claim in [&b, &c] {
+        assert!(index.claim_is_refused(claim, &recipe).is_some());
+        index.wait_for_room(Key::Claim(claim.name.clone()), CLASS);
+    }
+    index.change_claim(Change::Delete(a.name.clone()));
+    let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
+    assert!(woken.contains(&Key::Claim(c.name.clone())) && !woken.contains(&Key::Claim(b.name)), "{woken:?}");
+    assert_eq!(index.claim_is_refused(&c, &recipe), None);
+}
+
+#[test]
+fn what_was_promised_to_a_claim_that_is_gone_is_in_nobody_s_way() {
+    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
+    let (old, b) = (shared_claim("t", "a", false), shared_claim("t", "b", false));
+    let another = Claim { uid: format!("{}0", old.uid), ..old.clone() };
+    for claim in [&old, &b] {
+        index.change_claim(Change::Apply(claim.clone()));
+    }
+    assert!(index.promise(&old, CLASS));
+    assert!(index.claim_is_refused(&b, &recipe).is_some());
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    // The watch was away when the claim went, and shows one of the same name.
+    let woken = index.change_claim(Change::Apply(another));
+    assert!(woken.contains(&Key::Claim(b.name.clone())), "{woken:?}");
+    // A pass that began before that tries once more.
+    index.promise(&old, CLASS);
+    assert_eq!(index.claim_is_refused(&b, &recipe), None);
+}
+
+#[test]
+fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
+    let (mut index, recipe) = with_limits(&[("max-volumes-per-namespace", "2"), ("max-bytes-per-namespace", "3Gi")]);
+    let (one, two) = (shared_claim("t", "one", true), shared_claim("t", "two", false));
+    index.change_claim(Change::Apply(one.clone()));
+    index.change_claim(Change::Apply(two.clone()));
+    let volume = shared_volume(&one, "1Gi");
+    index.change_volume(Change::Apply(volume.clone()));
+    let gi = |count: u64| count << 30;
+    assert_eq!(index.claim_is_refused(&two, &recipe), None);
+    assert_eq!(index.growth_is_refused(&volume, &one, gi(3), &recipe), None, "it does not count itself");
+    assert!(index.growth_is_refused(&volume, &one, gi(4), &recipe).is_some());
+    index.promise_growth(&volume.name, gi(3));
+    let why = index.claim_is_refused(&two, &recipe).expect("what is promised to it is taken");
+    assert!(why.contains("namespace t may have 3Gi") && why.contains("3Gi are taken"), "{why}");
+    let elsewhere = shared_claim("u", "two", false);
+    assert_eq!(index.claim_is_refused(&elsewhere, &recipe), None, "another namespace");
+
+    // The run has failed: what its Job said counts no more.
+    index.wait_for_room(Key::Claim(two.name.clone()), CLASS);
+    let marks = Marks { operation: "expand".into(), id: one.uid.clone(), attempt: 1, class: CLASS.into() };
+    let job = Job {
+        name: ObjectName::new("own", "e"),
+        volume: Some(volume.name.clone()),
+        size: Some(gi(3)),
+        marks,
+        ..Job::default()
+    };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(index.claim_is_refused(&two, &recipe).is_some(), "the Job says it now");
+    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    assert!(woken.contains(&Key::Claim(two.name.clone())), "{woken:?}");
+    assert_eq!(index.claim_is_refused(&two, &recipe), None);
+    index.change_volume(Change::Apply(shared_volume(&one, "3Gi")));
+    assert!(index.claim_is_refused(&two, &recipe).is_some(), "it has grown");
 }

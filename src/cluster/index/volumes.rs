@@ -88,7 +88,7 @@ impl Index {
                 volume.id().into_iter().for_each(|id| self.forget_alone(id));
                 self.growing.remove(&volume.name);
                 self.count_volume(&volume);
-                self.no_longer_waits(&Key::Volume(volume.name.clone()));
+                self.waits_for_room.remove(&Key::Volume(volume.name.clone()));
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
                 keys.extend(volume.id().map(|id| self.leave_batches(Operation::Delete, id)).unwrap_or_default());
                 keys.extend(self.see_pool_volume(Some(&volume), None));

@@ -14,13 +14,13 @@ pub(super) struct Waits {
 
 impl Waits {
     /// Somebody waits, behind those who do already.
-    pub fn add(&mut self, key: &Key, class: &str) {
-        if self.places.contains_key(key) {
+    pub fn add(&mut self, key: Key, class: &str) {
+        if self.places.contains_key(&key) {
             return;
         }
         self.came += 1;
         self.classes.entry(class.to_owned()).or_default().insert(self.came, key.clone());
-        self.places.insert(key.clone(), (class.to_owned(), self.came));
+        self.places.insert(key, (class.to_owned(), self.came));
     }
 
     /// Somebody does not wait any more. Says for which class it did.

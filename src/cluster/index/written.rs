@@ -64,17 +64,17 @@ impl Index {
         if self.written.0.is_empty() {
             return false;
         }
-        let others: Vec<Key> = match key {
-            Key::Claim(name) => match self.claims.get(name) {
-                Some(claim) => claim.ids().flat_map(|id| self.volume_keys(&id)).collect(),
-                None => Vec::new(),
-            },
+        let is_other_awaited = || match key {
+            Key::Claim(name) => {
+                let mut ids = self.claims.get(name).into_iter().flat_map(|claim| claim.ids());
+                ids.any(|id| self.volume_keys(&id).iter().any(awaited))
+            }
             Key::Volume(name) => {
                 let claim = self.volumes.get(name).and_then(|volume| volume.claim_ref.as_ref());
-                claim.and_then(|claim| self.claim_keys(&claim.uid)).into_iter().collect()
+                claim.and_then(|claim| self.claim_keys(&claim.uid)).is_some_and(|key| awaited(&key))
             }
-            _ => Vec::new(),
+            _ => false,
         };
-        awaited(key) || others.iter().any(awaited)
+        awaited(key) || is_other_awaited()
     }
 }

@@ -31,12 +31,8 @@ impl Writes {
         self.written_claim(claim, patched)
     }
 
-    /// The answer to a write.
     fn written_claim(&self, claim: &Claim, answer: kube::Result<Lean<PersistentVolumeClaim>>) -> Result<Claim> {
-        let answer = answer.map_err(WriteError::of(format!("claim {}", claim.name)))?;
-        let written = Claim::from(&answer.0);
-        self.wrote(Key::Claim(written.name.clone()), &written.resource_version);
-        Ok(written)
+        self.written(Key::Claim(claim.name.clone()), format!("claim {}", claim.name), answer)
     }
 
     /// The claim as the API has it now; none if it is gone.

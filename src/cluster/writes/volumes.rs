@@ -48,12 +48,14 @@ impl Writes {
         self.written_volume(volume, patched)
     }
 
-    /// The answer to a write.
+    async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
+        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
+        let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
+        self.written_volume(volume, patched)
+    }
+
     fn written_volume(&self, volume: &Volume, answer: kube::Result<Lean<PersistentVolume>>) -> Result<Volume> {
-        let answer = answer.map_err(WriteError::of(format!("volume {}", volume.name)))?;
-        let written = Volume::from(&answer.0);
-        self.wrote(Key::Volume(written.name.clone()), &written.resource_version);
-        Ok(written)
+        self.written(Key::Volume(volume.name.clone()), format!("volume {}", volume.name), answer)
     }
 
     /// The volume as the API has it now; none if it is gone.
@@ -120,9 +122,7 @@ impl Writes {
 
     /// Says on a volume that it is bound, which the PV controller knows.
     pub async fn show_bound(&self, volume: &Volume) -> Result<()> {
-        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": { "phase": "Bound" } }));
-        let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        self.written_volume(volume, patched).map(drop)
+        self.patch_volume_status(volume, json!({ "phase": "Bound" })).await.map(drop)
     }
 
     /// Makes a volume ours and the claim's.
@@ -249,10 +249,8 @@ impl Writes {
     /// Writes into the status, where no image can, that the provenance is ours. Never the phase: what that says is how
     /// the PV controller shows that it knows the volume.
     async fn mark(&self, volume: &Volume) -> Result<Volume> {
-        let status = json!({ "reason": volume::mark(volume.provenance.as_deref().unwrap_or_default()) });
-        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
-        let marked = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        self.written_volume(volume, marked)
+        let mark = volume::mark(volume.provenance.as_deref().unwrap_or_default());
+        self.patch_volume_status(volume, json!({ "reason": mark })).await
     }
 
     /// Writes on a volume why it is not bound.

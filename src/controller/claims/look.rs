@@ -80,8 +80,6 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     };
     let choice = choice(claim, request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.record.hash()));
-    let begins = !claim.is_bound() && !claim.deleting;
-    let room = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
     let limit = current.as_ref().and_then(|recipe| index.claim_is_refused(claim, recipe));
     if limit.is_some() {
         index.wait_for_room(Key::Claim(claim.name.clone()), class);
@@ -91,6 +89,10 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         .flat_map(|id| index.jobs_of(&id))
         .filter(|job| job.is_of_claim())
         .partition(|job| job.marks.operation == "delete");
+    // No attempt follows one that goes on, and to find whose turn it is goes through all runs.
+    let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.over);
+    let begins = !claim.is_bound() && !claim.deleting && !goes_on;
+    let room = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
     // A copy may have to be where its original is, which is noted last.
     let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
     let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));

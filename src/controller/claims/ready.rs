@@ -44,10 +44,8 @@ pub(super) async fn take(
             Ok(Next::Again)
         }
         Err(error) => {
-            // After any other error it may be the claim's all the same.
-            if matches!(error, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. }) {
-                let woken = context.shared.index().take_ready_back(claim);
-                context.shared.queue.add_all(woken);
+            if error.is_certain() {
+                context.shared.change(|index| index.take_ready_back(claim));
             }
             Err(error)
         }

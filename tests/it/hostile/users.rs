@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::people::*;
 use crate::kubelet::request;
-use crate::orchestrator::{ADMIN, OWN, USER, WHILE, annotation, merge, phase, uid};
+use crate::orchestrator::{ADMIN, OWN, USER, WHILE, annotation, claim_of, merge, phase, uid};
 use crate::wait::{seen, stays, until};
 
 #[tokio::test]
@@ -170,12 +170,7 @@ async fn who_created_a_claim_reaches_the_image_and_cannot_be_forged() {
         let request = request(&job);
         (request.username, request.user_groups.join(","))
     };
-    let claim = |name: &str, annotations: Value| -> PersistentVolumeClaim {
-        object(json!({
-            "metadata": { "name": name, "annotations": annotations },
-            "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
-        }))
-    };
+    let claim = |name, annotations: Value| claim_of("c", name, json!({ "metadata": { "annotations": annotations } }));
     // A user with groups, one of them with a comma in its name, as those of LDAP have.
     let groups = ["system:authenticated", "devs", "CN=storage,OU=x", "100%"];
     let tom = ring.cluster().client_as(TOM, &groups).await.unwrap();

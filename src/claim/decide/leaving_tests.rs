@@ -1,0 +1,152 @@
+//! The rows of claims that go.
+
+use super::*;
+
+#[test]
+fn row_6_going_and_nothing_is_owed() {
+    let mut world = new();
+    world.claim.deleting = true;
+    world.rests();
+    world.jobs = vec![over(1)];
+    assert_eq!(world.step(), Step::RemoveJob { job: over(1).name });
+}
+
+#[test]
+fn row_7_an_admin_lets_go() {
+    let mut world = going();
+    world.claim.abandoned = true;
+    world.pods_alive = true;
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Release, "also from a pod on a node that is lost");
+    assert!(decision.tell.unwrap().message.contains("was not deleted"));
+}
+
+#[test]
+fn row_8_jobs_are_removed_first() {
+    let mut world = with_volume(going(), volume(), &[]);
+    world.jobs = vec![Job { deleting: true, ..job(1) }, over(2)];
+    assert_eq!(world.step(), Step::RemoveJob { job: over(2).name });
+}
+
+#[test]
+fn row_9_a_job_that_is_being_removed_is_waited_for() {
+    World { no_volume: true, jobs: vec![Job { deleting: true, ..over(1) }], ..going() }.rests();
+}
+
+#[test]
+fn row_10_a_pod_that_may_run_is_waited_for() {
+    let ready = World { no_volume: true, ..going() };
+    World { pods_alive: true, ..ready.clone() }.rests();
+    World { run: RunState::Running, ..ready }.rests();
+}
+
+#[test]
+fn row_11_a_volume_that_another_claim_has_is_not_deleted() {
+    let world = with_volume(going(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
+    World { no_volume: true, ..world }.waits("so that it is not deleted with this claim");
+    let mut unknown = with_volume(going(), taken_volume(), &["taken"]);
+    (unknown.stamped_recipe, unknown.foreign) = (None, true);
+    unknown.waits("so that it is not deleted with this claim");
+    let another = Volume { claim_uuid: Some("another".into()), ..volume() };
+    with_volume(going(), another, &["annotation"]).waits("its annotation flex-provisioner.io/claim-uuid names another");
+}
+
+#[test]
+fn row_12_a_volume_that_goes_by_itself_is_waited_for() {
+    with_volume(going(), vanishing_volume(), &[]).waits("is being deleted; its end is waited for");
+}
+
+#[test]
+fn row_12_a_bound_volume_does_not_go_before_its_claim() {
+    let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
+    let mut world = with_volume(going(), protected.clone(), &[]);
+    assert_eq!(world.step(), begin(1, "home"), "its storage goes first");
+    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
+    world.rests();
+    let mut kept = with_volume(going(), protected, &[]);
+    kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
+    assert_eq!(kept.step(), Step::Release, "its storage stays");
+    kept.stamped_recipe = None;
+    kept.class.recipe = Err("the config has errors".into());
+    kept.waits("not known any more");
+}
+
+#[test]
+fn row_13_a_volume_that_came_is_adopted_to_be_deleted() {
+    adopts(&with_volume(going(), volume(), &["too small"]));
+    adopts(&with_volume(going(), Volume { claim_uuid: None, ..volume() }, &[]));
+    adopts(&bound(with_volume(stamped(1), volume(), &[]), "static"));
+}
+
+#[test]
+fn row_14_the_volume_takes_over() {
+    assert_eq!(with_volume(going(), adopted_volume(), &[]).step(), Step::Release);
+}
+
+#[test]
+fn row_15_that_no_volume_exists_is_asked() {
+    assert_eq!(going().step(), Step::ConfirmNoVolume);
+    let misnamed = Volume { name: "misnamed".into(), ..volume() };
+    assert_eq!(with_volume(going(), misnamed, &["name"]).step(), Step::ConfirmNoVolume, "it is no volume of the claim");
+}
+
+#[test]
+fn row_16_a_delete_run_per_node() {
+    let mut world = World { no_volume: true, ..going() };
+    world.claim.nodes = vec!["a".into(), "b".into()];
+    assert_eq!(world.step(), begin(1, "a"));
+    world.delete_run = RunState::Running;
+    world.rests();
+    world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
+    world.waits("deleting what an attempt left behind: 0/1 nodes");
+    world.delete_run = RunState::Succeeded;
+    world.delete_job = Some(over(1));
+    assert_eq!(world.step(), Step::SettleNode { nodes: vec!["b".into()] });
+    world.claim.nodes = vec![];
+    assert_eq!(world.step(), Step::SettleNode { nodes: vec![] });
+    world.delete_job = Some(Job { deleting: true, ..over(1) });
+    world.rests();
+}
+
+#[test]
+fn row_16_a_failed_delete_run_is_repeated_after_a_pause() {
+    let mut world = World { no_volume: true, delete_run: failed_run(Failure::Never, 0), ..going() };
+    let recorded = records(&world);
+    assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
+    world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Failure::Retry));
+    assert_eq!(records(&world).attempt, 2);
+    world.delete_run = RunState::Absent;
+    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 2)));
+    assert_eq!(world.decide(NOW + 2).step, begin(2, "home"));
+    world.delete_run = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
+    world.rests();
+}
+
+#[test]
+fn row_16_without_a_recipe_it_is_told() {
+    World { no_volume: true, stamped_recipe: None, foreign: true, ..going() }
+        .waits("annotate the claim with flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
+}
+
+#[test]
+fn row_16_a_node_that_is_gone() {
+    let mut left = going();
+    (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
+    assert_eq!(left.step(), begin(1, "a"));
+    // A dead node does not keep the others from being cleaned.
+    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(), begin(1, "b"));
+    left.claim.nodes = vec!["a".into()];
+    let missing = with_state("a", NodeState::Missing, left.clone());
+    assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
+    let policy = |policy: &str| {
+        let mut gone = with_state("a", NodeState::Gone, left.clone());
+        gone.class.recipe = Ok(Arc::new(recipe_with(&[("node-gone", policy)])));
+        gone
+    };
+    policy("hold").waits("an attempt may have left something on node a, which is gone");
+    let forgotten = policy("forget").decide(NOW);
+    assert_eq!(forgotten.step, Step::SettleNode { nodes: vec![] });
+    assert!(forgotten.tell.unwrap().message.contains("node-gone: forget"));
+    let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), elsewhere: true };
+    assert_eq!(policy("run-elsewhere").step(), elsewhere);
+}

@@ -1,0 +1,98 @@
+//! What comes of nodes, and where something is or was left.
+
+use super::*;
+
+#[test]
+fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
+    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
+        let missing = with_state("a", NodeState::Missing, selected(world.clone()));
+        assert_eq!(missing.step(), Step::ConfirmNode { node: "a".into() });
+        let gone = with_state("a", NodeState::Gone, selected(world));
+        let decision = gone.decide(NOW);
+        assert_eq!(decision.step, Step::Reschedule { failure: None });
+        assert_eq!(decision.tell.unwrap().message, "the selected node a is gone; the scheduler is asked for another");
+    }
+}
+
+#[test]
+fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back() {
+    for world in [new(), stamped(1), failed_with(Failure::Retry)] {
+        let mut outside = World { outside: true, ..selected(world) };
+        let decision = outside.decide(NOW + 60);
+        assert_eq!(decision.step, Step::Reschedule { failure: None });
+        let said = decision.tell.unwrap().message;
+        assert!(said.contains("node a is outside of the allowedTopologies of class silver"), "{said}");
+        outside.class.binding = BindingMode::Immediate;
+        assert!(!matches!(outside.decide(NOW + 60).step, Step::Reschedule { .. }), "nobody would select another");
+    }
+}
+
+#[test]
+fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
+    let cause = Cause::new("Unschedulable", "0/3 nodes are available: 1 node(s) were unschedulable");
+    let stuck = |world: World| World { run: RunState::Stuck { cause: cause.clone(), since: NOW - 10 }, ..world };
+    let pinned = stuck(selected(stamped(1)));
+    pinned.waits("1 node(s) were unschedulable");
+    assert_eq!(pinned.decide(NOW).wake_at, Some(NOW + 5));
+    let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
+    assert_eq!(failure.kind, Failure::NoRoom);
+    // Where there is no other node, and where any will do, there is nothing to be gained.
+    let alone = World { choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
+    assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);
+    let mut anywhere = selected(stamped(1));
+    anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
+    assert_eq!(stuck(anywhere).decide(NOW + 1000).step, Step::Nothing);
+}
+
+#[test]
+fn row_34_a_pod_on_a_dead_node_is_told() {
+    let lost = |world: World| with_state("a", NodeState::Unreachable, World { alive_on: vec!["a".into()], ..world });
+    let running = World { run: RunState::Running, pods_alive: true, ..selected(stamped(1)) };
+    running.rests();
+    let says = "a pod of the provisioner is on node a, which does not answer";
+    lost(running.clone()).waits(says);
+    lost(World { claim: going().claim, ..running }).waits(says);
+    lost(World { pods_alive: true, ..selected(failed_with(Failure::Retry)) }).waits("kubectl delete node a");
+}
+
+#[test]
+fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
+    let adopted_nodes = |nodes: &[&str], affinity: bool| {
+        let mut world = selected(stamped(2));
+        world.claim.nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let mut made = volume();
+        if affinity {
+            let text =
+                "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
+            made.affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
+        }
+        world.volumes = vec![(made, vec![])];
+        match world.step() {
+            Step::Adopt { nodes, .. } => nodes,
+            step => panic!("{step:?}"),
+        }
+    };
+    assert_eq!(adopted_nodes(&["a", "b"], true), ["a", "b"]);
+    // One that is not bound to a host may be what the attempts before made.
+    assert!(adopted_nodes(&["a", "b"], false).is_empty());
+}
+
+#[test]
+fn rows_13_and_20_a_volume_says_on_which_node_it_is() {
+    let made_on = |noted: &[&str]| {
+        let mut world = stamped(2);
+        world.claim.nodes = noted.iter().map(|node| (*node).to_owned()).collect();
+        let text =
+            "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
+        let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
+        world.volumes = vec![(Volume { affinity, ..volume() }, vec![])];
+        match world.step() {
+            Step::Adopt { provenance, nodes, .. } => (provenance.node, nodes.join(",")),
+            step => panic!("{step:?}"),
+        }
+    };
+    let on = |node: &str, nodes: &str| (node.to_owned(), nodes.to_owned());
+    assert_eq!(made_on(&[]), on("b", "b"), "somebody has taken the note off");
+    assert_eq!(made_on(&["b", "a"]), on("b", "a,b"), "the attempt before the last made it");
+    assert_eq!(made_on(&["c", "a"]), on("a", "c,a"), "no attempt was where it says");
+}

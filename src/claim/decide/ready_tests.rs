@@ -1,0 +1,103 @@
+//! The rows of claims that get what was kept ready, and of those that ask for it.
+
+use super::*;
+
+/// What was made for a request: ready, on its own.
+fn ready_volume() -> Volume {
+    let kind = recipe_with(&[]).record.kind();
+    let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
+    let pool_size = new().claim.size.ok();
+    Volume { pool: Some(kind), pool_size, claim_uuid: None, claim_ref: Some(reference), ..adopted_volume() }
+}
+
+fn request(mut world: World) -> World {
+    world.request = true;
+    world
+}
+
+#[test]
+fn row_19a_a_volume_that_is_ready_is_taken_whatever_the_limits_say() {
+    let mut world = World { ready: Some("pvc-ready"), limit: Some("full"), room: false, kept: false, ..new() };
+    let take = Step::Take { volume: "pvc-ready".into() };
+    assert_eq!(world.step(), take);
+    world.attributes = Some("no such attributes");
+    world.waits("no such attributes");
+    let mut begun = stamped(1);
+    begun.ready = Some("pvc-ready");
+    assert_ne!(begun.step(), take, "what was begun goes on");
+    let mut late = delayed(new(), None);
+    late.ready = Some("pvc-ready");
+    late.rests();
+}
+
+#[test]
+fn row_19b_what_was_given_is_bound_when_the_pv_controller_knows_it() {
+    let given = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
+    let mut world = with_volume(new(), given.clone(), &["name"]);
+    world.ready = Some("pvc-another");
+    world.rests();
+    world.known = true;
+    assert_eq!(world.step(), Step::Bind { volume: "pvc-ready".into() });
+    world.binding = Binding::Controller;
+    world.rests();
+    let going = Volume { deleting: true, ..given };
+    let world = with_volume(World { binding: Binding::Controller, ..new() }, going, &["name"]);
+    assert_eq!(world.step(), Step::Name { volume: "pvc-ready".into() });
+}
+
+#[test]
+fn row_5a_who_was_bound_by_the_pv_controller_is_stamped_all_the_same() {
+    let taken = Volume { name: "pvc-ready".into(), volume_id: Some("ready".into()), ..adopted_volume() };
+    bound(with_volume(new(), taken.clone(), &["name"]), "pvc-ready").rests();
+    let given = Volume { pool_size: Some(1), ..taken };
+    let mut world = bound(with_volume(new(), given, &["name"]), "pvc-ready");
+    assert_eq!(world.step(), Step::Note { volume: "pvc-ready".into() });
+    world.claim.deleting = true;
+    world.rests();
+    let mut stamped = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
+    stamped.claim.finalizers.clear();
+    stamped.rests();
+    bound(new(), "static").rests();
+}
+
+#[test]
+fn row_34a_what_a_request_asked_for_is_adopted_without_a_claim_and_the_request_goes() {
+    let mut world = request(with_volume(stamped(1), volume(), &[]));
+    world.run = RunState::Running;
+    adopts(&world);
+    adopts(&request(with_volume(stamped(1), adopted_volume(), &[])));
+    let older = Volume { pool: Some("older".into()), ..ready_volume() };
+    adopts(&request(with_volume(stamped(1), older, &[])));
+    world.volumes = vec![(ready_volume(), vec![])];
+    assert_eq!(world.step(), Step::Finish);
+    (world.jobs, world.pods_alive) = (vec![job(1)], true);
+    assert_eq!(world.step(), Step::Finish, "the volume is on its own");
+    world.claim.deleting = true;
+    assert_eq!(world.step(), Step::Release);
+    let by_controller = bound(request(with_volume(stamped(1), ready_volume(), &[])), &names::pv_name(UID));
+    assert_eq!(by_controller.step(), Step::Finish);
+}
+
+#[test]
+fn row_34a_a_request_whose_volume_was_given_away_is_done() {
+    for uuid in [Some("another"), None] {
+        let reference = Reference { name: ObjectName::new("team", "data"), uid: "another".into() };
+        let claim_uuid = uuid.map(str::to_owned);
+        let given = Volume { pool: None, claim_uuid, claim_ref: Some(reference), ..ready_volume() };
+        let mut world = request(with_volume(stamped(1), given, &["claimRef"]));
+        assert_eq!(world.step(), Step::Finish);
+        world.claim.deleting = true;
+        assert_eq!(world.step(), Step::Release);
+    }
+}
+
+#[test]
+fn a_request_that_goes_half_way_is_taken_back_as_any_claim() {
+    let mut world = request(going());
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    world.jobs.clear();
+    assert_eq!(world.step(), Step::ConfirmNoVolume);
+    let world = request(with_volume(going(), volume(), &[]));
+    adopts(&world);
+}

@@ -1,0 +1,246 @@
+//! Anything that can be observed of a claim, be it what should never come about.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+
+fn recipes() -> impl Strategy<Value = Recipe> {
+    let keys: [&[(&str, &str)]; 9] = [
+        &[],
+        &[("capabilities", "clone")],
+        &[("capabilities", "clone"), ("placement", "any")],
+        &[("zone", "newer")],
+        &[("placement", "any")],
+        &[("max-size", "1Mi")],
+        &[("reclaim-policy", "Retain")],
+        &[("node-gone", "forget")],
+        &[("node-gone", "run-elsewhere")],
+    ];
+    select(keys.map(recipe_with).to_vec())
+}
+
+fn kinds() -> impl Strategy<Value = Failure> {
+    select(vec![Failure::Retry, Failure::Never, Failure::NoRoom])
+}
+
+fn times() -> impl Strategy<Value = i64> {
+    prop_oneof![NOW - 4000..NOW + 10, select(vec![0, i64::MIN, i64::MAX])]
+}
+
+fn numbers() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => 0u32..4, 1 => Just(u32::MAX)]
+}
+
+fn nodes() -> impl Strategy<Value = Vec<String>> {
+    subsequence(vec!["a".to_owned(), "b".into(), "c".into()], 0..=3).prop_shuffle()
+}
+
+fn failures() -> impl Strategy<Value = LastFailure> {
+    (select(vec![Operation::Provision, Operation::Delete]), numbers(), times(), kinds())
+        .prop_map(|(operation, attempt, at, kind)| failure(operation, attempt, at, kind))
+}
+
+/// A run with or without its Job.
+fn runs(job: bool) -> BoxedStrategy<RunState> {
+    if !job {
+        return select(vec![RunState::Absent, RunState::Absent, RunState::Running]).boxed();
+    }
+    let stuck = (select(vec!["Unschedulable", "ErrImagePull"]), times())
+        .prop_map(|(reason, since)| RunState::Stuck { cause: Cause::new(reason, "words"), since });
+    let failed = (kinds(), times(), any::<bool>()).prop_map(|(kind, at, settled)| RunState::Failed {
+        cause: Cause::new("R", "words"),
+        kind,
+        at,
+        settled,
+    });
+    prop_oneof![Just(RunState::Running), stuck, Just(RunState::Succeeded), failed].boxed()
+}
+
+fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let job = (0u32..4, any::<bool>(), any::<bool>());
+    let jobs = prop::collection::vec(job, 0..3).prop_map(|jobs| {
+        let mut seen = BTreeSet::new();
+        let jobs = jobs.into_iter().filter(|(attempt, ..)| seen.insert(*attempt));
+        jobs.map(|(attempt, over, deleting)| Job { over, deleting, ..job_of(attempt) }).collect()
+    });
+    prop_oneof![2 => Just(vec![]), 1 => jobs]
+}
+
+fn job_of(attempt: u32) -> Job {
+    super::job(attempt)
+}
+
+fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
+    let text = |options: &[&str]| select(options.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    let adopted = any::<bool>();
+    let marks = (text(&["", UID, "x"]), text(&["none", "", UID, "x"]), text(&["", UID, "x"]), text(&["", "a", "old"]));
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let phase = select(vec!["Pending", "Available", "Bound"]);
+    (adopted, marks, flags, any::<bool>(), phase).prop_map(move |(adopted, marks, flags, extra, phase)| {
+        let (uuid, reference, id, quarantine) = marks;
+        let (held, deleting, deletes, provisioned) = flags;
+        let mut volume = if adopted { adopted_volume() } else { volume() };
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        volume.name = name.clone();
+        volume.deleting = deleting;
+        volume.phase = phase.to_owned();
+        volume.quarantine = some(quarantine);
+        volume.reclaim_policy = if deletes { "Delete" } else { "Retain" }.into();
+        if !adopted {
+            volume.claim_uuid = some(uuid).or_else(|| (name != names::pv_name(UID)).then(|| UID.to_owned()));
+            volume.volume_id = some(id);
+            volume.finalizers = if held { vec![names::VOLUME_FINALIZER.into()] } else { vec![] };
+            volume.provisioned_by = provisioned.then(|| "somebody".into());
+            volume.claim_ref =
+                (reference != "none").then(|| Reference { name: ObjectName::new("ns", "c"), uid: reference });
+        }
+        // As the check of a volume finds it.
+        let mut misfits = Vec::new();
+        if name != names::pv_name(UID) {
+            misfits.push("name".to_owned());
+        }
+        if volume.claim_uuid.as_ref().is_some_and(|uuid| uuid != UID) {
+            misfits.push("annotation".into());
+        }
+        if volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID) {
+            misfits.push("claimRef".into());
+        }
+        if extra {
+            misfits.push("a".into());
+        }
+        (volume, misfits)
+    })
+}
+
+/// What a claim is to be a copy of, in any state.
+fn originals() -> impl Strategy<Value = Original> {
+    let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
+    (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, deleting), node)| {
+        let mut original = super::of_copies::original_on(node);
+        original.ours = ours;
+        let claim = original.claim.as_mut().expect("it is there");
+        claim.deleting = deleting;
+        claim.finalizers = kept.then(|| names::clone_finalizer(UID)).into_iter().collect();
+        original.claim = original.claim.filter(|_| there);
+        original
+    })
+}
+
+fn copying() -> impl Strategy<Value = Vec<Copying>> {
+    let copy = any::<bool>().prop_map(|under_way| Copying {
+        uid: format!("copy-{under_way}"),
+        under_way: under_way.then(|| ObjectName::new("team", "copy")),
+    });
+    prop_oneof![4 => Just(vec![]), 1 => prop::collection::vec(copy, 1..3)]
+}
+
+fn choices() -> impl Strategy<Value = Choice> {
+    let next = prop::option::weighted(0.8, select(vec!["a".to_owned(), "b".into(), "home".into()]));
+    (next, any::<bool>(), any::<bool>()).prop_map(|(next, is_new, last)| {
+        let is_new = is_new && next.is_some();
+        Choice { next, is_new, last }
+    })
+}
+
+prop_compose! {
+    fn claims()(
+        flags in (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2)),
+        stamp in prop::option::weighted(0.8, (select(vec![UID, UID, UID, "copied"]), numbers(), recipes())),
+        nodes in nodes(),
+        last_failure in prop::option::of(failures()),
+        selected in select(vec![None, Some("a"), Some("b")]),
+        volume_name in select(vec![None, None, None, Some(names::pv_name(UID)), Some("other".to_owned())]),
+        size in select(vec![Ok(1 << 30), Ok(1 << 30), Err("no size".to_owned())]),
+    ) -> Claim {
+        let (deleting, held, completed, abandoned, used) = flags;
+        let mut claim = new().claim;
+        claim.deleting = deleting;
+        claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
+        if used {
+            claim.finalizers.push("kubernetes.io/pvc-protection".into());
+        }
+        claim.bind_completed = completed && volume_name.is_some();
+        claim.abandoned = abandoned;
+        claim.stamp = stamp.map(|(uuid, attempt, recipe)| Stamp {
+            uuid: uuid.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0, batch: None,
+        });
+        claim.nodes = nodes;
+        claim.last_failure = last_failure;
+        claim.selected_node = selected.map(str::to_owned);
+        claim.volume_name = volume_name;
+        claim.size = size;
+        claim
+    }
+}
+
+pub(super) fn worlds() -> impl Strategy<Value = World> {
+    let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
+    let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| Removed { times, at: NOW - 5 }));
+    let ways = select(vec![Binding::Direct, Binding::Controller]);
+    let flags = (
+        any::<bool>(),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.8),
+        ways,
+        removed,
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.2),
+        prop::option::weighted(0.1, Just("pvc-ready")),
+    );
+    let volumes = (
+        prop::option::weighted(0.4, volumes(names::pv_name(UID))),
+        prop::option::weighted(0.2, volumes("misnamed".into())),
+    );
+    let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
+    let state = select(vec![NodeState::Unreachable, NodeState::Missing, NodeState::Gone]);
+    let places = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
+    let copies = (prop::option::weighted(0.2, originals()), copying(), prop::bool::weighted(0.1), choices());
+    (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), places, copies).prop_flat_map(
+        |(base, no_volume, pods_alive, delete_job, places, (origin, copying, outside, choice))| {
+            let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
+            claim.data_source = origin.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
+            let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+            let has_job = jobs.iter().any(|job| job.marks.attempt == attempt);
+            let delete_job = delete_job.map(|deleting| Job { deleting, ..job_of(9) });
+            let world = World {
+                fresh: flags.0,
+                foreign: flags.1,
+                kept: flags.2,
+                room: flags.3,
+                limit: None,
+                promised: false,
+                attributes: None,
+                binding: flags.4,
+                removed: flags.5,
+                left_out: flags.6,
+                known: flags.7,
+                ready: flags.8,
+                class: Class {
+                    binding: if class.1 { BindingMode::Immediate } else { BindingMode::WaitForFirstConsumer },
+                    has_object: class.2,
+                    recipe: class.0.map(Arc::new).ok_or_else(|| "no config".to_owned()),
+                    ..new().class
+                },
+                stamped_recipe: stamped_recipe.filter(|_| claim.own_stamp().is_some()),
+                no_volume: no_volume && volumes.0.is_none(),
+                volumes: volumes.0.into_iter().chain(volumes.1).collect(),
+                claim,
+                jobs,
+                alive_on: pod_nodes.into_iter().filter(|_| pods_alive).collect(),
+                choice,
+                places: Places(places),
+                pods_alive,
+                outside,
+                origin,
+                copying,
+                ..new()
+            };
+            (Just(world), runs(has_job), runs(delete_job.is_some()), Just(delete_job))
+                .prop_map(|(world, run, delete_run, delete_job)| World { run, delete_run, delete_job, ..world })
+        },
+    )
+}

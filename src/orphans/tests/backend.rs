@@ -1,0 +1,133 @@
+//! What backends have.
+
+use contract::listing::{Entry, State};
+
+use super::*;
+use crate::orphans::backend::{Listing, compare, views};
+
+fn listing(node: Option<&str>, entries: &[(State, &str)], cluster: &Cluster) -> Listing {
+    let entry =
+        |(state, id): &(State, &str)| Entry { state: *state, id: (*id).into(), bytes: None, place: format!("/{id}") };
+    Listing {
+        key: views(&cluster.0)[0].key.clone(),
+        class: "c".into(),
+        node: node.map(str::to_owned),
+        entries: Ok(entries.iter().map(entry).collect()),
+    }
+}
+
+fn kinds(findings: &[Finding]) -> Vec<Kind> {
+    findings.iter().map(|finding| finding.kind).collect()
+}
+
+/// A cluster with a bound volume of a class on the network.
+fn networked() -> Cluster {
+    Cluster::with(&[("placement", "any")]).bound().volume(|v| made_by(v, &[("placement", "any")], ""))
+}
+
+fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
+    let provenance = json!(Provenance { record: record(data), node: node.into() }).to_string();
+    (volume.mark, volume.provenance) = (Some(mark(&provenance)), Some(provenance));
+}
+
+#[test]
+fn storage_that_nobody_knows() {
+    let cluster = networked();
+    let compare = |entries: &[(State, &str)]| compare(&cluster.0, &cluster.0, &[listing(None, entries, &cluster)]);
+    assert_eq!(kinds(&compare(&[(State::Volume, UID)])), []);
+    let found = compare(&[(State::Volume, UID), (State::Volume, OTHER), (State::Rubbish, "a"), (State::Kept, "b")]);
+    assert_eq!(kinds(&found), [Kind::BackendUnknown, Kind::BackendRubbish]);
+    assert!(found.iter().all(|finding| finding.removal.is_none()), "never removed");
+    // Known to a claim, a run or a volume of anybody, before or after.
+    let foreign = networked().volume(|v| (v.name, v.instance) = (names::pv_name(OTHER), Some("other".into())));
+    let run = networked().job("provision", |job| job.marks.id = OTHER.into());
+    for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
+        let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER)], &cluster);
+        assert_eq!(super::backend::compare(&before.0, &after.0, &[listing]), []);
+    }
+}
+
+#[test]
+fn storage_that_is_missing() {
+    let cluster = networked();
+    let whole = |cluster: &Cluster, entries: &[(State, &str)]| {
+        kinds(&compare(&cluster.0, &cluster.0, &[listing(None, entries, cluster)]))
+    };
+    assert_eq!(whole(&cluster, &[]), [Kind::BackendMissing]);
+    assert_eq!(whole(&cluster, &[(State::Rubbish, UID)]), [Kind::BackendMissing], "rubbish is no volume");
+    assert_eq!(whole(&cluster, &[(State::Kept, UID)]), []);
+    // A list that is not whole says nothing but that.
+    let broken = Listing { entries: Err("cut".into()), ..listing(None, &[], &cluster) };
+    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[broken])), [Kind::BackendNotListed]);
+    // Nor does one of another place, or for a volume that came or goes meanwhile.
+    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[listing(Some("a"), &[], &cluster)])), []);
+    let empty = Cluster::with(&[("placement", "any")]).bound();
+    assert_eq!(kinds(&compare(&empty.0, &cluster.0, &[listing(None, &[], &cluster)])), []);
+    assert_eq!(kinds(&compare(&cluster.0, &empty.0, &[listing(None, &[], &cluster)])), []);
+    let released = Cluster::with(&[("placement", "any")]).volume(gone);
+    assert_eq!(kinds(&compare(&released.0, &released.0, &[listing(None, &[], &released)])), []);
+}
+
+#[test]
+fn volumes_of_a_node_are_looked_for_there() {
+    let cluster = Cluster::new().node("a").node("b").bound().volume(|v| made_by(v, &[], "a"));
+    let views = views(&cluster.0);
+    assert_eq!(views.len(), 1);
+    assert_eq!(views[0].nodes, [Some("a".to_owned()), Some("b".to_owned())]);
+    let on = |node: &str, entries: &[(State, &str)]| {
+        kinds(&compare(&cluster.0, &cluster.0, &[listing(Some(node), entries, &cluster)]))
+    };
+    assert_eq!(on("a", &[(State::Volume, UID)]), []);
+    assert_eq!(on("a", &[]), [Kind::BackendMissing]);
+    assert_eq!(on("b", &[]), []);
+}
+
+#[test]
+fn versions_of_a_config_share_a_list_only_if_they_lead_to_the_same_place() {
+    // Made by an older image with another timeout.
+    let same = Cluster::with(&[("placement", "any")])
+        .bound()
+        .volume(|v| made_by(v, &[("placement", "any"), ("image", "old"), ("timeout", "9s")], ""));
+    assert_eq!(views(&same.0).len(), 1);
+    assert_eq!(kinds(&compare(&same.0, &same.0, &[listing(None, &[], &same)])), [Kind::BackendMissing]);
+    // Made when the config led elsewhere: what is missing here may be there.
+    let moved = Cluster::with(&[("placement", "any")])
+        .bound()
+        .volume(|v| made_by(v, &[("placement", "any"), ("server", "old")], ""));
+    let both = views(&moved.0);
+    assert_eq!(both.len(), 2);
+    let current = both.iter().find(|view| !view.recipe.parameters.contains_key("server")).unwrap();
+    let list = Listing { key: current.key.clone(), ..listing(None, &[], &moved) };
+    assert_eq!(kinds(&compare(&moved.0, &moved.0, &[list])), []);
+    // Of a class that cannot list, nothing is asked.
+    assert_eq!(views(&Cluster::with(&[("capabilities", "")]).0).len(), 0);
+}
+
+#[test]
+fn a_node_selector_bounds_where_is_listed() {
+    let mut cluster = Cluster::with(&[("node-selector", "storage=yes")]).node("a").node("b");
+    let labelled = Node { labels: [("storage".to_owned(), "yes".to_owned())].into(), ..(*cluster.0.nodes[1]).clone() };
+    cluster.0.nodes[1] = Arc::new(labelled);
+    assert_eq!(views(&cluster.0)[0].nodes, [Some("b".to_owned())]);
+}
+
+#[test]
+fn nodes_that_never_take_a_run_are_not_listed_unless_they_have_volumes() {
+    let taint = |key: &str| k8s_openapi::api::core::v1::Taint {
+        key: key.into(),
+        effect: "NoSchedule".into(),
+        ..Default::default()
+    };
+    let tainted = |mut cluster: Cluster, key: &str| {
+        cluster.0.nodes[0] = Arc::new(Node { taints: vec![taint(key)], ..(*cluster.0.nodes[0]).clone() });
+        cluster
+    };
+    let two = || Cluster::new().node("a").node("b");
+    let both = [Some("a".to_owned()), Some("b".to_owned())];
+    assert_eq!(views(&tainted(two(), "example.com/database").0)[0].nodes, both[1..]);
+    assert_eq!(views(&tainted(two(), "node.kubernetes.io/unschedulable").0)[0].nodes, both, "it passes");
+    let with_volume = two().bound().volume(|v| made_by(v, &[], "a"));
+    assert_eq!(views(&tainted(with_volume, "example.com/database").0)[0].nodes, both);
+    let tolerant = Cluster::with(&[("tolerations", "[{operator: Exists}]")]).node("a").node("b");
+    assert_eq!(views(&tainted(tolerant, "example.com/database").0)[0].nodes, both);
+}

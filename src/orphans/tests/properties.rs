@@ -1,0 +1,101 @@
+//! What holds for all that may be found.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Anything that a cluster may hold.
+fn any() -> impl Strategy<Value = Cluster> {
+    let claim = prop_oneof![
+        Just(None),
+        Just(Some(json!({}))),
+        Just(Some(stamped(&recipe().version()))),
+        Just(Some(
+            json!({ "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } }, "spec": { "volumeName": names::pv_name(UID) }, "status": { "phase": "Bound" } })
+        )),
+    ];
+    let volume = (0u8..2, any::<[bool; 6]>());
+    let job = (0u8..2, prop_oneof![Just("provision"), Just("delete")], any::<[bool; 3]>(), 0i64..10_000);
+    let pod = (0u8..2, any::<[bool; 3]>(), 0i64..10_000);
+    fn any<T: Arbitrary>() -> impl Strategy<Value = T> {
+        proptest::prelude::any::<T>()
+    }
+    (claim, volume, job, pod).prop_map(|(claim, (volumes, v), (jobs, operation, j, job_age), (pods, p, pod_age))| {
+        let mut cluster = Cluster::new();
+        if let Some(claim) = claim {
+            cluster = cluster.claim(claim);
+        }
+        for _ in 0..volumes {
+            cluster = cluster.volume(|volume| {
+                if v[0] {
+                    gone(volume);
+                }
+                if v[1] {
+                    volume.mark = None;
+                }
+                if v[2] {
+                    volume.reclaim_policy = "Retain".into();
+                }
+                if v[3] {
+                    volume.instance = Some("other".into());
+                }
+                volume.deleting = v[4];
+                volume.created = if v[5] { NOW } else { volume.created };
+            });
+        }
+        for _ in 0..jobs {
+            cluster = cluster.job(operation, |job| {
+                (job.over, job.deleting, job.created) = (j[0], j[1], NOW - job_age);
+                job.volume = j[2].then(|| names::pv_name(UID));
+            });
+        }
+        for _ in 0..pods {
+            cluster = cluster.pod(|pod| {
+                pod.phase = if p[0] { "Succeeded" } else { "Running" }.into();
+                (pod.deleting, pod.created) = (p[1], NOW - pod_age);
+                if p[2] {
+                    pod.job.clear();
+                }
+            });
+        }
+        cluster
+    })
+}
+
+proptest! {
+    /// What may be removed is ours, old, over or without an owner; volumes and claims never are.
+    #[test]
+    fn only_what_nobody_needs_is_removed(cluster in any()) {
+        for finding in cluster.found() {
+            prop_assert!(!finding.remedy.is_empty() && !finding.detail.is_empty());
+            let Some(removal) = &finding.removal else { continue };
+            let claim = cluster.0.claims.first();
+            match removal {
+                Removal::Job { claim: id, volume } => {
+                    let job = &cluster.0.jobs[0];
+                    prop_assert_eq!(&job.marks.id, id);
+                    let owned = match volume {
+                        Some(_) => !cluster.0.volumes.is_empty(),
+                        None => claim.is_some_and(|claim| !claim.is_bound() || claim.is_held()),
+                    };
+                    prop_assert!(!job.deleting && !owned && NOW - job.created >= YOUNG);
+                }
+                Removal::StalledJob => prop_assert!(cluster.0.jobs[0].deadline.is_some() && cluster.0.pods.is_empty()),
+                Removal::OldJob => prop_assert!(cluster.0.jobs[0].over && NOW - cluster.0.jobs[0].created > 3600),
+                Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
+                Removal::Revision { .. } => prop_assert!(false, "there is none"),
+            }
+        }
+    }
+
+    /// What is found does not depend on the order in which things are known.
+    #[test]
+    fn order_is_nothing(cluster in any()) {
+        let mut turned = cluster.0.clone();
+        turned.claims.reverse();
+        turned.volumes.reverse();
+        turned.jobs.reverse();
+        turned.pods.reverse();
+        prop_assert_eq!(find(&turned, NOW), cluster.found());
+    }
+}
