@@ -22,10 +22,11 @@ build_tests() {
 
 stage 'setup' scripts/setup.sh --test
 without=flex-bench stage 'programs and images' build
-stage 'build the tests' build_tests
+# Beside a compiler, too: to link and to build what others rest on takes one processor.
 begin_computing
+stage 'build the tests' build_tests
 # More at one time than there are processors: most of them wait for a cluster.
-RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=840 stage 'tests' cargo test --workspace --no-fail-fast
+RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=660 stage 'tests' cargo test --workspace --no-fail-fast
 budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
 # Both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
