@@ -22,9 +22,9 @@ build_tests() {
 
 stage 'setup' scripts/setup.sh --test
 without=flex-bench stage 'programs and images' build
-# Beside a compiler, too: to link and to build what others rest on takes one processor.
-begin_computing
 stage 'build the tests' build_tests
+# Not sooner: a compiler loses twice what this wins beside it.
+begin_computing
 # More at one time than there are processors: most of them wait for a cluster.
 RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=660 stage 'tests' cargo test --workspace --no-fail-fast
 budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
