@@ -1,4 +1,4 @@
-use super::super::tests::timed;
+use super::super::tests::{Hands, timed};
 use super::super::{Asker, Change, EXPECTED};
 use super::*;
 use crate::config::record::Record;
@@ -76,6 +76,15 @@ fn key(uid: &str) -> Key {
     Key::Claim(ObjectName::new("team", uid))
 }
 
+/// What gathers while a has a run of its own: a batch that b is to be in.
+fn gathering() -> (Hands, Index, Arc<Recipe>, String) {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    join(&mut index, "a", &recipe);
+    let batch = join(&mut index, "b", &recipe).unwrap();
+    (hands, index, recipe, batch)
+}
+
 #[test]
 fn the_first_has_a_run_of_its_own_and_the_next_gather() {
     let (_, mut index) = timed();
@@ -115,10 +124,7 @@ fn classes_without_batches_copies_and_other_versions_keep_to_themselves() {
 
 #[test]
 fn nobody_waits_for_one_that_does_not_come() {
-    let (hands, mut index) = timed();
-    let recipe = recipe("9");
-    join(&mut index, "a", &recipe);
-    let batch = join(&mut index, "b", &recipe).unwrap();
+    let (hands, mut index, recipe, batch) = gathering();
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&batch));
     index.come(&batch, arrival("b", &recipe));
     hands.pass(WINDOW);
@@ -136,10 +142,7 @@ fn nobody_waits_for_one_that_does_not_come() {
 
 #[test]
 fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_are_left() {
-    let (hands, mut index) = timed();
-    let recipe = recipe("9");
-    join(&mut index, "a", &recipe);
-    let batch = join(&mut index, "b", &recipe).unwrap();
+    let (hands, mut index, recipe, batch) = gathering();
     for uid in ["b", "c", "d"] {
         index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
         index.come(&batch, arrival(uid, &recipe));
@@ -162,10 +165,7 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
 
 #[test]
 fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
-    let (hands, mut index) = timed();
-    let recipe = recipe("9");
-    join(&mut index, "a", &recipe);
-    let batch = join(&mut index, "b", &recipe).unwrap();
+    let (hands, mut index, recipe, batch) = gathering();
     index.come(&batch, arrival("b", &recipe));
     hands.pass(WINDOW);
     assert_eq!(index.gathered(&batch).0, Step::Create);
@@ -184,10 +184,7 @@ fn however_long_the_creation_of_a_job_takes_its_members_wait_for_it() {
 
 #[test]
 fn a_claim_that_goes_is_not_in_the_batch() {
-    let (hands, mut index) = timed();
-    let recipe = recipe("9");
-    join(&mut index, "a", &recipe);
-    let batch = join(&mut index, "b", &recipe).unwrap();
+    let (hands, mut index, recipe, batch) = gathering();
     join(&mut index, "c", &recipe);
     for uid in ["b", "c"] {
         index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
@@ -203,10 +200,7 @@ fn a_claim_that_goes_is_not_in_the_batch() {
 
 #[test]
 fn the_place_of_one_that_wants_another_batch_is_for_the_next_in_line() {
-    let (hands, mut index) = timed();
-    let recipe = recipe("9");
-    join(&mut index, "a", &recipe);
-    let batch = join(&mut index, "b", &recipe).unwrap();
+    let (hands, mut index, recipe, batch) = gathering();
     index.come(&batch, arrival("b", &recipe));
     index.change_claim(Change::Apply(stamped("b", "another", &recipe)));
     index.stand_in_line(&Asker::claim(&claim("z").name), &recipe);

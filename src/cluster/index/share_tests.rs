@@ -190,13 +190,19 @@ proptest! {
     }
 }
 
-#[test]
-fn the_last_place_is_given_once_and_again_when_it_is_free() {
+/// Three claims for the one volume that the class may have; the first is stamped, or not.
+fn three_for_one_place(stamped: bool) -> (Index, Recipe, [Claim; 3]) {
     let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
-    let (a, b, c) = (shared_claim("t", "a", false), shared_claim("t", "b", false), shared_claim("t", "c", false));
-    for claim in [&a, &b, &c] {
+    let claims = [("a", stamped), ("b", false), ("c", false)].map(|(name, stamped)| shared_claim("t", name, stamped));
+    for claim in &claims {
         index.change_claim(Change::Apply(claim.clone()));
     }
+    (index, recipe, claims)
+}
+
+#[test]
+fn the_last_place_is_given_once_and_again_when_it_is_free() {
+    let (mut index, recipe, [a, b, c]) = three_for_one_place(false);
     let refused = |index: &Index, claim: &Claim| index.claim_is_refused(claim, &recipe).is_some();
     assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
     assert!(index.promise(&a, CLASS), "for the first time");
@@ -251,11 +257,7 @@ fn a_promise_ends_with_the_version_that_its_stamp_was_for() {
 
 #[test]
 fn what_a_claim_was_promised_itself_is_not_in_its_way() {
-    let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
-    let (a, b, c) = (shared_claim("t", "a", true), shared_claim("t", "b", false), shared_claim("t", "c", false));
-    for claim in [&a, &b, &c] {
-        index.change_claim(Change::Apply(claim.clone()));
-    }
+    let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
     // Nobody knows whether its stamp was written, and the place turns out to be another's.
     assert!(index.promise(&c, CLASS));
     let volume = shared_volume(&a, "1Gi");
