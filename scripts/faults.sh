@@ -7,7 +7,8 @@
 #   target/…/release/flex-sim --minutes 30         histories of the simulation; --seed N replays one
 #   scripts/fuzz.sh --minutes 30 [TARGET…]         bad input
 #   make test-faults                               before and after every write in every scenario; otherwise events are
-#                                                  cut off after, and what is added to a claim's life is so at all others
+#                                                  cut off after, what is added to a claim's life is so at all others, and
+#                                                  one state of the API is cut once
 #   make soak                                      10,000 claims
 
 : "${release:?lib.sh is to be sourced before}"

@@ -12,14 +12,14 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::orchestrator::phase;
-use crate::proxy::{Fault, Point, Proxy, Write};
+use crate::proxy::{Fault, Kind, Point, Proxy, Write, Written};
 use crate::scenarios::Scenario;
 use crate::site::{Finding, PROVISIONERS, Site, Trouble, World, provisioner};
 
 /// Control planes at one time, each with a scenario of its own: while the last cut points of one wait, the other works.
 const WORLDS: usize = 2;
 /// Cut points of a scenario at one time.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 8;
 /// What is written in the background, such as events and the Lease, may come later than the end.
 const LATER: Duration = Duration::from_millis(2500);
 /// So many broken cut points are enough.
@@ -32,7 +32,7 @@ const ALL: &str = "FLEX_CUTS_ALL";
 /// What came of a run.
 struct Run {
     /// What was written while it was counted.
-    writes: Vec<Write>,
+    writes: Vec<Written>,
     /// The fault has happened.
     reached: bool,
     findings: Vec<Finding>,
@@ -76,20 +76,42 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
 /// lost to a process that lives says no more than one that is lost with it. For all other kinds of writes the scenarios
 /// of a whole life are enough.
 ///
-/// Before a write all is as it was after the one before it, unless two are under way at one time. So the short form leaves
-/// out what is before events and renewals, and in scenarios that add something to a claim's life what is before all others
-/// and whatever is about events and renewals.
-fn faults(scenario: Scenario, binding: &str, write: &Write) -> &'static [Fault] {
-    let lives = scenario.is_of_a_life() && binding == "direct";
+/// The short form leaves out what says the same as another point, or as good as: what is before events and renewals, and
+/// in scenarios that add something to a claim's life what is before all others and whatever is about events and renewals;
+/// and by the record, what is about a write that changed nothing, and what is before one that came when all was still as
+/// an earlier one had left it.
+fn faults(scenario: Scenario, binding: &str, written: &Written, effect: &Effect) -> Vec<Fault> {
     let all = std::env::var_os(ALL).is_some();
-    let is_aside = matches!(write.kind.resource.as_str(), "events" | "leases");
+    let is_aside = matches!(written.write.kind.resource.as_str(), "events" | "leases");
     let is_added = !scenario.is_of_claims();
-    match all || !(is_aside || is_added) {
-        true if lives && !is_aside => &[Fault::CutBefore, Fault::CutAfter, Fault::AnswerLost],
-        true => &[Fault::CutBefore, Fault::CutAfter],
-        false if is_aside && is_added => &[],
-        false => &[Fault::CutAfter],
-    }
+    let before = !(is_aside || is_added || effect.follows);
+    let after = !(is_aside && is_added);
+    let faults = [
+        (Fault::CutBefore, all || effect.changes && before),
+        (Fault::CutAfter, all || effect.changes && after),
+        (Fault::AnswerLost, scenario.is_of_a_life() && binding == "direct" && !is_aside && (all || effect.changes)),
+    ];
+    faults.into_iter().filter(|(_, happens)| *happens).map(|(fault, _)| fault).collect()
+}
+
+/// What a write did to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Effect {
+    /// It changed something, as far as one knows. Before one that did not all is as before the next, or as after the last.
+    changes: bool,
+    /// When it came, the store was as an earlier one had left it: none was under way, and nobody else had written anything.
+    follows: bool,
+}
+
+fn effects(writes: &[Written]) -> Vec<Effect> {
+    let mut seen = BTreeSet::new();
+    let effect = |written: &Written| {
+        let latest = seen.last().copied();
+        let changes = !written.refused && written.revision.is_none_or(|revision| seen.insert(revision));
+        let next = latest.is_some_and(|latest: u64| written.revision == Some(latest + 1));
+        Effect { changes, follows: written.alone && next }
+    };
+    writes.iter().map(effect).collect()
 }
 
 /// The totals.
@@ -166,10 +188,12 @@ async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &st
         told(&recorded.findings),
         site.log_end("first")
     );
-    let points = recorded
-        .writes
-        .iter()
-        .flat_map(|write| faults(scenario, binding, write).iter().map(|&fault| Point { fault, write: write.clone() }));
+    let effects = effects(&recorded.writes);
+    let carried_out = recorded.writes.iter().zip(&effects).filter(|(written, _)| !written.refused);
+    let points = carried_out.flat_map(|(written, effect)| {
+        let faults = faults(scenario, binding, written, effect).into_iter();
+        faults.map(|fault| Point { fault, write: written.write.clone() })
+    });
     let points: Vec<_> = points.filter(|point| format!("{name} {point}").contains(only)).collect();
     let runs = stream::iter(points.into_iter().enumerate()).map(|(number, point)| {
         let name = &name;
@@ -206,8 +230,9 @@ async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &st
     drop(runs);
     totals.count(&whole(world, &name).await);
     println!(
-        "{name}: {} writes recorded, {} cut points run, {} not reached, {:.1?}; slowest {:.1?} {}",
+        "{name}: {} writes recorded, of which {} changed something, {} cut points run, {} not reached, {:.1?}; slowest {:.1?} {}",
         recorded.writes.len(),
+        effects.iter().filter(|effect| effect.changes).count(),
         totals.points,
         totals.unreached,
         began.elapsed(),
@@ -261,4 +286,30 @@ async fn meddling(world: &World, name: &str, claims: &[PersistentVolumeClaim]) -
     let sites: BTreeSet<_> = claims.iter().map(|claim| claim.namespace()).collect();
     println!("{name}: {} sites with claims, {} events of one about the claims of another", sites.len(), found.len());
     found.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect()
+}
+
+#[test]
+fn what_is_before_a_write_is_known_from_the_revisions() {
+    let written = |alone, refused, revision| {
+        let kind = Kind { method: "PATCH".into(), resource: "persistentvolumes".into() };
+        Written { write: Write { kind, number: 1 }, alone, refused, revision }
+    };
+    let effect = |changes, follows| Effect { changes, follows };
+    let all = [
+        ("the first", written(true, false, Some(10)), effect(true, false)),
+        ("the next revision", written(true, false, Some(11)), effect(true, true)),
+        ("somebody else wrote before it", written(true, false, Some(13)), effect(true, false)),
+        ("refused", written(true, true, None), effect(false, false)),
+        ("the next revision after what was refused", written(true, false, Some(14)), effect(true, true)),
+        ("beside another", written(false, false, Some(15)), effect(true, false)),
+        ("nothing new", written(true, false, Some(14)), effect(false, false)),
+        ("an answer without a revision", written(true, false, None), effect(true, false)),
+        ("answered before the one before it", written(false, false, Some(12)), effect(true, false)),
+    ];
+    let (names, rest): (Vec<_>, Vec<_>) =
+        all.into_iter().map(|(name, written, effect)| (name, (written, effect))).unzip();
+    let (writes, expected): (Vec<_>, Vec<_>) = rest.into_iter().unzip();
+    for ((name, got), expected) in names.iter().zip(effects(&writes)).zip(expected) {
+        assert_eq!(got, expected, "{name}");
+    }
 }

@@ -148,7 +148,7 @@ async fn a_leader_that_was_cut_off_amid_a_pass_writes_nothing_after_its_term() {
 
     slow.heal();
     tokio::time::sleep(WHILE).await;
-    let late: Vec<_> = slow.writes().into_iter().filter(|write| write.kind.resource == "jobs").collect();
+    let late: Vec<_> = slow.writes().into_iter().filter(|written| written.write.kind.resource == "jobs").collect();
     assert!(late.is_empty(), "written after its term: {late:?}\n{}", site.log_end("one"));
     fine(&site, "two", site.settles(&[]).await);
 }

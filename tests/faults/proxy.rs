@@ -33,8 +33,8 @@ pub struct Kind {
     pub resource: String,
 }
 
-/// A write of a sequence: the first, second, … of its kind. Writes that are independent may change
-/// places from run to run; this name stays.
+/// A write of a sequence: the first, second, … of its kind that is carried out. Writes that are independent may change
+/// places from run to run, and some are refused now and then and tried again; this name stays.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Write {
     pub kind: Kind,
@@ -45,6 +45,18 @@ impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.kind.method, self.kind.resource, self.number)
     }
+}
+
+/// A write as it was recorded.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub write: Write,
+    /// All writes before it had been answered when it came.
+    pub alone: bool,
+    /// It was refused.
+    pub refused: bool,
+    /// The revision of the store in which what it wrote was changed last, where its answer says so.
+    pub revision: Option<u64>,
 }
 
 /// What happens to a write.
@@ -84,18 +96,28 @@ impl fmt::Display for Point {
 /// What becomes of a request.
 enum Fate {
     Passes,
+    /// It passes as the write with this place among all, and this happens to it if it is carried out.
+    IsRecorded(usize, Option<Fault>),
     Held,
     Refused,
-    AnswerIsLost { cut: bool },
+}
+
+/// The writes of a kind.
+#[derive(Default)]
+struct Tally {
+    carried_out: u32,
+    under_way: u32,
 }
 
 #[derive(Default)]
 struct Record {
     /// Writes are counted, and the fault is waited for.
     armed: bool,
-    counts: BTreeMap<Kind, u32>,
-    writes: Vec<Write>,
+    tallies: BTreeMap<Kind, Tally>,
+    writes: Vec<Written>,
     point: Option<Point>,
+    /// The write after which something is to happen is under way: nothing else gets through.
+    undecided: bool,
     /// Nothing gets through any more.
     cut: bool,
     /// Requests of these kinds are refused.
@@ -172,7 +194,7 @@ impl Proxy {
     }
 
     /// The writes since it was armed.
-    pub fn writes(&self) -> Vec<Write> {
+    pub fn writes(&self) -> Vec<Written> {
         self.record(|record| record.writes.clone())
     }
 
@@ -219,25 +241,30 @@ async fn handle(State(wire): State<Arc<Wire>>, request: Request) -> Response {
     let kind = kind(request.method(), request.uri().path());
     let watches =
         request.method() == Method::GET && request.uri().query().is_some_and(|query| query.contains("watch="));
-    match wire.fate(kind.clone(), request.method()) {
+    match wire.decided(&kind, request.method()).await {
         Fate::Passes => {
             let answer = wire.forward(request).await;
             wire.held(&kind).await;
             if watches { late(wire, kind.resource, answer) } else { answer }
         }
+        Fate::IsRecorded(place, fault) => {
+            let (mut parts, body) = wire.forward(request).await.into_parts();
+            parts.headers.remove(header::TRANSFER_ENCODING);
+            // All of the answer, so that the write is carried out.
+            let Ok(body) = to_bytes(body, LARGEST).await else { return StatusCode::BAD_GATEWAY.into_response() };
+            match wire.is_answered(place, fault, parts.status, &body) {
+                None => {
+                    wire.held(&kind).await;
+                    Response::from_parts(parts, Body::from(body))
+                }
+                Some(Fault::AnswerLost) => StatusCode::BAD_GATEWAY.into_response(),
+                Some(Fault::CutBefore | Fault::CutAfter) => std::future::pending().await,
+            }
+        }
         Fate::Refused => StatusCode::BAD_GATEWAY.into_response(),
         Fate::Held => {
             wire.happened.send_replace(true);
             std::future::pending().await
-        }
-        Fate::AnswerIsLost { cut } => {
-            // All of the answer, so that the write is carried out.
-            let _ = to_bytes(wire.forward(request).await.into_body(), LARGEST).await;
-            wire.happened.send_replace(true);
-            if cut {
-                std::future::pending().await
-            }
-            StatusCode::BAD_GATEWAY.into_response()
         }
     }
 }
@@ -290,28 +317,65 @@ impl Wire {
         }
     }
 
-    fn fate(&self, kind: Kind, method: &Method) -> Fate {
+    async fn decided(&self, kind: &Kind, method: &Method) -> Fate {
+        let mut let_go = self.let_go.subscribe();
+        loop {
+            match self.fate(kind, method) {
+                Some(fate) => return fate,
+                None => drop(let_go.changed().await),
+            }
+        }
+    }
+
+    /// None as long as it is not known.
+    fn fate(&self, kind: &Kind, method: &Method) -> Option<Fate> {
         let mut record = self.record();
         if record.cut {
-            return Fate::Held;
+            return Some(Fate::Held);
         }
-        if record.refused.contains(&kind) {
-            return Fate::Refused;
+        if record.undecided {
+            return None;
+        }
+        if record.refused.contains(kind) {
+            return Some(Fate::Refused);
         }
         if method == Method::GET || !record.armed {
-            return Fate::Passes;
+            return Some(Fate::Passes);
         }
-        let number = record.counts.entry(kind.clone()).or_default();
-        *number += 1;
-        let write = Write { kind, number: *number };
+        let alone = record.tallies.values().all(|tally| tally.under_way == 0);
+        let tally = record.tallies.entry(kind.clone()).or_default();
+        tally.under_way += 1;
+        let write = Write { kind: kind.clone(), number: tally.carried_out + tally.under_way };
         let fault = record.point.as_ref().filter(|point| point.write == write).map(|point| point.fault);
-        record.writes.push(write);
-        record.cut = matches!(fault, Some(Fault::CutBefore | Fault::CutAfter));
-        match fault {
-            None => Fate::Passes,
-            Some(Fault::CutBefore) => Fate::Held,
-            Some(fault) => Fate::AnswerIsLost { cut: fault == Fault::CutAfter },
+        let place = record.writes.len();
+        record.writes.push(Written { write, alone, refused: false, revision: None });
+        record.cut = fault == Some(Fault::CutBefore);
+        record.undecided = fault.is_some() && !record.cut;
+        Some(if record.cut { Fate::Held } else { Fate::IsRecorded(place, fault) })
+    }
+
+    /// A write is answered. Says what happens to it.
+    fn is_answered(&self, place: usize, fault: Option<Fault>, status: StatusCode, answer: &[u8]) -> Option<Fault> {
+        let object: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let revision = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let mut record = self.record();
+        let written = &mut record.writes[place];
+        written.revision = revision.and_then(|revision| revision.parse().ok());
+        written.refused = status.is_client_error();
+        let (kind, refused) = (written.write.kind.clone(), written.refused);
+        let tally = record.tallies.entry(kind).or_default();
+        tally.under_way -= 1;
+        tally.carried_out += u32::from(!refused);
+        let fault = fault.filter(|_| !refused);
+        if fault.is_some() {
+            record.point = None;
+            record.cut = fault == Some(Fault::CutAfter);
+            self.happened.send_replace(true);
         }
+        record.undecided = false;
+        drop(record);
+        self.let_go.send_replace(());
+        fault
     }
 
     async fn forward(&self, request: Request) -> Response {
