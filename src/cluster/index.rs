@@ -170,6 +170,9 @@ pub struct Index {
     revisions_used: HashMap<String, Duration>,
     recipes: HashMap<String, Arc<Recipe>>,
     classes: Arc<Classes>,
+    /// What changes now is a part of a list, and whether such a part concerns the classes.
+    listing: bool,
+    unclassified: bool,
     capacities: BTreeMap<String, Arc<Published>>,
     driver: Option<Arc<Driver>>,
     /// A class tells how much room it has.
@@ -220,6 +223,8 @@ impl Index {
             revisions_used: HashMap::new(),
             recipes: HashMap::new(),
             classes: Arc::default(),
+            listing: false,
+            unclassified: false,
             capacities: BTreeMap::new(),
             driver: None,
             reports: false,

@@ -178,7 +178,9 @@ fn follow<K, V>(
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
                     listed.insert(name_of(&object));
-                    view(object.0).into_iter().for_each(|view| apply(Change::Apply(view)));
+                    if let Some(view) = view(object.0) {
+                        shared.change(|index| index.list(|index| change(index, Change::Apply(view))));
+                    }
                 }
                 Ok(watcher::Event::InitDone) => {
                     if optional && std::mem::take(&mut absent) > 0 {
@@ -186,6 +188,7 @@ fn follow<K, V>(
                     }
                     absent = 0;
                     apply(retain(std::mem::take(&mut listed)));
+                    shared.change(Index::end_list);
                     ready(&mut first);
                 }
                 Ok(watcher::Event::Apply(object)) => {

@@ -214,8 +214,26 @@ impl Index {
         self.reclassify()
     }
 
+    /// A change that is a part of a list: the classes are decided anew with the [end](Self::end_list) of it, and not with
+    /// each object.
+    pub fn list(&mut self, change: impl FnOnce(&mut Index) -> Vec<Key>) -> Vec<Key> {
+        self.listing = true;
+        let keys = change(self);
+        self.listing = false;
+        keys
+    }
+
+    /// A list is at its end. Says whom that concerns.
+    pub fn end_list(&mut self) -> Vec<Key> {
+        if self.unclassified { self.reclassify() } else { Vec::new() }
+    }
+
     /// Decides all classes anew; every claim that is under way or could be is concerned.
-    pub(super) fn reclassify(&mut self) -> Vec<Key> {
+    fn reclassify(&mut self) -> Vec<Key> {
+        self.unclassified = self.listing;
+        if self.listing {
+            return Vec::new();
+        }
         let (configs, objects) = (self.configs.values(), self.objects.values());
         let mut table = classes(&self.identity, configs, objects, &self.revisions, &self.sidecars);
         self.objects_gone.keys().for_each(|class| table.hold_back(class));

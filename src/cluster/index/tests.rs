@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::clock::Time;
+use crate::config::classes::Lookup;
 use crate::config::record::Record;
 use crate::run::view::Marks;
 
@@ -280,15 +281,32 @@ fn that_the_claim_of_a_volume_is_gone_is_known_until_the_volume_goes() {
     assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");
 }
 
-pub(super) fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
+/// A config of [`CLASS`] with more keys than it needs.
+fn config(keys: &[(&str, &str)]) -> Config {
     let mut data: BTreeMap<String, String> =
         [("image", "x"), ("plugin-name", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     data.extend(keys.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    Config { name: ObjectName::new("own", CLASS), class: Some(CLASS.into()), data, ..Config::default() }
+}
+
+#[test]
+fn classes_are_decided_once_with_the_end_of_a_list() {
+    let is_known = |index: &Index| !matches!(index.classes().lookup(CLASS), Lookup::Unknown);
     let mut index = index();
-    let config = Config { name: ObjectName::new("own", CLASS), class: Some(CLASS.into()), data, ..Config::default() };
-    index.change_config(Change::Apply(config));
+    assert_eq!(index.list(|index| index.change_config(Change::Apply(config(&[])))), []);
+    assert!(!is_known(&index));
+    let listed = [ObjectName::new("own", CLASS)].into();
+    assert_eq!(index.change_config(Change::RetainIn("own".into(), listed)), []);
+    assert!(index.end_list().contains(&Key::Configs));
+    assert!(is_known(&index));
+    assert_eq!(index.end_list(), [], "a list that shows what was known");
+}
+
+pub(super) fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
+    let mut index = index();
+    index.change_config(Change::Apply(config(keys)));
     let classes = index.classes();
-    let crate::config::classes::Lookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
+    let Lookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
     let recipe = (**class.recipe.as_ref().unwrap()).clone();
     (index, recipe)
 }

@@ -169,13 +169,13 @@ impl Replica {
         let mut listed = Vec::new();
         for (name, at) in last {
             if let Some(view) = store.log(kind)[at].view(kind) {
-                let keys = view.clone().apply(&mut self.context.shared.index());
+                let keys = self.context.shared.index().list(|index| view.clone().apply(index));
                 keys.into_iter().for_each(|key| self.queue.add(key));
                 listed.push(name.clone());
             }
         }
         let mut index = self.context.shared.index();
-        let keys = match kind {
+        let gone = match kind {
             Kind::Config | Kind::Job | Kind::Pod => [SYSTEM, VENDOR]
                 .into_iter()
                 .flat_map(|namespace| {
@@ -185,8 +185,8 @@ impl Replica {
                 .collect(),
             _ => view::retain(&mut index, kind, listed.into_iter()),
         };
-        drop(index);
-        keys.into_iter().for_each(|key| self.queue.add(key));
+        let keys = gone.into_iter().chain(index.end_list());
+        keys.for_each(|key| self.queue.add(key));
     }
 
     /// All watches list.

@@ -88,14 +88,22 @@ pub struct Store {
     pub time: SimTime,
 }
 
-/// A text at a JSON pointer; empty if there is none.
+/// A text at a path such as `/spec/volumeName`; empty if there is none.
 pub fn text<'a>(object: &'a Value, at: &str) -> &'a str {
-    object.pointer(at).and_then(Value::as_str).unwrap_or_default()
+    find(object, at).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A number at a JSON pointer; 0 if there is none.
+/// A number at a path; 0 if there is none.
 pub fn number(object: &Value, at: &str) -> i64 {
-    object.pointer(at).and_then(Value::as_i64).unwrap_or_default()
+    find(object, at).and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// As a JSON pointer without escapes, for which each key would be copied.
+fn find<'a>(object: &'a Value, at: &str) -> Option<&'a Value> {
+    at.split('/').skip(1).try_fold(object, |within, key| match within {
+        Value::Array(all) => all.get(key.parse::<usize>().ok()?),
+        _ => within.get(key),
+    })
 }
 
 /// An annotation; empty if there is none.
