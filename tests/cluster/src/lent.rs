@@ -32,8 +32,9 @@ const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterlea
 pub struct Contents(BTreeSet<String>);
 
 impl Cluster {
-    /// A control plane with a controller manager, for the caller alone and as good as new. When the value is dropped,
-    /// the next test of this process may get it, unless the test panics or the plane was [marked](Cluster::end_with_test).
+    /// A control plane with a controller manager and without an audit log, for the caller alone and as good as new. When
+    /// the value is dropped, the next test of this process may get it, unless the test panics or the plane was
+    /// [marked](Cluster::end_with_test).
     pub async fn lent() -> Result<Cluster> {
         while let Some(cluster) = next() {
             let pristine = cluster.pristine().context("it is not to be lent")?;
@@ -45,7 +46,8 @@ impl Cluster {
                 }
             }
         }
-        let mut cluster = Cluster::control_plane().with_controller_manager(ClientLimits::Raised).await?;
+        let plane = Cluster::control_plane().unaudited().with_controller_manager(ClientLimits::Raised);
+        let mut cluster = plane.await?;
         let pristine = cluster.contents().await?;
         cluster.lend(pristine);
         Ok(cluster)

@@ -94,7 +94,7 @@ impl Plane {
     pub async fn start(audited: bool, controllers: bool) -> Result<Self> {
         let mut plane = Cluster::control_plane();
         if !audited {
-            plane = plane.api_server_flag("--audit-log-path=").api_server_flag("--audit-policy-file=");
+            plane = plane.unaudited();
         }
         if controllers {
             plane = plane.with_controller_manager(ClientLimits::Raised);
