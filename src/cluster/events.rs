@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::unread::Unread;
 use crate::clock::Clock;
 use crate::object::{ObjectName, hash};
 use crate::text;
@@ -236,12 +237,12 @@ async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube
         ..Event::default()
     };
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-    match api.create(&PostParams::default(), &event).await {
-        Ok(_) => Ok(()),
+    match Unread(api.clone()).create(&PostParams::default(), &event).await {
+        Ok(()) => Ok(()),
         // The same text was told before, by this process or an earlier one.
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let body = json!({ "lastTimestamp": now, "count": count.max(&2) });
-            api.patch(&event_name, &PatchParams::default(), &Patch::Merge(body)).await.map(drop)
+            Unread(api).patch(&event_name, &PatchParams::default(), body).await
         }
         // The object's namespace is going: there is nobody left to tell.
         Err(kube::Error::Api(status))

@@ -12,5 +12,6 @@ pub mod policies;
 pub mod queue;
 pub mod read;
 pub mod sidecar;
+mod unread;
 pub mod watch;
 pub mod writes;

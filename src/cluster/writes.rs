@@ -15,14 +15,14 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use crate::claim::Binding;
 use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
+use crate::cluster::unread::Unread;
 use crate::cluster::watch::Shared;
 use crate::config::classes::Identity;
 use crate::config::record::Record;
@@ -145,10 +145,10 @@ fn guarded(uid: &str, resource_version: &str) -> DeleteParams {
 }
 
 /// A deletion, of what may be gone already.
-fn deleted<T>(deleted: std::result::Result<T, kube::Error>, what: impl Into<String>) -> Result<()> {
+fn deleted(deleted: kube::Result<()>, what: impl Into<String>) -> Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        deleted => deleted.map(drop).map_err(WriteError::of(what)),
+        deleted => deleted.map_err(WriteError::of(what)),
     }
 }
 
@@ -215,11 +215,11 @@ impl Writes {
             data: Some(RawExtension(json!(record))),
             revision: number,
         };
-        match revisions.create(&post(), &revision).await {
-            Ok(_) => Ok(()),
+        match Unread(revisions.clone()).create(&post(), &revision).await {
+            Ok(()) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let body = json!({ "revision": number, "metadata": { "labels": revision.metadata.labels } });
-                revisions.patch(&name, &params(), &Patch::Merge(body)).await.map(drop).map_err(WriteError::of(what))
+                Unread(revisions).patch(&name, &params(), body).await.map_err(WriteError::of(what))
             }
             Err(error) => Err(WriteError::of(what)(error)),
         }
@@ -229,28 +229,15 @@ impl Writes {
     pub async fn drop_revision(&self, hash: &str) -> Result<()> {
         let name = revision_name(hash);
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
-        revisions
-            .delete(&name, &DeleteParams::default())
-            .await
-            .map(drop)
-            .map_err(WriteError::of(format!("revision {name}")))
+        let deleted = Unread(revisions).delete(&name, &DeleteParams::default()).await;
+        deleted.map_err(WriteError::of(format!("revision {name}")))
     }
 
     /// Writes the verdict on a ConfigMap.
     pub async fn judge(&self, config: &ObjectName, verdict: &str) -> Result<()> {
-        self.annotate::<ConfigMap>(config, json!({ names::VERDICT: verdict })).await
-    }
-
-    async fn annotate<K>(&self, name: &ObjectName, annotations: Value) -> Result<()>
-    where
-        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-            + DeserializeOwned
-            + Clone
-            + std::fmt::Debug,
-    {
-        let body = json!({ "metadata": { "annotations": annotations } });
-        let api: Api<K> = Api::namespaced(self.client.clone(), &name.namespace);
-        api.patch(&name.name, &params(), &Patch::Merge(body)).await.map(drop).map_err(WriteError::of(format!("{name}")))
+        let body = json!({ "metadata": { "annotations": { names::VERDICT: verdict } } });
+        let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), &config.namespace);
+        Unread(configs).patch(&config.name, &params(), body).await.map_err(WriteError::of(format!("{config}")))
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::capacity::segment::Segment;
 use crate::capacity::{Driver, Published, Record};
+use crate::cluster::unread::Unread;
 
 impl Writes {
     fn capacities(&self) -> Api<CSIStorageCapacity> {
@@ -109,7 +110,7 @@ impl Writes {
 
     /// Tells the scheduler nothing more about a segment.
     pub async fn withdraw(&self, published: &Published) -> Result<()> {
-        let answer = self.capacities().delete(&published.name, &guarded(&published.uid, "")).await;
+        let answer = Unread(self.capacities()).delete(&published.name, &guarded(&published.uid, "")).await;
         deleted(answer, format!("CSIStorageCapacity {}", published.name))
     }
 
@@ -144,7 +145,7 @@ impl Writes {
 
     /// Removes our CSIDriver.
     pub async fn remove_driver(&self, driver: &Driver) -> Result<()> {
-        let answer = self.drivers().delete(&driver.name, &guarded(&driver.uid, &driver.resource_version)).await;
+        let answer = Unread(self.drivers()).delete(&driver.name, &guarded(&driver.uid, &driver.resource_version)).await;
         deleted(answer, format!("CSIDriver {}", driver.name))
     }
 }

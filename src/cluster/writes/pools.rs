@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::{Result, WriteError, Writes, deleted, guarded, post};
 use crate::cluster::lean::Lean;
+use crate::cluster::unread::Unread;
 use crate::config::Recipe;
 use crate::object::ObjectName;
 
@@ -38,15 +39,16 @@ impl Writes {
             }),
             ..Default::default()
         };
-        let created = self.claims(&name.namespace).create(&post(), &Lean(request)).await;
+        let created = Unread(self.claims(&name.namespace)).create(&post(), &Lean(request)).await;
         match created.map_err(WriteError::of(format!("claim {name}"))) {
-            Ok(_) | Err(WriteError::Conflict(_)) => Ok(()),
+            Ok(()) | Err(WriteError::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     /// Deletes a request. What was begun for it is taken back before it is gone.
     pub async fn withdraw_request(&self, name: &ObjectName, uid: &str) -> Result<()> {
-        deleted(self.claims(&name.namespace).delete(&name.name, &guarded(uid, "")).await, format!("claim {name}"))
+        let deletion = Unread(self.claims(&name.namespace)).delete(&name.name, &guarded(uid, "")).await;
+        deleted(deletion, format!("claim {name}"))
     }
 }

@@ -12,6 +12,7 @@ use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
 use super::{Result, WriteError, Writes, deleted, guarded, post};
+use crate::cluster::unread::Unread;
 use crate::object::ObjectName;
 
 impl Writes {
@@ -73,8 +74,8 @@ impl Writes {
         let name = ObjectName::of(&job.metadata);
         let what = || format!("Job {name}");
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
-        let error = match jobs.create(&post(), job).await {
-            Ok(_) => return Ok(()),
+        let error = match Unread(jobs).create(&post(), job).await {
+            Ok(()) => return Ok(()),
             Err(error) => WriteError::of(what())(error),
         };
         // Admission is asked first: also what a quota refuses may have been created before, and not be seen yet.
@@ -108,12 +109,12 @@ impl Writes {
     pub async fn remove_job(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
         let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..guarded(uid, "") };
-        deleted(jobs.delete(&name.name, &params).await, format!("Job {name}"))
+        deleted(Unread(jobs).delete(&name.name, &params).await, format!("Job {name}"))
     }
 
     /// Removes a pod that has ended.
     pub async fn remove_pod(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name.namespace);
-        deleted(pods.delete(&name.name, &guarded(uid, "")).await, format!("pod {name}"))
+        deleted(Unread(pods).delete(&name.name, &guarded(uid, "")).await, format!("pod {name}"))
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::claim::LastFailure;
+use crate::cluster::unread::Unread;
 use crate::object::ObjectName;
 use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
 use crate::snapshot::{Content, Provenance, Snapshot, Status};
@@ -225,7 +226,8 @@ impl Writes {
 
     /// Deletes a content. What is stored for it goes first.
     pub async fn delete_content(&self, content: &Content) -> Result<()> {
-        let answer = self.contents().delete(&content.name, &guarded(&content.uid, &content.resource_version)).await;
+        let answer =
+            Unread(self.contents()).delete(&content.name, &guarded(&content.uid, &content.resource_version)).await;
         deleted(answer, format!("VolumeSnapshotContent {}", content.name))
     }
 }

@@ -15,6 +15,7 @@ use crate::attributes::Attributes;
 use crate::claim::{Claim, LastFailure};
 use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
+use crate::cluster::unread::Unread;
 use crate::volume::{self, Provenance, Volume, expand, modify};
 
 /// Whose a volume is to be.
@@ -111,13 +112,13 @@ impl Writes {
             }),
             ..Default::default()
         };
-        let created = self.volumes().create(&post(), &Lean(marker)).await;
-        created.map(drop).map_err(WriteError::of(format!("volume {name}")))
+        let created = Unread(self.volumes()).create(&post(), &Lean(marker)).await;
+        created.map_err(WriteError::of(format!("volume {name}")))
     }
 
     /// Deletes a marker.
     pub async fn remove_marker(&self, name: &str, uid: &str) -> Result<()> {
-        deleted(self.volumes().delete(name, &guarded(uid, "")).await, format!("volume {name}"))
+        deleted(Unread(self.volumes()).delete(name, &guarded(uid, "")).await, format!("volume {name}"))
     }
 
     /// Says on a volume that it is bound, which the PV controller knows.
