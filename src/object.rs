@@ -66,8 +66,9 @@ pub fn label_value(text: &str) -> String {
 /// A short hash, in hexadecimal: 16 characters of SHA-256.
 pub fn hash(bytes: &[u8]) -> String {
     use sha2::Digest;
-    let digest = sha2::Sha256::digest(bytes);
-    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    let digest: [u8; 32] = sha2::Sha256::digest(bytes).into();
+    let (first, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+    format!("{:016x}", u64::from_be_bytes(*first))
 }
 
 #[cfg(test)]

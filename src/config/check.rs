@@ -232,6 +232,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         parameters: BTreeMap::new(),
         config: record.config.clone(),
         class: record.class.clone(),
+        hash: record.hash(),
         record,
     };
     if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)

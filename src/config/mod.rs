@@ -215,8 +215,10 @@ pub struct Recipe {
     pub pod_template: Option<PodTemplateSpec>,
     /// What the image gets untouched.
     pub parameters: BTreeMap<String, String>,
-    /// The form in which it is kept, and its hash.
+    /// The form in which it is kept.
     pub record: record::Record,
+    /// The hash of that, for which every pass asks.
+    pub hash: String,
 }
 
 impl Recipe {
@@ -241,8 +243,8 @@ impl Recipe {
         Some(node).filter(|node| self.placement == Placement::SelectedNode && !node.is_empty())
     }
 
-    /// Identifies this version of this class: `namespace/name@hash`.
+    /// Identifies this version of this class: `namespace/name@hash`, as it stands on claims and Jobs.
     pub fn version(&self) -> String {
-        self.record.version()
+        record::version(&self.config, &self.hash)
     }
 }

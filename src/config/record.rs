@@ -86,9 +86,9 @@ impl Record {
         Record { data, ..self.clone() }.hash()
     }
 
-    /// `namespace/name@hash`, as it stands on claims and Jobs.
+    /// The [version](super::Recipe::version) of its recipe.
     pub fn version(&self) -> String {
-        format!("{}@{}", self.config, self.hash())
+        version(&self.config, &self.hash())
     }
 
     /// The provisioner of its class and its volumes: the driver that it stands for, or `own`.
@@ -115,6 +115,10 @@ impl Record {
         });
         checked
     }
+}
+
+pub(super) fn version(config: &ObjectName, hash: &str) -> String {
+    format!("{config}@{hash}")
 }
 
 /// The hash in a `namespace/name@hash`.

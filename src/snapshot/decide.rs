@@ -424,7 +424,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     // Another version of the config is tried at once.
     let recorded = content.made_by().map(|made_by| made_by.record.hash());
     let wait = match failure.kind {
-        Failure::Never if recorded.as_ref() != Some(&recipe.record.hash()) => 0,
+        Failure::Never if recorded.as_ref() != Some(&recipe.hash) => 0,
         Failure::Never => seconds(SLOW),
         Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
     };

@@ -43,7 +43,7 @@ impl Index {
     pub fn unused_revisions(&self, now: i64) -> Vec<String> {
         let mut used: HashSet<String> = HashSet::new();
         for class in self.classes.iter() {
-            used.extend(class.recipe.as_ref().ok().map(|recipe| recipe.record.hash()));
+            used.extend(class.recipe.as_ref().ok().map(|recipe| recipe.hash.clone()));
         }
         let stamps = self.claims.values().filter_map(|claim| claim.stamp.as_ref());
         used.extend(stamps.filter_map(|stamp| hash_of(&stamp.config)).map(str::to_owned));

@@ -26,7 +26,7 @@ impl Index {
         self.line.leave(&asker.key);
         self.line.serve(&recipe.class, &asker.namespace);
         let since = self.clock.passed();
-        self.revisions_used.insert(recipe.record.hash(), since);
+        self.revisions_used.insert(recipe.hash.clone(), since);
         let class = label_value(&recipe.class);
         let Lane { for_pool, namespace, node } = lane;
         let expected = Expected { since, class, namespace, for_pool, node, ..Expected::default() };
