@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use contract::names;
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
@@ -149,11 +150,15 @@ pub fn name_of(object: &Value) -> ObjectName {
 }
 
 /// Takes out of a new Job what never changes and is most of it, so that it is not in each of its states. Where the pods
-/// are to run is looked at in all of them.
+/// are to run is looked at in all of them, and so are the members of a batch.
 fn without_pod_spec(job: &mut Value) -> Value {
     let spec = job.pointer_mut("/spec/template/spec").map(Value::take).unwrap_or_default();
+    let template = &mut job["spec"]["template"];
     if let Some(affinity) = spec.get("affinity") {
-        job["spec"]["template"]["spec"] = json!({ "affinity": affinity });
+        template["spec"] = json!({ "affinity": affinity });
+    }
+    if annotation(template, names::BATCH).is_empty() {
+        template["metadata"]["annotations"] = Value::Null;
     }
     spec
 }
