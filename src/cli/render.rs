@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use contract::request::Operation;
+use manifest::to_yaml;
 
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::claim::Claim;
@@ -111,7 +112,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         let job = job(recipe, &request, &place);
         match output {
             Output::Json => writeln!(out, "{}", serde_json::to_string(&job)?)?,
-            Output::Table => writeln!(out, "---\n{}", serde_saphyr::to_string(&job)?)?,
+            Output::Table => writeln!(out, "---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?)?,
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -67,7 +67,7 @@ impl Cluster {
             ..Secret::default()
         };
         if self.dry {
-            let shown = serde_saphyr::to_string(&secret).map_err(|error| Failure::never(error.to_string()))?;
+            let shown = manifest::to_yaml(&secret).map_err(Failure::never)?;
             println!("{shown}---");
             return Ok(());
         }

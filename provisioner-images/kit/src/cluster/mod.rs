@@ -68,7 +68,7 @@ pub async fn create(client: Client, volume: &PersistentVolume, patience: Duratio
 
 /// Prints the volume as YAML instead of creating it, for trying an image without a cluster.
 pub fn print(volume: &PersistentVolume) -> Result<(), Failure> {
-    let yaml = serde_saphyr::to_string(volume).map_err(|error| Failure::never(error.to_string()))?;
+    let yaml = manifest::to_yaml(volume).map_err(Failure::never)?;
     print!("{yaml}");
     Ok(())
 }

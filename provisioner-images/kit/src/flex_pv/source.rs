@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, HostPathVolumeSource, ISCSIPersistentVolumeSource, LocalVolumeSource, NFSVolumeSource,
     PersistentVolume, PersistentVolumeSpec,
 };
+use manifest::Manifest;
 
 /// `SERVER:/PATH`, where the server may be an IPv6 address in brackets.
 pub fn nfs(text: &str) -> Result<PersistentVolumeSpec, String> {
@@ -69,13 +70,12 @@ pub fn csi(text: &str) -> Result<PersistentVolumeSpec, String> {
 /// A PersistentVolume from YAML that may also be only its spec.
 pub fn yaml(text: &str) -> Result<PersistentVolume, String> {
     let options = || serde_saphyr::options! { legacy_octal_numbers: true };
-    let volume: PersistentVolume =
-        serde_saphyr::from_str_with_options(text, options()).map_err(|error| format!("--from: {error}"))?;
+    let wrong = |error: serde_saphyr::Error| format!("--from: {error}");
+    let volume = PersistentVolume::from_yaml(text, options()).map_err(wrong)?;
     if volume.spec.is_some() {
         return Ok(volume);
     }
-    let spec: PersistentVolumeSpec =
-        serde_saphyr::from_str_with_options(text, options()).map_err(|error| format!("--from: {error}"))?;
+    let spec = PersistentVolumeSpec::from_yaml(text, options()).map_err(wrong)?;
     Ok(PersistentVolume { spec: Some(spec), ..volume })
 }
 
