@@ -60,7 +60,7 @@ pub fn reads_back<T: Serialize + DeserializeOwned>(object: &T) {
     if !text.len().is_multiple_of(8) {
         return;
     }
-    let text = serde_saphyr::to_string(object).expect("it can be written");
+    let text = serde_saphyr::to_string(&json).expect("it can be written");
     // What is written is larger than what anybody may send.
     let options = serde_saphyr::options! { budget: None };
     let again: T =

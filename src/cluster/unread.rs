@@ -1,5 +1,5 @@
-//! Writes whose answers nobody looks at. The object that comes back is not read, which takes longer than all else that is
-//! done for a request here.
+//! Writes whose answers nobody looks at. The object that comes back is not built, which takes longer than all else that is
+//! done for a request here; that it is JSON at all is seen to.
 
 use std::result;
 
@@ -8,9 +8,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{self, request};
 use kube::{Api, Client, Resource, Result};
 use serde::Serialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// Objects of a kind, of which none is read.
+/// Writes to objects of a kind.
 pub(super) struct Unread<K>(pub Api<K>);
 
 impl<K: Resource> Unread<K> {
@@ -20,27 +21,28 @@ impl<K: Resource> Unread<K> {
         K: Serialize,
     {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        let request = self.all().create(params, body);
+        let request = self.requests().create(params, body);
         sent(self.0.into_client(), request).await
     }
 
-    /// Patches an object.
+    /// Merges a patch into an object.
     pub async fn patch(self, name: &str, params: &PatchParams, body: Value) -> Result<()> {
-        let request = self.all().patch(name, params, &Patch::Merge(body));
+        let request = self.requests().patch(name, params, &Patch::Merge(body));
         sent(self.0.into_client(), request).await
     }
 
     /// Deletes an object.
     pub async fn delete(self, name: &str, params: &DeleteParams) -> Result<()> {
-        let request = self.all().delete(name, params);
+        let request = self.requests().delete(name, params);
         sent(self.0.into_client(), request).await
     }
 
-    fn all(&self) -> core::Request {
+    fn requests(&self) -> core::Request {
         core::Request::new(self.0.resource_url())
     }
 }
 
 async fn sent(client: Client, request: result::Result<Request<Vec<u8>>, request::Error>) -> Result<()> {
-    client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    client.request::<IgnoredAny>(request).await.map(drop)
 }

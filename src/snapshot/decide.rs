@@ -422,9 +422,9 @@ fn reporting(content: &Content, error: String) -> Decision {
 fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now: i64) -> Option<Decision> {
     let failure = failed?;
     // Another version of the config is tried at once.
-    let recorded = content.made_by().map(|made_by| made_by.record.hash());
+    let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
     let wait = match failure.kind {
-        Failure::Never if recorded.as_ref() != Some(&recipe.hash) => 0,
+        Failure::Never if is_newer() => 0,
         Failure::Never => seconds(SLOW),
         Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
     };

@@ -49,8 +49,8 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     let is_its = || match o.request {
         true => {
             let as_asked = volume.pool_size == o.claim.size.as_ref().ok().copied();
-            let right = volume.ready() == Some(&recipe.record.kind()) && as_asked;
-            right && volume.claim_uuid.is_none() && volume.is_held()
+            let is_kind = |kind: &str| kind == recipe.record.kind();
+            as_asked && volume.claim_uuid.is_none() && volume.is_held() && volume.ready().is_some_and(is_kind)
         }
         false => {
             volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
