@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use cluster::{ClientLimits, Cluster, Contents, Snapshotter};
+use cluster::{Cluster, Contents};
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
@@ -78,9 +78,7 @@ pub struct World {
 
 impl World {
     pub async fn start() -> World {
-        let plane = Cluster::control_plane().unaudited().with_controller_manager(ClientLimits::Raised);
-        let cluster = plane.await.expect("the control plane starts");
-        Snapshotter::ensure().and_then(|of| of.install(&cluster)).expect("the cluster gets snapshots");
+        let cluster = Cluster::lent_with_snapshots().await.expect("the control plane starts");
         let empty = cluster.contents().await.expect("etcd answers");
         World::on(cluster, empty).await
     }

@@ -105,9 +105,8 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
     let server = tokio::task::spawn_blocking(cinder).await.unwrap();
     let project = server.project("offers");
     project.set_quota(-1, 40);
-    let ring = Ring::start().await;
+    let ring = Ring::with_snapshots().await;
     let _kubelet = Kubelet::start(&ring, PROGRAM);
-    ring.serve_snapshots("Delete").await;
     let endpoint = format!("http://127.0.0.1:{}/v3", server.port());
     let data = [
         ("volume-sources", "iscsi"),
@@ -388,7 +387,7 @@ async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
     for file in &files {
         kubectl(ring.cluster(), &["apply", "-f", file]);
     }
-    ring.serve_snapshots("Delete").await;
+    ring.serve_snapshots().await;
 
     let block = json!({ "spec": { "volumeMode": "Block" } });
     for (kind, _) in kinds {

@@ -145,8 +145,7 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
 
 #[tokio::test]
 async fn snapshot_runs_take_places_of_their_class_as_provision_runs_do() {
-    let ring = Ring::start().await;
-    ring.serve_snapshots("Delete").await;
+    let ring = Ring::with_snapshots().await;
     ring.config("c", "c", &[ANYWHERE, ("capabilities", "snapshot"), ("max-in-flight", "1")]).await;
     ring.claim("source", "c").await;
     ring.provision("source").await;

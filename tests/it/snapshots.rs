@@ -1,7 +1,7 @@
 //! Snapshots of claims, and claims that are made from them: alone, and with the snapshot-controller of kubernetes-csi at
 //! work beside.
 
-use cluster::Snapshotter;
+use cluster::{Cluster, Snapshotter};
 use contract::exit;
 use contract::names::{self, reason};
 use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
@@ -28,10 +28,25 @@ impl Ring {
         Api::all(self.client.clone())
     }
 
-    /// The custom resources, and a class with a policy.
-    pub async fn serve_snapshots(&self, policy: &str) {
+    /// The custom resources, and a class.
+    pub async fn serve_snapshots(&self) {
         Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
-        self.snapshot_class(CLASS, policy, json!({})).await;
+        self.snapshot_class(CLASS, "Delete", json!({})).await;
+    }
+
+    /// Starts it all where both are there before.
+    pub async fn with_snapshots() -> Ring {
+        let mut ring = Ring::with_snapshots_alone().await;
+        ring.run().await;
+        ring
+    }
+
+    /// The same without the orchestrator.
+    async fn with_snapshots_alone() -> Ring {
+        let cluster = Cluster::lent_with_snapshots().await.expect("the control plane starts");
+        let ring = Ring::on(cluster, &[]).await;
+        ring.snapshot_class(CLASS, "Delete", json!({})).await;
+        ring
     }
 
     /// Removes what `serve_snapshots` made on a cluster that other tests use too.
@@ -178,7 +193,7 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     ring.provision("source").await;
     let source = uid(&ring.get_claim("source").await);
     // Without a restart.
-    ring.serve_snapshots("Delete").await;
+    ring.serve_snapshots().await;
     let id = ring.snapshot("monday", "source").await;
     let job = ring.job(ADMIN, "snapshot", &id, 1).await;
     let asked = request(&job);
@@ -231,8 +246,7 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
 
 #[tokio::test]
 async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
-    let ring = Ring::start().await;
-    ring.serve_snapshots("Delete").await;
+    let ring = Ring::with_snapshots().await;
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
     ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any")]).await;
     ring.claim("plain", "cannot").await;
@@ -305,8 +319,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
 
 #[tokio::test]
 async fn a_snapshot_given_up_half_way_leaves_nothing_also_after_a_crash() {
-    let mut ring = Ring::start().await;
-    ring.serve_snapshots("Delete").await;
+    let mut ring = Ring::with_snapshots().await;
     ring.config(
         "c",
         "c",
@@ -339,8 +352,7 @@ async fn a_snapshot_given_up_half_way_leaves_nothing_also_after_a_crash() {
 
 #[tokio::test]
 async fn a_snapshot_that_exists_is_bound_restored_and_deleted_by_its_class() {
-    let ring = Ring::start().await;
-    ring.serve_snapshots("Delete").await;
+    let ring = Ring::with_snapshots().await;
     ring.snapshot_class("known", "Delete", json!({ "parameters": { "storage-class": "c" } })).await;
     ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any"), ("zone", "west")]).await;
     for (name, class) in [("known", Some("known")), ("unknown", None)] {
@@ -377,8 +389,7 @@ async fn a_snapshot_that_exists_is_bound_restored_and_deleted_by_its_class() {
 
 #[tokio::test]
 async fn snapshots_of_what_a_node_has_are_made_restored_and_deleted_there() {
-    let ring = Ring::start().await;
-    ring.serve_snapshots("Delete").await;
+    let ring = Ring::with_snapshots().await;
     for node in ["n1", "n2"] {
         ring.node(node).await;
     }
@@ -413,8 +424,7 @@ async fn snapshots_of_what_a_node_has_are_made_restored_and_deleted_there() {
 
 #[tokio::test]
 async fn with_the_snapshot_controller_beside_both_come_to_rest() {
-    let mut ring = Ring::without_orchestrator(&[]).await;
-    ring.serve_snapshots("Delete").await;
+    let mut ring = Ring::with_snapshots_alone().await;
     let _controller = ring.snapshot_controller();
     ring.config(
         "c",
@@ -522,8 +532,7 @@ fn csi_volume(job: &Job) -> PersistentVolume {
 
 #[tokio::test]
 async fn csi_volumes_are_left_to_the_snapshot_controller_but_for_the_runs() {
-    let ring = Ring::start().await;
-    ring.serve_snapshots("Delete").await;
+    let ring = Ring::with_snapshots().await;
     ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any")]).await;
     ring.claim("source", "c").await;
     let source = uid(&ring.stamped("source").await);

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use crate::component::{ClientLimits, Component};
 use crate::control_plane::{ControlPlane, Refuge};
-use crate::lent::{self, Contents};
+use crate::lent::{self, Lent};
 use crate::node;
 use crate::process::Identity;
 use crate::readiness::{self, LOOK, START};
@@ -30,7 +30,7 @@ pub struct Cluster {
     /// Only a control plane of our own ends with this value.
     refuge: Mutex<Option<Refuge>>,
     /// How it was at its start, if another test may have it afterwards.
-    lent: Mutex<Option<Contents>>,
+    lent: Mutex<Option<Lent>>,
 }
 
 impl Cluster {
@@ -88,11 +88,11 @@ impl Cluster {
         Self { run: facts.run.clone(), facts, started_now: true, refuge, lent }
     }
 
-    pub(crate) fn lend(&mut self, pristine: Contents) {
-        self.lent = Mutex::new(Some(pristine));
+    pub(crate) fn lend(&mut self, lent: Lent) {
+        self.lent = Mutex::new(Some(lent));
     }
 
-    pub(crate) fn pristine(&self) -> Option<Contents> {
+    pub(crate) fn as_lent(&self) -> Option<Lent> {
         self.lent.lock().ok()?.clone()
     }
 
@@ -264,11 +264,11 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if let (Some(pristine), false) = (self.pristine(), std::thread::panicking())
+        if let (Some(as_lent), false) = (self.as_lent(), std::thread::panicking())
             && let Some(refuge) = self.refuge.lock().ok().and_then(|mut refuge| refuge.take())
         {
             let mut again = Self::owning(self.facts.clone(), refuge);
-            again.lend(pristine);
+            again.lend(as_lent);
             return lent::give_back(again);
         }
         if let Err(error) = self.end() {

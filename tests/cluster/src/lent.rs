@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use crate::cluster::Cluster;
 use crate::component::ClientLimits;
+use crate::snapshotter::Snapshotter;
 
 /// Nobody has these now.
 static IDLE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
@@ -31,14 +32,31 @@ const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterlea
 #[derive(Clone, Debug)]
 pub struct Contents(BTreeSet<String>);
 
+/// As what a control plane is lent.
+#[derive(Clone, Debug)]
+pub(crate) struct Lent {
+    /// What it holds when it is as good as new.
+    pristine: Contents,
+    /// It has the custom resources of snapshots.
+    snapshots: bool,
+}
+
 impl Cluster {
     /// A control plane with a controller manager and without an audit log, for the caller alone and as good as new. When
     /// the value is dropped, the next test of this process may get it, unless the test panics or the plane was
     /// [marked](Cluster::end_with_test).
     pub async fn lent() -> Result<Cluster> {
-        while let Some(cluster) = next() {
-            let pristine = cluster.pristine().context("it is not to be lent")?;
-            match cluster.reset(&pristine).await {
+        Cluster::lent_as(false).await
+    }
+
+    /// The same with the custom resources of snapshots, which cannot be taken out of one again.
+    pub async fn lent_with_snapshots() -> Result<Cluster> {
+        Cluster::lent_as(true).await
+    }
+
+    async fn lent_as(snapshots: bool) -> Result<Cluster> {
+        while let Some((cluster, lent)) = next(snapshots) {
+            match cluster.reset(&lent.pristine).await {
                 Ok(()) => return Ok(cluster),
                 Err(error) => {
                     eprintln!("a control plane cannot be used again: {error:#}");
@@ -48,8 +66,11 @@ impl Cluster {
         }
         let plane = Cluster::control_plane().unaudited().with_controller_manager(ClientLimits::Raised);
         let mut cluster = plane.await?;
+        if snapshots {
+            Snapshotter::ensure()?.install(&cluster)?;
+        }
         let pristine = cluster.contents().await?;
-        cluster.lend(pristine);
+        cluster.lend(Lent { pristine, snapshots });
         Ok(cluster)
     }
 
@@ -103,8 +124,13 @@ pub(crate) fn give_back(cluster: Cluster) {
     }
 }
 
-fn next() -> Option<Cluster> {
-    IDLE.lock().ok()?.pop()
+fn next(snapshots: bool) -> Option<(Cluster, Lent)> {
+    let mut idle = IDLE.lock().ok()?;
+    let as_asked = |cluster: &Cluster| cluster.as_lent().is_some_and(|lent| lent.snapshots == snapshots);
+    let at = idle.iter().position(as_asked)?;
+    let cluster = idle.swap_remove(at);
+    let lent = cluster.as_lent()?;
+    Some((cluster, lent))
 }
 
 fn is_written_always(key: &str) -> bool {
