@@ -38,6 +38,12 @@ impl ControlPlane {
         self.api_server_flag("--audit-log-path=").api_server_flag("--audit-policy-file=")
     }
 
+    /// Without fairness between clients, where the few there are have time: to weigh each request takes a ninth of the API
+    /// server's.
+    pub fn unweighed(self) -> Self {
+        self.api_server_flag("--enable-priority-and-fairness=false")
+    }
+
     /// Starts `kube-controller-manager` as well: binding of volumes, Jobs, service accounts, garbage collection.
     pub fn with_controller_manager(mut self, limits: ClientLimits) -> Self {
         self.controller_manager = Some(limits);

@@ -64,7 +64,7 @@ impl Cluster {
                 }
             }
         }
-        let plane = Cluster::control_plane().unaudited().with_controller_manager(ClientLimits::Raised);
+        let plane = Cluster::control_plane().unaudited().unweighed().with_controller_manager(ClientLimits::Raised);
         let mut cluster = plane.await?;
         if snapshots {
             Snapshotter::ensure()?.install(&cluster)?;
