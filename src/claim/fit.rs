@@ -76,7 +76,7 @@ pub fn misfits(
     {
         refuse(format!("its node affinity excludes the selected node {node}"));
     }
-    if volume.attributes_class.is_some() && volume.attributes_class != claim.attributes_class {
+    if volume.attributes_class.as_deref().is_some_and(|class| !asks_for_class(claim, class)) {
         refuse("it names a VolumeAttributesClass that the claim does not ask for".into());
     }
     if volume.burden > limits::VOLUME {
@@ -94,6 +94,13 @@ pub fn misfits(
 fn asked_when_bound(claim: &Claim) -> Result<u64, String> {
     let asked = claim.size.clone()?;
     Ok(claim.capacity.filter(|_| claim.is_bound()).map_or(asked, |had| asked.min(had)))
+}
+
+/// A claim asks for attributes of this class, or did when it was bound: which other ones it then wants is for a modify run,
+/// and says nothing against the volume either.
+fn asks_for_class(claim: &Claim, class: &str) -> bool {
+    let had = claim.modification.as_ref().filter(|_| claim.is_bound()).and_then(|modification| modification.current());
+    [claim.attributes_class.as_deref(), had].contains(&Some(class))
 }
 
 /// What binds a volume to where it was made, if its image has not said it and the config has. `node` is where it was

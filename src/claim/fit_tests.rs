@@ -1,4 +1,5 @@
 use super::*;
+use crate::claim::modification::Modification;
 use crate::config::record::Record;
 use crate::object::ObjectName;
 use crate::volume::Reference;
@@ -144,6 +145,30 @@ fn a_volume_must_be_in_reach_of_the_selected_node() {
     let half_way = Volume { affinity: Some(zone("east")), finalizers, ..volume() };
     let selected_since = misfits(&half_way, &claim(), &recipe(""), Some(("node-1", &labels)));
     assert_eq!(selected_since, [""; 0], "its adoption began when another node was selected, or none");
+}
+
+#[test]
+fn a_bound_claim_may_ask_for_other_attributes() {
+    let volume = Volume { attributes_class: Some("silver".into()), ..volume() };
+    let had = |class: &str| {
+        let status = serde_json::json!({ "currentVolumeAttributesClassName": class });
+        Modification::of(&serde_json::from_value(status).unwrap())
+    };
+    let asks = |class: &str, had| Claim { attributes_class: Some(class.into()), modification: had, ..claim() };
+    let bound = |claim| Claim { volume_name: Some(volume.name.clone()), phase: "Bound".into(), ..claim };
+    let found = |claim: Claim| misfits(&volume, &claim, &recipe(""), None);
+    let refused = ["it names a VolumeAttributesClass that the claim does not ask for"];
+    for (claim, expected, why) in [
+        (asks("silver", None), [].as_slice(), "it is what it asks for"),
+        (asks("gold", None), &refused, "it is not"),
+        (asks("gold", had("silver")), &refused, "before it is bound, what it asks for now counts"),
+        (bound(asks("gold", had("silver"))), &[], "it had what it asked for when it was bound"),
+        (bound(asks("gold", had("bronze"))), &refused, "it had something else"),
+        (bound(asks("silver", None)), &[], "the PV controller has yet to say it"),
+        (bound(asks("gold", None)), &refused, "what it had is not known"),
+    ] {
+        assert_eq!(found(claim), expected, "{why}");
+    }
 }
 
 #[test]
