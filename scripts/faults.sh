@@ -62,10 +62,10 @@ small_soak() {
 
 # Each alone with a control plane: behind others its own controllers are so late that one history reaches into the next.
 faults_stages() {
-    budget=480 stage 'killed amid real pods' real_pods
-    budget=720 stage 'killed at every write' cut_points
-    budget=120 stage 'a small soak' small_soak
-    budget=240 stage 'what only computes, its rest' joined 'what only computes'
+    budget=420 stage 'killed amid real pods' real_pods
+    budget=480 stage 'killed at every write' cut_points
+    budget=80 stage 'a small soak' small_soak
+    budget=180 stage 'what only computes, its rest' joined 'what only computes'
 }
 
 # The sum of what the stages said, in one line.

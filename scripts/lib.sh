@@ -68,8 +68,9 @@ end_of_tests() {
     exit "$status"
 }
 
-# Stages with their durations, and with what they may take on 2 cores if `budget` is set; the summary goes last. A stage
-# is a program or a function that calls none of `fail`'s callers in a condition: the shell does not stop at errors there.
+# Stages with their durations, and with what they may take on 2 cores if `budget` is set, and all of them if `whole` is;
+# the summary goes last. A stage is a program or a function that calls none of `fail`'s callers in a condition: the shell
+# does not stop at errors there.
 stages=()
 stage() { # NAME COMMAND...
     local name=$1 began=$SECONDS status=0
@@ -118,5 +119,5 @@ summary() {
     local line
     printf '\n'
     for line in "${stages[@]}"; do printf '%s\n' "$line"; done
-    printf '%-28s %4d s\n' 'all of it' "$SECONDS"
+    printf '%-28s %4d s%s\n' 'all of it' "$SECONDS" "$(budget=${whole:-} within "$SECONDS")"
 }

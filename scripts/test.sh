@@ -20,14 +20,16 @@ build_tests() {
         build_faults
 }
 
+# In seconds, with Kubernetes built before and nothing else.
+export whole=1800
 stage 'setup' scripts/setup.sh --test
-without=flex-bench stage 'programs and images' build
-stage 'build the tests' build_tests
+without=flex-bench budget=240 stage 'programs and images' build
+budget=240 stage 'build the tests' build_tests
 # Not sooner: a compiler loses twice what this wins beside it.
 begin_computing
 # More at one time than there are processors: most of them wait for a cluster.
-RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=660 stage 'tests' cargo test --workspace --no-fail-fast
-budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
+RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=600 stage 'tests' cargo test --workspace --no-fail-fast
+budget=30 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
 # Both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages
