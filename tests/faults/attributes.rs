@@ -6,7 +6,8 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::site::{Finding, Site, provisioner};
+use crate::site::{Site, provisioner};
+use crate::world::Finding;
 
 impl Site<'_> {
     /// A class of attributes of this site's volumes.

@@ -14,7 +14,8 @@ use serde_json::json;
 use crate::orchestrator::phase;
 use crate::proxy::{Fault, Kind, Point, Proxy, Write, Written};
 use crate::scenarios::Scenario;
-use crate::site::{Finding, PROVISIONERS, Site, Trouble, World, provisioner};
+use crate::site::{PROVISIONERS, Site, provisioner};
+use crate::world::{Finding, Trouble, World};
 
 /// Control planes at one time, each with a scenario of its own: while the last cut points of one wait, the other works.
 const WORLDS: usize = 2;

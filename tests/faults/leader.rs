@@ -10,7 +10,8 @@ use tokio::process::Child;
 
 use crate::orchestrator::phase;
 use crate::proxy::{Fault, Kind, Point, Proxy, Write};
-use crate::site::{Finding, Site, World};
+use crate::site::Site;
+use crate::world::{Finding, World};
 
 /// The term of a Lease is 15 s, and it is looked at every 2 s; the rest is for a busy machine.
 const WITHIN: Duration = Duration::from_secs(30);

@@ -16,10 +16,14 @@ mod orchestrator;
 mod wait;
 
 mod attributes;
+mod backend;
 mod node;
 mod proxy;
 mod scenarios;
+mod settled;
 mod site;
+mod snapshots;
+mod world;
 
 mod cuts;
 mod leader;

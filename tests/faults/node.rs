@@ -1,11 +1,10 @@
 //! A node of the test: its kubelet runs an image whose storage can be counted.
 //!
 //! The kubelet is played as far as the API sees it: pods are bound to a node, run, end, and are
-//! taken away only when their process is dead. The image keeps a directory with a file for each volume.
+//! taken away only when their process is dead. The image's storage is the [`Backend`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contract::batch::{self, Failed, Member};
@@ -23,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use flex_provisioner::snapshot::api::VolumeSnapshot;
 
+use crate::backend::{Backend, lock};
 use crate::kubelet::{list, nfs_volume_of};
 
 /// All nodes; runs that are bound to none are on the first.
@@ -64,172 +64,6 @@ impl Stage {
     }
 }
 
-/// What the backend knows: volumes, and what was done to them against the rules.
-pub struct Backend {
-    dir: tempfile::TempDir,
-    /// The process that works on a volume, by volume id.
-    running: Mutex<HashMap<String, String>>,
-    /// The sizes of volumes that have grown, in bytes.
-    grown: Mutex<HashMap<String, u64>>,
-    /// The class of attributes of volumes that were modified.
-    modified: Mutex<HashMap<String, String>>,
-    /// Of which volume a volume is a copy, and the process that reads that just now.
-    copies: Mutex<HashMap<String, String>>,
-    read: Mutex<Vec<String>>,
-    /// Snapshots, each with its VolumeSnapshot as `namespace/name`.
-    snapshots: Mutex<BTreeMap<String, String>>,
-    /// The nodes of volumes that are on one.
-    homes: Mutex<HashMap<String, String>>,
-    /// What attempts without room have left, by volume id and node, each with its claim as `namespace/name`.
-    left: Mutex<BTreeMap<(String, String), String>>,
-    broken: Mutex<Vec<String>>,
-}
-
-/// While it lives, a process works on a volume.
-struct Working<'a> {
-    backend: &'a Backend,
-    id: String,
-}
-
-impl Drop for Working<'_> {
-    fn drop(&mut self) {
-        lock(&self.backend.running).remove(&self.id);
-    }
-}
-
-/// While it lives, a process reads a volume to copy it.
-struct Reading<'a> {
-    backend: &'a Backend,
-    id: String,
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        let mut read = lock(&self.backend.read);
-        if let Some(at) = read.iter().position(|id| *id == self.id) {
-            read.swap_remove(at);
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no code panics while it holds this")
-}
-
-impl Backend {
-    fn path(&self, id: &str) -> PathBuf {
-        self.dir.path().join(id)
-    }
-
-    fn broke(&self, what: String) {
-        lock(&self.broken).push(what);
-    }
-
-    fn work(&self, id: &str, pod: &str) -> Working<'_> {
-        if let Some(other) = lock(&self.running).insert(id.to_owned(), pod.to_owned()) {
-            self.broke(format!("{pod} and {other} work on volume {id} at one time"));
-        }
-        Working { backend: self, id: id.to_owned() }
-    }
-
-    /// Makes a volume for a claim, unless it is there.
-    fn make(&self, id: &str, claim: &str) {
-        // What a pool asks for has the names of what it asked for before.
-        let is_request = claim.split('/').nth(1).is_some_and(|name| name.starts_with(names::REQUEST_PREFIX));
-        let mut volumes = self.volumes().into_iter().filter(|_| !is_request);
-        let of_claim = volumes.find(|(other, owner)| owner == claim && other != id);
-        if let Some((other, _)) = of_claim {
-            self.broke(format!("claim {claim} has the volumes {other} and {id} at one time"));
-        }
-        std::fs::write(self.path(id), claim).expect("the backend's directory can be written");
-    }
-
-    /// Begins to copy a volume, which must be there and stay.
-    fn copy(&self, of: &str, id: &str, claim: &str) -> Reading<'_> {
-        if !self.volumes().contains_key(of) {
-            self.broke(format!("claim {claim} is to be a copy of volume {of}, which is not there"));
-        }
-        lock(&self.copies).insert(id.to_owned(), of.to_owned());
-        lock(&self.read).push(of.to_owned());
-        Reading { backend: self, id: of.to_owned() }
-    }
-
-    /// Begins to read a volume for a snapshot, which must be there and stay.
-    fn snapshot(&self, of: &str, owner: &str) -> Reading<'_> {
-        if !self.volumes().contains_key(of) {
-            self.broke(format!("{owner} is to be a snapshot of volume {of}, which is not there"));
-        }
-        lock(&self.read).push(of.to_owned());
-        Reading { backend: self, id: of.to_owned() }
-    }
-
-    /// Begins to fill a volume from a snapshot, which must be there and stay.
-    fn restore(&self, from: &str, id: &str, claim: &str) -> Reading<'_> {
-        if !self.snapshots().contains_key(from) {
-            self.broke(format!("claim {claim} is to be made from snapshot {from}, which is not there"));
-        }
-        lock(&self.copies).insert(id.to_owned(), from.to_owned());
-        lock(&self.read).push(from.to_owned());
-        Reading { backend: self, id: from.to_owned() }
-    }
-
-    fn remove_snapshot(&self, id: &str) {
-        if lock(&self.read).iter().any(|read| read == id) {
-            let owner = self.snapshots().get(id).cloned().unwrap_or_default();
-            self.broke(format!("snapshot {id} of {owner} is deleted while a volume is made from it"));
-        }
-        lock(&self.snapshots).remove(id);
-    }
-
-    /// All snapshots, each with its VolumeSnapshot as `namespace/name`.
-    pub fn snapshots(&self) -> BTreeMap<String, String> {
-        lock(&self.snapshots).clone()
-    }
-
-    /// Of which volume or snapshot a volume is a copy.
-    pub fn copy_of(&self, id: &str) -> Option<String> {
-        lock(&self.copies).get(id).cloned()
-    }
-
-    fn remove(&self, id: &str) {
-        if lock(&self.read).iter().any(|read| read == id) {
-            let claim = self.volumes().get(id).cloned().unwrap_or_default();
-            self.broke(format!("volume {id} of {claim} is deleted while it is copied"));
-        }
-        let _ = std::fs::remove_file(self.path(id));
-    }
-
-    /// All volumes, each with its claim as `namespace/name`.
-    pub fn volumes(&self) -> BTreeMap<String, String> {
-        let files = std::fs::read_dir(self.dir.path()).expect("the backend's directory is there");
-        let volume =
-            |path: PathBuf| Some((path.file_name()?.to_str()?.to_owned(), std::fs::read_to_string(path).ok()?));
-        files.filter_map(|file| volume(file.ok()?.path())).collect()
-    }
-
-    /// What was left on nodes by attempts for claims of a namespace.
-    pub fn left(&self, namespace: &str) -> Vec<String> {
-        let left = lock(&self.left);
-        let of = left.iter().filter(|(_, claim)| claim.split('/').next() == Some(namespace));
-        of.map(|((id, node), _)| format!("{id} on {node}")).collect()
-    }
-
-    /// The size in bytes to which a volume has grown.
-    pub fn grown(&self, id: &str) -> Option<u64> {
-        lock(&self.grown).get(id).copied()
-    }
-
-    /// The class of attributes that a volume was given last.
-    pub fn modified(&self, id: &str) -> Option<String> {
-        lock(&self.modified).get(id).cloned()
-    }
-
-    /// What was done against the rules, about claims of a namespace.
-    pub fn broken(&self, namespace: &str) -> Vec<String> {
-        lock(&self.broken).iter().filter(|what| what.contains(namespace)).cloned().collect()
-    }
-}
-
 /// The node.
 pub struct Node {
     _heard: Vec<cluster::SimulatedNode>,
@@ -259,18 +93,7 @@ impl Node {
         }
         let shared = Arc::new(Shared {
             client,
-            backend: Backend {
-                dir: tempfile::tempdir().unwrap(),
-                running: Mutex::default(),
-                grown: Mutex::default(),
-                modified: Mutex::default(),
-                copies: Mutex::default(),
-                read: Mutex::default(),
-                snapshots: Mutex::default(),
-                homes: Mutex::default(),
-                left: Mutex::default(),
-                broken: Mutex::default(),
-            },
+            backend: Backend::new(),
             reached: Mutex::default(),
             open: watch::Sender::default(),
         });
@@ -427,14 +250,10 @@ impl Shared {
         }
         let full = request.parameters.get(FULL).and_then(|full| full.parse().ok()).unwrap_or(0);
         if request.attempt <= full {
-            let place = (request.claim_uuid.clone(), request.node_name.clone());
-            lock(&self.backend.left).insert(place, claim);
+            self.backend.leave(&request.claim_uuid, &request.node_name, &claim);
             return Exit { code: 69, words: "no room here".into() };
         }
-        self.backend.make(&request.claim_uuid, &claim);
-        if !request.node_name.is_empty() {
-            lock(&self.backend.homes).insert(request.claim_uuid.clone(), request.node_name.clone());
-        }
+        self.backend.make(&request.claim_uuid, &request.node_name, &claim);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         if request.attempt <= fails {
             return Exit { code: 75, words: "the array is busy".into() };
@@ -454,7 +273,7 @@ impl Shared {
         let owner = format!("{}/{}", snapshot.namespace, snapshot.name);
         let _reading = self.backend.snapshot(&request.claim_uuid, &owner);
         self.pause(request, namespace, Stage::Copying).await;
-        lock(&self.backend.snapshots).insert(snapshot.id.clone(), owner);
+        self.backend.keep_snapshot(&snapshot.id, &owner);
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         match request.attempt <= fails {
             true => Exit { code: 75, words: "the array is busy".into() },
@@ -484,7 +303,7 @@ impl Shared {
         tokio::time::sleep(Duration::from_millis(20)).await;
         match self.backend.volumes().contains_key(&request.claim_uuid) {
             true => {
-                lock(&self.backend.grown).insert(request.claim_uuid.clone(), request.size_bytes);
+                self.backend.grow(&request.claim_uuid, request.size_bytes);
                 Exit { code: 0, words: String::new() }
             }
             false => Exit { code: 65, words: "no such volume".into() },
@@ -498,8 +317,8 @@ impl Shared {
         }
         let fails = request.parameters.get(FAILS).and_then(|fails| fails.parse().ok()).unwrap_or(0);
         let fails = request.attempt <= fails;
-        let left = if fails { "in between".to_owned() } else { request.attributes_class.clone() };
-        lock(&self.backend.modified).insert(request.claim_uuid.clone(), left);
+        let class = if fails { "in between" } else { &request.attributes_class };
+        self.backend.modify(&request.claim_uuid, class);
         match fails {
             true => Exit { code: 75, words: "the array is busy".into() },
             false => Exit { code: 0, words: String::new() },
@@ -510,9 +329,8 @@ impl Shared {
         self.pause(request, namespace, Stage::Deleting).await;
         // Long enough for a process that should not run beside it to be seen.
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let place = (request.claim_uuid.clone(), request.node_name.clone());
-        let home = lock(&self.backend.homes).get(&place.0).cloned();
-        if lock(&self.backend.left).remove(&place).is_some() || home.is_some_and(|home| home != place.1) {
+        let (id, node) = (&request.claim_uuid, &request.node_name);
+        if self.backend.clear(id, node) || self.backend.is_elsewhere(id, node) {
             return Exit { code: 0, words: String::new() };
         }
         if let Some(claim) = self.living_owner(&request.claim_uuid).await {

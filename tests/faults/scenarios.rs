@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use crate::node::{CAPACITY, FAILS, FULL, HOLDS_AT, Stage};
 use crate::orchestrator::uid;
 use crate::proxy::Proxy;
-use crate::site::{Finding, Site, Trouble};
+use crate::site::Site;
+use crate::world::{Finding, Trouble};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,122 +1,35 @@
-//! A control plane with a node, and in it one site for each cut point: a namespace, a class and an
-//! orchestrator of its own.
+//! A site, one for each cut point: a namespace, a class and an orchestrator of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Contents};
 use contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, ServiceAccount};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-
-use crate::node::{Node, Stage};
+use crate::node::Stage;
 use crate::orchestrator::{phase, uid};
+use crate::world::{Finding, Trouble, World};
 
 /// No scenario takes longer than this to come to its end, even on a busy machine.
-const GUARD: Duration = Duration::from_secs(300);
+pub const GUARD: Duration = Duration::from_secs(300);
 /// Between the first two looks, and a third of what is between later ones: many sites are looked at at one time, and each
 /// look is work for the API server.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// Until the next look, by how long one has looked.
-fn pause(looked: Duration) -> Duration {
+pub fn pause(looked: Duration) -> Duration {
     (looked / 4).clamp(LOOK, 3 * LOOK)
-}
-
-/// The kinds of trouble that are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
-    /// Something is left that nobody answers for, or storage is gone that somebody uses.
-    Leaked,
-    /// Two where one should be.
-    Duplicate,
-    /// It did not come to its end.
-    Stuck,
-}
-
-/// One of them.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    pub trouble: Trouble,
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.trouble, self.what)
-    }
-}
-
-impl From<Finding> for Vec<Finding> {
-    fn from(finding: Finding) -> Self {
-        vec![finding]
-    }
-}
-
-/// The control plane and the node on it.
-pub struct World {
-    pub client: Client,
-    pub node: Node,
-    cluster: Cluster,
-    /// What is there before anything happens.
-    empty: Contents,
-    dir: tempfile::TempDir,
-}
-
-impl World {
-    pub async fn start() -> World {
-        let cluster = Cluster::lent_with_snapshots().await.expect("the control plane starts");
-        let empty = cluster.contents().await.expect("etcd answers");
-        World::on(cluster, empty).await
-    }
-
-    async fn on(cluster: Cluster, empty: Contents) -> World {
-        let client = cluster.client().await.expect("the API server answers");
-        let node = Node::start(client.clone()).await;
-        World { client, node, cluster, empty, dir: tempfile::tempdir().unwrap() }
-    }
-
-    /// Another world on the same control plane, on which all that happened is undone.
-    pub async fn renewed(self) -> World {
-        let World { cluster, empty, node, .. } = self;
-        drop(node);
-        cluster.reset(&empty).await.expect("the control plane is emptied");
-        World::on(cluster, empty).await
-    }
-
-    /// A kubeconfig that leads to the API server without detours.
-    pub fn kubeconfig(&self) -> PathBuf {
-        self.cluster.kubeconfig()
-    }
-
-    /// Where files of a site stand.
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// A site. It is usable when [`Site::is_ready`] has returned.
-    pub async fn site(&self, name: String, binding: &'static str) -> Site<'_> {
-        let site = Site { world: self, name, binding };
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        for name in [site.name.clone(), site.admin()] {
-            let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
-            namespaces.create(&PostParams::default(), &namespace).await.expect("the namespace is created");
-        }
-        site
-    }
 }
 
 /// A site; class, instance and config bear its name, and the namespace of users, in which its orchestrator lives too.
@@ -135,13 +48,18 @@ pub fn provisioner(site: &str) -> String {
     format!("{site}{PROVISIONERS}")
 }
 
-impl Site<'_> {
+impl<'w> Site<'w> {
+    /// One whose namespaces are not there yet.
+    pub fn on(world: &'w World, name: String, binding: &'static str) -> Site<'w> {
+        Site { world, name, binding }
+    }
+
     /// Where configs and Jobs are.
-    fn admin(&self) -> String {
+    pub fn admin(&self) -> String {
         format!("{}-admin", self.name)
     }
 
-    fn in_admin<K>(&self) -> Api<K>
+    pub fn in_admin<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
     {
@@ -324,70 +242,6 @@ impl Site<'_> {
         self.claims().create(&PostParams::default(), &claim).await.expect("the claim is created");
     }
 
-    /// Creates the VolumeSnapshotClass.
-    pub async fn snapshot_class(&self) {
-        let class =
-            json!({ "metadata": { "name": self.name }, "driver": provisioner(&self.name), "deletionPolicy": "Delete" });
-        let class = serde_json::from_value(class).unwrap();
-        let classes: Api<VolumeSnapshotClass> = Api::all(self.world.client.clone());
-        classes.create(&PostParams::default(), &class).await.expect("the class of snapshots is created");
-    }
-
-    /// Creates a VolumeSnapshot of a claim.
-    pub async fn snapshot(&self, name: &str, of: &str) {
-        let source = json!({ "persistentVolumeClaimName": of });
-        let spec = json!({ "volumeSnapshotClassName": self.name, "source": source });
-        let snapshot = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap();
-        let snapshots = self.api::<VolumeSnapshot>();
-        snapshots.create(&PostParams::default(), &snapshot).await.expect("the snapshot is created");
-    }
-
-    pub async fn delete_snapshot(&self, name: &str) {
-        let snapshots = self.api::<VolumeSnapshot>();
-        snapshots.delete(name, &DeleteParams::default()).await.expect("the snapshot is deleted");
-    }
-
-    /// Waits until a snapshot is ready. Returns its UID.
-    pub async fn snapshot_ready(&self, name: &str) -> Result<String, Finding> {
-        let snapshots = self.api::<VolumeSnapshot>();
-        self.until(&format!("snapshot {name} is ready"), || async {
-            let snapshot = snapshots.get(name).await.map_err(|error| error.to_string())?;
-            let ready = snapshot.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
-            if ready { Ok(snapshot.uid().unwrap_or_default()) } else { Err(format!("{:?}", snapshot.status)) }
-        })
-        .await
-    }
-
-    pub async fn snapshot_gone(&self, name: &str) -> Result<(), Finding> {
-        let snapshots = self.api::<VolumeSnapshot>();
-        self.until(&format!("snapshot {name} is gone"), || async {
-            match snapshots.get_opt(name).await.map_err(|error| error.to_string())? {
-                None => Ok(()),
-                Some(snapshot) => Err(format!("{:?} {:?}", snapshot.metadata, snapshot.status)),
-            }
-        })
-        .await
-    }
-
-    /// What of snapshots is left at the end, where there should be none.
-    async fn left_of_snapshots(&self) -> Vec<Finding> {
-        let mut left = Vec::new();
-        let all = ListParams::default();
-        for snapshot in self.api::<VolumeSnapshot>().list(&all).await.expect("snapshots are listed").items {
-            left.push((Trouble::Stuck, format!("snapshot {} is not gone: {snapshot:?}", snapshot.name_any())));
-        }
-        let contents: Api<VolumeSnapshotContent> = Api::all(self.world.client.clone());
-        let contents = contents.list(&all).await.expect("contents are listed").items;
-        for content in contents.iter().filter(|content| content.spec.driver == provisioner(&self.name)) {
-            left.push((Trouble::Leaked, format!("content {} is left: {content:?}", content.name_any())));
-        }
-        let snapshots = self.world.node.backend().snapshots();
-        for (id, of) in snapshots.iter().filter(|(_, of)| of.split('/').next() == Some(self.name.as_str())) {
-            left.push((Trouble::Leaked, format!("snapshot {id} of {of} is left on the backend")));
-        }
-        left.into_iter().map(|(trouble, what)| Finding { trouble, what }).collect()
-    }
-
     /// A user asks for another size.
     pub async fn ask(&self, name: &str, size: &str) {
         let wish = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
@@ -539,122 +393,6 @@ impl Site<'_> {
         volume.annotations().get(names::PROVENANCE).cloned().unwrap_or_default()
     }
 
-    /// As [`Site::settles`], on the way.
-    pub async fn settled(&self, bound: &[&str]) -> Result<(), Finding> {
-        self.settles(bound).await.map_err(|findings| findings.into_iter().next().expect("there is one"))
-    }
-
-    /// Waits for the end: these claims are Bound, each to a volume of its own, and nothing else is there.
-    pub async fn settles(&self, bound: &[&str]) -> Result<(), Vec<Finding>> {
-        let began = Instant::now();
-        loop {
-            let findings = self.unsettled(bound).await;
-            if findings.is_empty() {
-                return Ok(());
-            }
-            if began.elapsed() > GUARD {
-                return Err(findings);
-            }
-            tokio::time::sleep(pause(began.elapsed())).await;
-        }
-    }
-
-    /// What is not as it must be at the end, as far as one looks: no further than the first that is not, so that waiting
-    /// does not keep the API server from what is waited for.
-    async fn unsettled(&self, bound: &[&str]) -> Vec<Finding> {
-        let broken = self.world.node.backend().broken(&self.name);
-        let mut findings: Vec<_> =
-            broken.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect();
-        let claims = self.claims().list(&ListParams::default()).await.expect("claims are listed").items;
-        findings.extend(self.unsettled_claims(&claims, bound));
-        if findings.is_empty() {
-            findings.extend(self.unsettled_volumes(&claims).await);
-        }
-        if findings.is_empty() {
-            findings.extend(self.left_of_runs().await);
-        }
-        if findings.is_empty() {
-            findings.extend(self.left_of_snapshots().await);
-        }
-        findings
-    }
-
-    fn unsettled_claims(&self, claims: &[PersistentVolumeClaim], bound: &[&str]) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
-        for missing in bound.iter().filter(|name| !claims.iter().any(|claim| claim.name_any() == **name)) {
-            find(Trouble::Leaked, format!("claim {missing} is gone"));
-        }
-        let ours = |finalizer: &String| {
-            let prefixes = [names::CLAIM_FINALIZER, names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
-            prefixes.iter().any(|prefix| finalizer.starts_with(prefix))
-        };
-        for claim in claims {
-            let name = claim.name_any();
-            let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
-            let held = claim.finalizers().iter().any(ours);
-            let said = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
-            if !bound.contains(&name.as_str()) {
-                find(Trouble::Stuck, format!("claim {name} is not gone: {}", said()));
-            } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || held {
-                find(Trouble::Stuck, format!("claim {name} is not Bound and free: {}", said()));
-            }
-        }
-        findings
-    }
-
-    /// Volumes and storage, each of which must be that of one of the claims.
-    async fn unsettled_volumes(&self, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
-        let expected: BTreeMap<_, _> = claims.iter().map(|claim| (names::pv_name(&uid(claim)), uid(claim))).collect();
-        let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
-        let of_site = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, self.name));
-        let volumes = volumes.list(&of_site).await.expect("volumes are listed").items;
-        for volume in &volumes {
-            let name = volume.name_any();
-            let Some(claim) = expected.get(&name) else {
-                find(Trouble::Leaked, format!("volume {name} is left: {:?} {:?}", volume.annotations(), volume.status));
-                continue;
-            };
-            let of = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
-            let is = volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-            let held = volume.finalizers().iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER);
-            if of.as_ref() != Some(claim)
-                || is != "Bound"
-                || !held
-                || !volume.annotations().contains_key(names::PROVENANCE)
-            {
-                find(Trouble::Stuck, format!("volume {name} is {is}, of {of:?}, {:?}", volume.finalizers()));
-            }
-        }
-        let objects: BTreeSet<String> = volumes.iter().map(|volume| volume.name_any()).collect();
-        let storage: BTreeMap<_, _> = self.storage().into_iter().map(|id| (names::pv_name(&id), id)).collect();
-        for (_, left) in storage.iter().filter(|(name, _)| !objects.contains(*name)) {
-            find(Trouble::Leaked, format!("storage {left} has no PersistentVolume"));
-        }
-        for left in self.world.node.backend().left(&self.name) {
-            find(Trouble::Leaked, format!("an attempt has left {left}"));
-        }
-        for lost in objects.iter().filter(|name| !storage.contains_key(*name)) {
-            find(Trouble::Leaked, format!("volume {lost} has no storage"));
-        }
-        findings
-    }
-
-    /// Jobs and pods. Those of failed runs are kept for their logs, for a time that Kubernetes looks after.
-    async fn left_of_runs(&self) -> Vec<Finding> {
-        let all = ListParams::default();
-        let jobs = self.in_admin::<Job>().list(&all).await.expect("Jobs are listed").items;
-        let (kept, left): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
-        let kept: BTreeSet<String> = kept.iter().map(|job| job.name_any()).collect();
-        let pods = self.in_admin::<Pod>().list(&all).await.expect("pods are listed").items;
-        let without = pods.iter().filter(|pod| pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)));
-        let jobs = left.iter().map(|job| format!("Job {} is left", job.name_any()));
-        let left = jobs.chain(without.map(|pod| format!("pod {} is left", pod.name_any())));
-        left.map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
-    }
-
     /// Who holds the Lease.
     pub async fn leader(&self) -> Result<String, String> {
         let lease = self.leases().get(&self.lease()).await.map_err(|error| error.to_string())?;
@@ -691,11 +429,4 @@ impl Site<'_> {
 /// The program, as it is shipped where its path is given.
 fn program() -> String {
     std::env::var("FLEX_PROVISIONER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flex-provisioner").to_owned())
-}
-
-/// A failed Job that goes by itself after its time.
-fn is_kept(job: &Job) -> bool {
-    let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
-    let goes = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
-    failed && goes && job.metadata.deletion_timestamp.is_none()
 }

@@ -1,0 +1,222 @@
+//! The storage of the images that run on the nodes of the tests: a directory with a file for each volume.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+use contract::names;
+
+/// What the backend knows: volumes, and what was done to them against the rules.
+pub struct Backend {
+    dir: tempfile::TempDir,
+    /// The process that works on a volume, by volume id.
+    running: Mutex<HashMap<String, String>>,
+    /// The sizes of volumes that have grown, in bytes.
+    grown: Mutex<HashMap<String, u64>>,
+    /// The class of attributes of volumes that were modified.
+    modified: Mutex<HashMap<String, String>>,
+    /// Of which volume a volume is a copy, and the process that reads that just now.
+    copies: Mutex<HashMap<String, String>>,
+    read: Mutex<Vec<String>>,
+    /// Snapshots, each with its VolumeSnapshot as `namespace/name`.
+    snapshots: Mutex<BTreeMap<String, String>>,
+    /// The nodes of volumes that are on one.
+    homes: Mutex<HashMap<String, String>>,
+    /// What attempts without room have left, by volume id and node, each with its claim as `namespace/name`.
+    left: Mutex<BTreeMap<(String, String), String>>,
+    broken: Mutex<Vec<String>>,
+}
+
+/// While it lives, a process works on a volume.
+pub struct Working<'a> {
+    backend: &'a Backend,
+    id: String,
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        lock(&self.backend.running).remove(&self.id);
+    }
+}
+
+/// While it lives, a process reads a volume to copy it.
+pub struct Reading<'a> {
+    backend: &'a Backend,
+    id: String,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut read = lock(&self.backend.read);
+        if let Some(at) = read.iter().position(|id| *id == self.id) {
+            read.swap_remove(at);
+        }
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no code panics while it holds this")
+}
+
+impl Backend {
+    pub fn new() -> Backend {
+        Backend {
+            dir: tempfile::tempdir().unwrap(),
+            running: Mutex::default(),
+            grown: Mutex::default(),
+            modified: Mutex::default(),
+            copies: Mutex::default(),
+            read: Mutex::default(),
+            snapshots: Mutex::default(),
+            homes: Mutex::default(),
+            left: Mutex::default(),
+            broken: Mutex::default(),
+        }
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.dir.path().join(id)
+    }
+
+    /// Notes what was done against the rules; the words have the namespace of the claim in them.
+    pub fn broke(&self, what: String) {
+        lock(&self.broken).push(what);
+    }
+
+    /// Begins to work on a volume, on which no other process may work meanwhile.
+    pub fn work(&self, id: &str, pod: &str) -> Working<'_> {
+        if let Some(other) = lock(&self.running).insert(id.to_owned(), pod.to_owned()) {
+            self.broke(format!("{pod} and {other} work on volume {id} at one time"));
+        }
+        Working { backend: self, id: id.to_owned() }
+    }
+
+    /// Makes a volume for a claim, unless it is there. If a node is named, the volume is on it.
+    pub fn make(&self, id: &str, node: &str, claim: &str) {
+        // What a pool asks for has the names of what it asked for before.
+        let is_request = claim.split('/').nth(1).is_some_and(|name| name.starts_with(names::REQUEST_PREFIX));
+        let mut volumes = self.volumes().into_iter().filter(|_| !is_request);
+        let of_claim = volumes.find(|(other, owner)| owner == claim && other != id);
+        if let Some((other, _)) = of_claim {
+            self.broke(format!("claim {claim} has the volumes {other} and {id} at one time"));
+        }
+        std::fs::write(self.path(id), claim).expect("the backend's directory can be written");
+        if !node.is_empty() {
+            lock(&self.homes).insert(id.to_owned(), node.to_owned());
+        }
+    }
+
+    /// An attempt that finds no room on a node leaves something there.
+    pub fn leave(&self, id: &str, node: &str, claim: &str) {
+        lock(&self.left).insert((id.to_owned(), node.to_owned()), claim.to_owned());
+    }
+
+    /// Removes what an attempt without room has left on a node. Returns whether there was something.
+    pub fn clear(&self, id: &str, node: &str) -> bool {
+        lock(&self.left).remove(&(id.to_owned(), node.to_owned())).is_some()
+    }
+
+    /// Whether the volume is on another node than this.
+    pub fn is_elsewhere(&self, id: &str, node: &str) -> bool {
+        lock(&self.homes).get(id).is_some_and(|home| home != node)
+    }
+
+    pub fn grow(&self, id: &str, bytes: u64) {
+        lock(&self.grown).insert(id.to_owned(), bytes);
+    }
+
+    /// Gives a volume the attributes of a class.
+    pub fn modify(&self, id: &str, class: &str) {
+        lock(&self.modified).insert(id.to_owned(), class.to_owned());
+    }
+
+    /// Begins to copy a volume, which must be there and stay.
+    pub fn copy(&self, of: &str, id: &str, claim: &str) -> Reading<'_> {
+        if !self.volumes().contains_key(of) {
+            self.broke(format!("claim {claim} is to be a copy of volume {of}, which is not there"));
+        }
+        lock(&self.copies).insert(id.to_owned(), of.to_owned());
+        lock(&self.read).push(of.to_owned());
+        Reading { backend: self, id: of.to_owned() }
+    }
+
+    /// Begins to read a volume for a snapshot, which must be there and stay.
+    pub fn snapshot(&self, of: &str, owner: &str) -> Reading<'_> {
+        if !self.volumes().contains_key(of) {
+            self.broke(format!("{owner} is to be a snapshot of volume {of}, which is not there"));
+        }
+        lock(&self.read).push(of.to_owned());
+        Reading { backend: self, id: of.to_owned() }
+    }
+
+    /// The snapshot of a VolumeSnapshot, named as `namespace/name`, is there from now on.
+    pub fn keep_snapshot(&self, id: &str, owner: &str) {
+        lock(&self.snapshots).insert(id.to_owned(), owner.to_owned());
+    }
+
+    /// Begins to fill a volume from a snapshot, which must be there and stay.
+    pub fn restore(&self, from: &str, id: &str, claim: &str) -> Reading<'_> {
+        if !self.snapshots().contains_key(from) {
+            self.broke(format!("claim {claim} is to be made from snapshot {from}, which is not there"));
+        }
+        lock(&self.copies).insert(id.to_owned(), from.to_owned());
+        lock(&self.read).push(from.to_owned());
+        Reading { backend: self, id: from.to_owned() }
+    }
+
+    pub fn remove_snapshot(&self, id: &str) {
+        if lock(&self.read).iter().any(|read| read == id) {
+            let owner = self.snapshots().get(id).cloned().unwrap_or_default();
+            self.broke(format!("snapshot {id} of {owner} is deleted while a volume is made from it"));
+        }
+        lock(&self.snapshots).remove(id);
+    }
+
+    /// All snapshots, each with its VolumeSnapshot as `namespace/name`.
+    pub fn snapshots(&self) -> BTreeMap<String, String> {
+        lock(&self.snapshots).clone()
+    }
+
+    /// Of which volume or snapshot a volume is a copy.
+    pub fn copy_of(&self, id: &str) -> Option<String> {
+        lock(&self.copies).get(id).cloned()
+    }
+
+    pub fn remove(&self, id: &str) {
+        if lock(&self.read).iter().any(|read| read == id) {
+            let claim = self.volumes().get(id).cloned().unwrap_or_default();
+            self.broke(format!("volume {id} of {claim} is deleted while it is copied"));
+        }
+        let _ = std::fs::remove_file(self.path(id));
+    }
+
+    /// All volumes, each with its claim as `namespace/name`.
+    pub fn volumes(&self) -> BTreeMap<String, String> {
+        let files = std::fs::read_dir(self.dir.path()).expect("the backend's directory is there");
+        let volume =
+            |path: PathBuf| Some((path.file_name()?.to_str()?.to_owned(), std::fs::read_to_string(path).ok()?));
+        files.filter_map(|file| volume(file.ok()?.path())).collect()
+    }
+
+    /// What was left on nodes by attempts for claims of a namespace.
+    pub fn left(&self, namespace: &str) -> Vec<String> {
+        let left = lock(&self.left);
+        let of = left.iter().filter(|(_, claim)| claim.split('/').next() == Some(namespace));
+        of.map(|((id, node), _)| format!("{id} on {node}")).collect()
+    }
+
+    /// The size in bytes to which a volume has grown.
+    pub fn grown(&self, id: &str) -> Option<u64> {
+        lock(&self.grown).get(id).copied()
+    }
+
+    /// The class of attributes that a volume was given last.
+    pub fn modified(&self, id: &str) -> Option<String> {
+        lock(&self.modified).get(id).cloned()
+    }
+
+    /// What was done against the rules, about claims of a namespace.
+    pub fn broken(&self, namespace: &str) -> Vec<String> {
+        lock(&self.broken).iter().filter(|what| what.contains(namespace)).cloned().collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! The end of each scenario: what must be there is, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use contract::names;
+use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use crate::orchestrator::{phase, uid};
+use crate::site::{GUARD, Site, pause, provisioner};
+use crate::world::{Finding, Trouble};
+
+impl Site<'_> {
+    /// As [`Site::settles`], on the way.
+    pub async fn settled(&self, bound: &[&str]) -> Result<(), Finding> {
+        self.settles(bound).await.map_err(|findings| findings.into_iter().next().expect("there is one"))
+    }
+
+    /// Waits for the end: these claims are Bound, each to a volume of its own, and nothing else is there.
+    pub async fn settles(&self, bound: &[&str]) -> Result<(), Vec<Finding>> {
+        let began = Instant::now();
+        loop {
+            let findings = self.unsettled(bound).await;
+            if findings.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > GUARD {
+                return Err(findings);
+            }
+            tokio::time::sleep(pause(began.elapsed())).await;
+        }
+    }
+
+    /// What is not as it must be at the end, as far as one looks: no further than the first that is not, so that waiting
+    /// does not keep the API server from what is waited for.
+    async fn unsettled(&self, bound: &[&str]) -> Vec<Finding> {
+        let broken = self.world.node.backend().broken(&self.name);
+        let mut findings: Vec<_> =
+            broken.into_iter().map(|what| Finding { trouble: Trouble::Duplicate, what }).collect();
+        let claims = self.claims().list(&ListParams::default()).await.expect("claims are listed").items;
+        findings.extend(self.unsettled_claims(&claims, bound));
+        if findings.is_empty() {
+            findings.extend(self.unsettled_volumes(&claims).await);
+        }
+        if findings.is_empty() {
+            findings.extend(self.left_of_runs().await);
+        }
+        if findings.is_empty() {
+            findings.extend(self.left_of_snapshots().await);
+        }
+        findings
+    }
+
+    fn unsettled_claims(&self, claims: &[PersistentVolumeClaim], bound: &[&str]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
+        for missing in bound.iter().filter(|name| !claims.iter().any(|claim| claim.name_any() == **name)) {
+            find(Trouble::Leaked, format!("claim {missing} is gone"));
+        }
+        let ours = |finalizer: &String| {
+            let prefixes = [names::CLAIM_FINALIZER, names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
+            prefixes.iter().any(|prefix| finalizer.starts_with(prefix))
+        };
+        for claim in claims {
+            let name = claim.name_any();
+            let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
+            let held = claim.finalizers().iter().any(ours);
+            let said = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
+            if !bound.contains(&name.as_str()) {
+                find(Trouble::Stuck, format!("claim {name} is not gone: {}", said()));
+            } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || held {
+                find(Trouble::Stuck, format!("claim {name} is not Bound and free: {}", said()));
+            }
+        }
+        findings
+    }
+
+    /// Volumes and storage, each of which must be that of one of the claims.
+    async fn unsettled_volumes(&self, claims: &[PersistentVolumeClaim]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut find = |trouble, what: String| findings.push(Finding { trouble, what });
+        let expected: BTreeMap<_, _> = claims.iter().map(|claim| (names::pv_name(&uid(claim)), uid(claim))).collect();
+        let volumes: Api<PersistentVolume> = Api::all(self.world.client.clone());
+        let of_site = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, self.name));
+        let volumes = volumes.list(&of_site).await.expect("volumes are listed").items;
+        for volume in &volumes {
+            let name = volume.name_any();
+            let Some(claim) = expected.get(&name) else {
+                find(Trouble::Leaked, format!("volume {name} is left: {:?} {:?}", volume.annotations(), volume.status));
+                continue;
+            };
+            let of = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
+            let is = volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+            let held = volume.finalizers().iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER);
+            if of.as_ref() != Some(claim)
+                || is != "Bound"
+                || !held
+                || !volume.annotations().contains_key(names::PROVENANCE)
+            {
+                find(Trouble::Stuck, format!("volume {name} is {is}, of {of:?}, {:?}", volume.finalizers()));
+            }
+        }
+        let objects: BTreeSet<String> = volumes.iter().map(|volume| volume.name_any()).collect();
+        let storage: BTreeMap<_, _> = self.storage().into_iter().map(|id| (names::pv_name(&id), id)).collect();
+        for (_, left) in storage.iter().filter(|(name, _)| !objects.contains(*name)) {
+            find(Trouble::Leaked, format!("storage {left} has no PersistentVolume"));
+        }
+        for left in self.world.node.backend().left(&self.name) {
+            find(Trouble::Leaked, format!("an attempt has left {left}"));
+        }
+        for lost in objects.iter().filter(|name| !storage.contains_key(*name)) {
+            find(Trouble::Leaked, format!("volume {lost} has no storage"));
+        }
+        findings
+    }
+
+    /// Jobs and pods. Those of failed runs are kept for their logs, for a time that Kubernetes looks after.
+    async fn left_of_runs(&self) -> Vec<Finding> {
+        let all = ListParams::default();
+        let jobs = self.in_admin::<Job>().list(&all).await.expect("Jobs are listed").items;
+        let (kept, left): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| is_kept(job));
+        let kept: BTreeSet<String> = kept.iter().map(|job| job.name_any()).collect();
+        let pods = self.in_admin::<Pod>().list(&all).await.expect("pods are listed").items;
+        let without = pods.iter().filter(|pod| pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)));
+        let jobs = left.iter().map(|job| format!("Job {} is left", job.name_any()));
+        let left = jobs.chain(without.map(|pod| format!("pod {} is left", pod.name_any())));
+        left.map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
+    }
+
+    /// What of snapshots is left at the end, where there should be none.
+    async fn left_of_snapshots(&self) -> Vec<Finding> {
+        let mut left = Vec::new();
+        let all = ListParams::default();
+        for snapshot in self.api::<VolumeSnapshot>().list(&all).await.expect("snapshots are listed").items {
+            left.push((Trouble::Stuck, format!("snapshot {} is not gone: {snapshot:?}", snapshot.name_any())));
+        }
+        let contents: Api<VolumeSnapshotContent> = Api::all(self.world.client.clone());
+        let contents = contents.list(&all).await.expect("contents are listed").items;
+        for content in contents.iter().filter(|content| content.spec.driver == provisioner(&self.name)) {
+            left.push((Trouble::Leaked, format!("content {} is left: {content:?}", content.name_any())));
+        }
+        let snapshots = self.world.node.backend().snapshots();
+        for (id, of) in snapshots.iter().filter(|(_, of)| of.split('/').next() == Some(self.name.as_str())) {
+            left.push((Trouble::Leaked, format!("snapshot {id} of {of} is left on the backend")));
+        }
+        left.into_iter().map(|(trouble, what)| Finding { trouble, what }).collect()
+    }
+}
+
+/// A failed Job that goes by itself after its time.
+fn is_kept(job: &Job) -> bool {
+    let failed = job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0);
+    let goes = job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some());
+    failed && goes && job.metadata.deletion_timestamp.is_none()
+}

@@ -1,0 +1,217 @@
+//! Steps of these tests.
+
+use cluster::{Cluster, Snapshotter};
+use contract::names;
+use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use crate::kubelet::{nfs_volume, request};
+use crate::orchestrator::{ADMIN, Ring, WHILE, uid};
+use crate::wait::{seen, stays, until};
+
+pub const CLASS: &str = "snaps";
+
+impl Ring {
+    pub fn snapshots(&self) -> Api<VolumeSnapshot> {
+        self.api(&self.user)
+    }
+
+    pub fn contents(&self) -> Api<VolumeSnapshotContent> {
+        Api::all(self.client.clone())
+    }
+
+    /// The custom resources, and a class.
+    pub async fn serve_snapshots(&self) {
+        Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
+        self.snapshot_class(CLASS, "Delete", json!({})).await;
+    }
+
+    /// Starts it all where both are there before.
+    pub async fn with_snapshots() -> Ring {
+        let mut ring = Ring::with_snapshots_alone().await;
+        ring.run().await;
+        ring
+    }
+
+    /// The same without the orchestrator.
+    pub async fn with_snapshots_alone() -> Ring {
+        let cluster = Cluster::lent_with_snapshots().await.expect("the control plane starts");
+        let ring = Ring::on(cluster, &[]).await;
+        ring.snapshot_class(CLASS, "Delete", json!({})).await;
+        ring
+    }
+
+    /// Removes what `serve_snapshots` made on a cluster that other tests use too.
+    pub async fn end_snapshots(&self) {
+        let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
+        classes.delete(CLASS, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub async fn snapshot_class(&self, name: &str, policy: &str, more: Value) {
+        let mut class = json!({
+            "metadata": { "name": name }, "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": policy,
+        });
+        crate::orchestrator::merge(&mut class, more);
+        let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
+        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    }
+
+    /// The snapshot-controller of kubernetes-csi.
+    pub fn snapshot_controller(&self) -> Child {
+        let log = self.file("snapshot-controller.log", "");
+        Snapshotter::ensure().unwrap().start(&self.cluster().kubeconfig(), &log).unwrap()
+    }
+
+    /// Creates a VolumeSnapshot of a claim; returns its UID.
+    pub async fn snapshot(&self, name: &str, claim: &str) -> String {
+        self.snapshot_from(name, json!(CLASS), json!({ "persistentVolumeClaimName": claim })).await
+    }
+
+    pub async fn snapshot_from(&self, name: &str, class: Value, source: Value) -> String {
+        let snapshot =
+            json!({ "metadata": { "name": name }, "spec": { "volumeSnapshotClassName": class, "source": source } });
+        let made = self.snapshots().create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await;
+        made.unwrap().metadata.uid.unwrap()
+    }
+
+    pub async fn snapshot_when(&self, name: &str, what: &str, is: impl Fn(&VolumeSnapshot) -> bool) -> VolumeSnapshot {
+        until(format!("VolumeSnapshot {name} {what}"), || async {
+            let snapshot = self.snapshots().get(name).await.map_err(|error| error.to_string())?;
+            let content = snapshot.metadata.uid.as_deref().map(names::content_name).unwrap_or_default();
+            let content = self.contents().get_opt(&content).await.map_err(|error| error.to_string())?;
+            if is(&snapshot) { Ok(snapshot) } else { seen((snapshot.metadata.finalizers, snapshot.status, content)) }
+        })
+        .await
+    }
+
+    pub async fn snapshot_ready(&self, name: &str) -> VolumeSnapshot {
+        let ready = |snapshot: &VolumeSnapshot| {
+            snapshot.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true) && status.error.is_none())
+        };
+        self.snapshot_when(name, "is ready, without an error", ready).await
+    }
+
+    pub async fn snapshot_says(&self, name: &str, words: &str) {
+        self.snapshot_when(name, &format!("says `{words}`"), |snapshot| error(snapshot).contains(words)).await;
+    }
+
+    pub async fn delete_snapshot(&self, name: &str) {
+        self.snapshots().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub async fn snapshot_gone(&self, name: &str) {
+        until(format!("VolumeSnapshot {name} is gone"), || async {
+            match self.snapshots().get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(snapshot) => seen((snapshot.metadata, snapshot.status)),
+            }
+        })
+        .await;
+    }
+
+    pub async fn content(&self, uid: &str) -> VolumeSnapshotContent {
+        self.contents().get(&names::content_name(uid)).await.unwrap()
+    }
+
+    pub async fn content_gone(&self, name: &str) {
+        until(format!("VolumeSnapshotContent {name} is gone"), || async {
+            match self.contents().get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(content) => seen((content.metadata, content.status)),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until a claim is kept for these snapshots, and no others.
+    pub async fn source_kept_for(&self, claim: &str, uids: &[&str]) {
+        let kept = |claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
+            let finalizers = claim.metadata.finalizers.iter().flatten();
+            finalizers.filter_map(|f| f.strip_prefix(names::SOURCE_FINALIZER)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        self.claim_when(claim, &format!("is kept for {uids:?}"), |claim| kept(claim) == uids).await;
+    }
+
+    /// The image makes the volume of a claim from a snapshot.
+    pub async fn restored(&self, claim: &str) -> Job {
+        let id = uid(&self.stamped(claim).await);
+        let job = self.job(ADMIN, "provision", &id, 1).await;
+        self.create_volume(&nfs_volume(&job)).await;
+        self.bound(claim).await;
+        self.pod_ends(&job, 0, "").await;
+        job
+    }
+
+    /// The delete-snapshot run of a snapshot comes, and ends well.
+    pub async fn snapshot_deleted(&self, id: &str) {
+        let job = self.job(ADMIN, "delete-snapshot", id, 1).await;
+        assert_eq!(request(&job).snapshot.unwrap().id, id);
+        self.pod_ends(&job, 0, "").await;
+    }
+
+    pub async fn deleted_with_volume(&self, claim: &str) {
+        let id = uid(&self.get_claim(claim).await);
+        self.delete_claim(claim).await;
+        let job = self.job(ADMIN, "delete", &id, 1).await;
+        self.pod_ends(&job, 0, "").await;
+        self.volume_gone(&names::pv_name(&id)).await;
+    }
+}
+
+pub fn error(snapshot: &VolumeSnapshot) -> String {
+    let error = snapshot.status.as_ref().and_then(|status| status.error.clone());
+    error.and_then(|error| error.message).unwrap_or_default()
+}
+
+/// A claim from a VolumeSnapshot, with a size.
+pub fn from(snapshot: &str, size: &str) -> Value {
+    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
+    json!({ "spec": { "dataSource": source, "resources": { "requests": { "storage": size } } } })
+}
+
+impl Ring {
+    /// A claim is filled from a snapshot that is going, which goes then.
+    pub async fn deleted_with_volume_later(&self, job: &Job, claim: &str) {
+        stays("the snapshot is kept", WHILE, || async {
+            let id = request(job).snapshot.unwrap().id;
+            match self.jobs(ADMIN, "delete-snapshot", &id).await.as_slice() {
+                [] => Ok(()),
+                jobs => seen(jobs),
+            }
+        })
+        .await;
+        self.create_volume(&nfs_volume(job)).await;
+        self.bound(claim).await;
+        self.pod_ends(job, 0, "").await;
+    }
+}
+
+/// Nobody writes on a VolumeSnapshot any more.
+pub async fn at_rest(ring: &Ring, name: &str) {
+    let version = || async { ring.snapshots().get(name).await.unwrap().metadata.resource_version };
+    until(format!("VolumeSnapshot {name} is at rest"), || async {
+        let before = version().await;
+        tokio::time::sleep(WHILE).await;
+        if version().await == before { Ok(()) } else { seen(version().await) }
+    })
+    .await;
+}
+
+/// What the image of a CSI driver makes.
+pub fn csi_volume(job: &Job) -> PersistentVolume {
+    let mut volume = nfs_volume(job);
+    let spec = volume.spec.as_mut().unwrap();
+    let handle = format!("vol/{}", request(job).claim_uuid);
+    spec.nfs = None;
+    spec.csi = Some(CSIPersistentVolumeSource {
+        driver: names::DEFAULT_PROVISIONER.into(),
+        volume_handle: handle,
+        ..CSIPersistentVolumeSource::default()
+    });
+    volume
+}
