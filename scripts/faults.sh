@@ -13,7 +13,8 @@
 
 : "${release:?lib.sh is to be sourced before}"
 faults_said=$(mktemp)
-export release faults_said
+# The tests take the program as it is shipped: it is there sooner, and takes less of the processors.
+export release faults_said FLEX_PROVISIONER=$release/flex-provisioner
 
 # Runs a program and keeps its line for the sum.
 said() { # COMMAND...
@@ -46,9 +47,8 @@ build_faults() {
         scripts/fuzz.sh --build
 }
 
-# The program as it is shipped: what is cut off is the same, and it is there sooner.
 cut_points() {
-    FLEX_PROVISIONER=$release/flex-provisioner said cargo test --workspace --test faults -- --nocapture
+    said cargo test --workspace --test faults -- --nocapture
 }
 
 # Nobody needs the cluster with nodes after it, and it does not idle for nothing.
@@ -57,7 +57,7 @@ real_pods() {
 }
 
 small_soak() {
-    CLAIMS=${CLAIMS:-200} FLEX_PROVISIONER=$release/flex-provisioner cargo test --workspace --test soak -- --nocapture
+    CLAIMS=${CLAIMS:-200} cargo test --workspace --test soak -- --nocapture
 }
 
 # Each alone with a control plane: behind others its own controllers are so late that one history reaches into the next.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::node::Stage;
-use crate::orchestrator::{phase, uid};
+use crate::orchestrator::{phase, program, uid};
 use crate::world::{Finding, Trouble, World};
 
 /// No scenario takes longer than this to come to its end, even on a busy machine.
@@ -424,9 +424,4 @@ impl<'w> Site<'w> {
         let volumes = self.world.node.backend().volumes();
         volumes.into_iter().filter(|(_, claim)| mine(claim)).map(|(id, _)| id).collect()
     }
-}
-
-/// The program, as it is shipped where its path is given.
-fn program() -> String {
-    std::env::var("FLEX_PROVISIONER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flex-provisioner").to_owned())
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::kubelet::request;
 use crate::nodes::local_volume;
-use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, uid};
+use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, program, uid};
 use crate::wait::{seen, stays, until};
 
 /// Asked at once after a change, and else not in the time of a test. The control plane keeps nodes tainted that no
@@ -129,7 +129,7 @@ impl Ring {
 
 /// What `flex-provisioner status` says.
 fn status(ring: &Ring) -> serde_json::Value {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+    let output = std::process::Command::new(program())
         .args(["status", "-o", "json", "--namespace", OWN, "--config-namespace", ADMIN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()

@@ -8,6 +8,7 @@ use std::time::Duration;
 use cluster::Snapshotter;
 use contract::names;
 use contract::names::reason;
+use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -127,16 +128,16 @@ async fn many_claims_come_by_few_connections_and_go() {
     scene.config(&[("batch-size", "100"), ("batch-window", "1s"), ("csi-worker-threads", &threads)]).await;
     let ring = &scene.ring;
     let before = scene.driver.connections();
-    for n in 0..CLAIMS {
-        ring.claim(&format!("c{n}"), "csi").await;
-    }
+    // At one time: on a busy machine they would otherwise come too late for the same batch.
+    join_all((0..CLAIMS).map(async |n| ring.claim(&format!("c{n}"), "csi").await)).await;
     let jobs = ring.all_bound("csi", CLAIMS).await;
     let (connections, most) = (scene.driver.connections() - before, scene.driver.most_at_once());
     println!("{connections} connections, {most} at one time");
     assert!(jobs.values().any(|claims| claims.len() > 1), "{jobs:?}");
     assert!(jobs.len() < CLAIMS * 3 / 4, "{jobs:?}");
-    // A first look whether somebody listens, then the connection.
-    assert!(connections <= 2 * jobs.len(), "{connections}");
+    // For each run a first look whether somebody listens, then the connection. A run may come and go between two looks at
+    // the Jobs.
+    assert!(connections < CLAIMS, "{connections}");
     assert!(most <= THREADS + 1 && most > 1, "{most}");
     assert_eq!(scene.driver.volumes().len(), CLAIMS, "one volume for each claim");
     scene.all_go().await;

@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::discovery::ApiResource;
 use serde_json::Value;
 
-use crate::orchestrator::{ADMIN, OWN, Ring};
+use crate::orchestrator::{ADMIN, OWN, Ring, program};
 use crate::wait::{seen, until};
 
 use self::people::*;
@@ -91,7 +91,7 @@ async fn status_and_log_say_which_policies_do_not_act() {
 
 /// What `flex-provisioner status` prints.
 fn status(ring: &Ring, more: &[&str]) -> String {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+    let output = std::process::Command::new(program())
         .args(["status", "--namespace", OWN, "--config-namespace", ADMIN])
         .args(more)
         .env("KUBECONFIG", ring.cluster().kubeconfig())

@@ -28,6 +28,11 @@ pub const ADMIN: &str = "admin";
 /// Where users live.
 pub const USER: &str = "team";
 
+/// The program: that which `FLEX_PROVISIONER` names, as it is shipped, or the one that was built with the tests.
+pub fn program() -> String {
+    std::env::var("FLEX_PROVISIONER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flex-provisioner").to_owned())
+}
+
 /// A control plane with an orchestrator.
 pub struct Ring {
     pub client: Client,
@@ -141,7 +146,7 @@ impl Ring {
     /// Starts a replica beside it.
     pub async fn spawn(&self, replica: &str) -> Child {
         let log = File::create(self.log(self.starts, replica)).unwrap();
-        Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+        Command::new(program())
             .args([
                 "run",
                 "--namespace",

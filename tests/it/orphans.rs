@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Propag
 use serde_json::{Value, json};
 
 use crate::kubelet::nfs_volume;
-use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, merge, uid};
+use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, merge, program, uid};
 use crate::wait::{seen, stays, until};
 
 /// UIDs of claims that never were.
@@ -20,7 +20,7 @@ const KEPT: &str = "c0ffee00-0000-4000-8000-000000000003";
 
 /// What the doctor says, and how it exits.
 pub fn doctor(ring: &Ring, config_namespace: &str, flags: &[&str]) -> (i32, Value) {
-    let output = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+    let output = Command::new(program())
         .args(["doctor", "-o", "json", "--namespace", OWN, "--config-namespace", config_namespace])
         .args(["--confirm-after", "1s"])
         .args(flags)

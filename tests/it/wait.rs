@@ -30,7 +30,7 @@ pub async fn within<T, F: Future<Output = Result<T, String>>>(
 /// Until the next look, by how long one has looked: most comes soon, and each look is work for an API server on a machine
 /// that is busy with several.
 pub fn pause(looked: Duration) -> Duration {
-    (looked / 4).clamp(Duration::from_millis(25), Duration::from_millis(100))
+    (looked / 4).clamp(Duration::from_millis(25), Duration::from_millis(250))
 }
 
 /// Watches for a while that something stays true.

@@ -16,7 +16,7 @@ use crate::deployed::{
     HOSTPATH, NODES, SCRATCH, clean, directory, drop_claim, kill, kubectl, local_class, log_of, orchestrator_pid, pod,
     root, script_class, users, volumes_in,
 };
-use crate::orchestrator::{OWN, Ring, annotation, phase, uid};
+use crate::orchestrator::{OWN, Ring, annotation, phase, program, uid};
 use crate::wait::{GUARD, seen, until};
 
 #[tokio::test]
@@ -362,7 +362,7 @@ async fn the_orchestrator_has_its_pages_and_no_right_to_secrets() {
 
 /// What `flex-provisioner status` says of the cluster.
 fn status(ring: &Ring) -> String {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flex-provisioner"))
+    let output = std::process::Command::new(program())
         .args(["status", "-o", "json"])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()

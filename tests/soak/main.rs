@@ -47,7 +47,7 @@ use tokio::task::JoinSet;
 
 use crate::dice::Dice;
 use crate::node::{SimulatedNode, is_wrong};
-use crate::orchestrator::{ADMIN, OWN, Ring, phase, uid};
+use crate::orchestrator::{ADMIN, OWN, Ring, phase, program, uid};
 
 const CLASS: &str = "soak";
 /// Claims that exist at one time.
@@ -196,11 +196,9 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
 
 impl Run {
     fn replica(&self, name: &str) -> Child {
-        let own = env!("CARGO_BIN_EXE_flex-provisioner").to_owned();
-        let program = std::env::var("FLEX_PROVISIONER").unwrap_or(own);
         let log = self.logs.path().join(format!("{name}.log"));
         let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
-        Command::new(program)
+        Command::new(program())
             .args(["run", "--namespace", OWN, "--config-namespace", ADMIN, "--admin-address", "127.0.0.1:0"])
             .args(["--replica", name])
             // What Kubernetes forgets of Jobs that were removed is to be found within the patience for a claim.

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::authority::{Authority, write};
 use crate::component::{ClientLimits, Component};
 use crate::kubeconfig::{User, write_kubeconfig};
+use crate::process::Lifetime;
 use crate::state::State;
 
 /// Writes keys, certificates and kubeconfigs of the control plane.
@@ -129,6 +130,32 @@ pub(crate) fn start_api_server(state: &mut State, extra: &[String]) -> Result<()
     state.start_kubernetes(Component::ApiServer, args)
 }
 
+/// For a test without a kubelet: what makes and binds claims, what has to do with Jobs, and what these rest on. Each of the
+/// others watches pods and more, and has nothing to do there.
+const WITHOUT_NODES: [&str; 21] = [
+    "clusterrole-aggregation-controller",
+    "ephemeral-volume-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-expander-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "pod-garbage-collector-controller",
+    "resourcequota-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+    "ttl-after-finished-controller",
+    "validatingadmissionpolicy-status-controller",
+    "volumeattributesclass-protection-controller",
+];
+
 /// Starts the controller manager.
 pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) -> Result<()> {
     let pki = state.pki();
@@ -149,6 +176,9 @@ pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) 
     if state.node.is_none() {
         // A test's nodes are objects without a kubelet that would tell of them: they live as long as the test.
         args.extend(["--node-startup-grace-period=24h".into(), "--node-monitor-grace-period=24h".into()]);
+    }
+    if state.node.is_none() && state.lifetime == Lifetime::Tied {
+        args.push(format!("--controllers={}", WITHOUT_NODES.join(",")));
     }
     args.extend(limits.flags());
     state.start_kubernetes(Component::ControllerManager, args)

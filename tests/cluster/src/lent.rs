@@ -37,8 +37,8 @@ pub struct Contents(BTreeSet<String>);
 pub(crate) struct Lent {
     /// What it holds when it is as good as new.
     pristine: Contents,
-    /// It has the custom resources of snapshots.
-    snapshots: bool,
+    /// What was installed in it.
+    with: &'static str,
 }
 
 impl Cluster {
@@ -46,16 +46,17 @@ impl Cluster {
     /// the value is dropped, the next test of this process may get it, unless the test panics or the plane was
     /// [marked](Cluster::end_with_test).
     pub async fn lent() -> Result<Cluster> {
-        Cluster::lent_as(false).await
+        Cluster::lent_with("", |_| Ok(())).await
     }
 
     /// The same with the custom resources of snapshots, which cannot be taken out of one again.
     pub async fn lent_with_snapshots() -> Result<Cluster> {
-        Cluster::lent_as(true).await
+        Cluster::lent_with("snapshots", |cluster| Snapshotter::ensure()?.install(cluster)).await
     }
 
-    async fn lent_as(snapshots: bool) -> Result<Cluster> {
-        while let Some((cluster, lent)) = next(snapshots) {
+    /// The same with something else that stays when all that a test has made goes, by a name of it.
+    pub async fn lent_with(with: &'static str, install: impl FnOnce(&Cluster) -> Result<()>) -> Result<Cluster> {
+        while let Some((cluster, lent)) = next(with) {
             match cluster.reset(&lent.pristine).await {
                 Ok(()) => return Ok(cluster),
                 Err(error) => {
@@ -66,11 +67,9 @@ impl Cluster {
         }
         let plane = Cluster::control_plane().unaudited().unweighed().with_controller_manager(ClientLimits::Raised);
         let mut cluster = plane.await?;
-        if snapshots {
-            Snapshotter::ensure()?.install(&cluster)?;
-        }
+        install(&cluster)?;
         let pristine = cluster.contents().await?;
-        cluster.lend(Lent { pristine, snapshots });
+        cluster.lend(Lent { pristine, with });
         Ok(cluster)
     }
 
@@ -124,9 +123,9 @@ pub(crate) fn give_back(cluster: Cluster) {
     }
 }
 
-fn next(snapshots: bool) -> Option<(Cluster, Lent)> {
+fn next(with: &str) -> Option<(Cluster, Lent)> {
     let mut idle = IDLE.lock().ok()?;
-    let as_asked = |cluster: &Cluster| cluster.as_lent().is_some_and(|lent| lent.snapshots == snapshots);
+    let as_asked = |cluster: &Cluster| cluster.as_lent().is_some_and(|lent| lent.with == with);
     let at = idle.iter().position(as_asked)?;
     let cluster = idle.swap_remove(at);
     let lent = cluster.as_lent()?;

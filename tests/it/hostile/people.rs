@@ -1,6 +1,7 @@
 //! Who acts in these tests: users, operators, and images with the token that their pods would find mounted.
 
-use contract::names::{self};
+use cluster::Cluster;
+use contract::names;
 use contract::request::Request;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
@@ -78,11 +79,16 @@ pub(super) async fn people(ring: &Ring) {
 
 /// A cluster with people, the shipped rights, and the policies; or, to see what they are good for, without.
 pub(super) async fn ring(policies: bool) -> Ring {
-    let mut ring = Ring::without_orchestrator(&["--provisioner-name", names::DEFAULT_PROVISIONER]).await;
+    let cluster = match policies {
+        true => Cluster::lent_with("policies", apply_policies).await,
+        false => Cluster::lent().await,
+    };
+    let flags = ["--provisioner-name", names::DEFAULT_PROVISIONER];
+    let mut ring = Ring::on(cluster.expect("the control plane starts"), &flags).await;
     ring.with_shipped_rights();
     people(&ring).await;
     if policies {
-        install_policies(&ring).await;
+        in_force(&ring).await;
     }
     ring.run().await;
     ring
@@ -110,13 +116,18 @@ pub(super) fn dry_patch() -> PatchParams {
     PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
-/// Installs the shipped admission policies, and waits until each of them acts.
+fn apply_policies(cluster: &Cluster) -> anyhow::Result<()> {
+    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
+    let applied = cluster.kubectl().args(["apply", "-f", policies]).output()?;
+    anyhow::ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    Ok(())
+}
+
+/// Installs the shipped admission policies amid a test, and waits until each of them acts.
 pub(super) async fn install_policies(ring: &Ring) {
     // The API server forgets policies some time after they are gone.
     ring.cluster().end_with_test();
-    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
-    let applied = ring.cluster().kubectl().args(["apply", "-f", policies]).output().unwrap();
-    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    apply_policies(ring.cluster()).unwrap();
     in_force(ring).await;
 }
 
