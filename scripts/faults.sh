@@ -13,7 +13,8 @@
 
 : "${release:?lib.sh is to be sourced before}"
 faults_said=$(mktemp)
-# The tests take the program as it is shipped: it is there sooner, and takes less of the processors.
+# The tests take the program as it is shipped: it is there sooner, and takes less of the processors. That no number overflows is
+# for the tests of the library and the fuzzers, which check each.
 export release faults_said FLEX_PROVISIONER=$release/flex-provisioner
 
 # Runs a program and keeps its line for the sum.
@@ -23,6 +24,8 @@ said() { # COMMAND...
 }
 
 # What only computes, and whose outcome does not depend on its pace, gets what other stages leave over while they wait.
+# (Put before all others, on one of two processors, it left the tests too little: they had taken 8 minutes, and were not
+# done after 14.)
 begin_computing() {
     beside 'what only computes' computing
 }

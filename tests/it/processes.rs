@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use contract::batch;
@@ -29,11 +31,14 @@ pub fn program(name: &str) -> PathBuf {
 }
 
 /// Runs an image's program for each Job, with the environment of its pod, and says how it ended.
-pub struct Kubelet(JoinHandle<()>);
+pub struct Kubelet {
+    task: JoinHandle<()>,
+    begun: Arc<AtomicUsize>,
+}
 
 impl Drop for Kubelet {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -42,21 +47,30 @@ impl Kubelet {
     pub fn start(ring: &Ring, name: &str) -> Self {
         let program = program(name);
         let (client, kubeconfig) = (ring.client.clone(), ring.cluster().kubeconfig());
-        Self(tokio::spawn(async move {
-            let mut begun = BTreeSet::new();
+        let count = Arc::new(AtomicUsize::new(0));
+        let begun = count.clone();
+        let task = tokio::spawn(async move {
+            let mut known = BTreeSet::new();
             loop {
                 for namespace in [ADMIN, OWN] {
                     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
                     let jobs = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
                     for job in jobs {
-                        if begun.insert(job.uid()) {
+                        if known.insert(job.uid()) {
+                            count.fetch_add(1, Ordering::SeqCst);
                             tokio::spawn(run(program.clone(), client.clone(), kubeconfig.clone(), job));
                         }
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-        }))
+        });
+        Self { task, begun }
+    }
+
+    /// So many runs have begun.
+    pub fn runs(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
     }
 }
 

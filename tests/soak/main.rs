@@ -93,7 +93,8 @@ async fn nothing_is_left_of_many_claims_and_memory_is_flat() {
     let claims = number("CLAIMS", 300) as usize;
     let seed = number("SEED", u64::from(std::process::id()) ^ jiff::Timestamp::now().as_microsecond() as u64);
     println!("{claims} claims, at most {ALIVE} at one time; SEED={seed} repeats their chances");
-    let plane = Cluster::control_plane().unaudited().unweighed().with_controller_manager(ClientLimits::Raised);
+    let plane = Cluster::control_plane().unaudited().unweighed().with_few_controllers();
+    let plane = plane.with_controller_manager(ClientLimits::Raised);
     let cluster = plane.await.expect("the control plane starts");
     let ring = Ring::on(cluster, &[]).await;
     let limit = ALIVE.to_string();

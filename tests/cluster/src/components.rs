@@ -13,7 +13,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::authority::{Authority, write};
 use crate::component::{ClientLimits, Component};
 use crate::kubeconfig::{User, write_kubeconfig};
-use crate::process::Lifetime;
 use crate::state::State;
 
 /// Writes keys, certificates and kubeconfigs of the control plane.
@@ -130,9 +129,9 @@ pub(crate) fn start_api_server(state: &mut State, extra: &[String]) -> Result<()
     state.start_kubernetes(Component::ApiServer, args)
 }
 
-/// For a test without a kubelet: what makes and binds claims, what has to do with Jobs, and what these rest on. Each of the
-/// others watches pods and more, and has nothing to do there.
-const WITHOUT_NODES: [&str; 21] = [
+/// What makes and binds claims, what has to do with Jobs, and what these rest on. Most others watch pods and more, and have
+/// nothing to do in a test without a kubelet.
+pub(crate) const FEW_CONTROLLERS: [&str; 21] = [
     "clusterrole-aggregation-controller",
     "ephemeral-volume-controller",
     "garbage-collector-controller",
@@ -156,8 +155,8 @@ const WITHOUT_NODES: [&str; 21] = [
     "volumeattributesclass-protection-controller",
 ];
 
-/// Starts the controller manager.
-pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) -> Result<()> {
+/// Starts the controller manager, with flags besides its own.
+pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits, more: &[String]) -> Result<()> {
     let pki = state.pki();
     let pki = pki.display();
     let mut args = vec![
@@ -177,10 +176,8 @@ pub(crate) fn start_controller_manager(state: &mut State, limits: ClientLimits) 
         // A test's nodes are objects without a kubelet that would tell of them: they live as long as the test.
         args.extend(["--node-startup-grace-period=24h".into(), "--node-monitor-grace-period=24h".into()]);
     }
-    if state.node.is_none() && state.lifetime == Lifetime::Tied {
-        args.push(format!("--controllers={}", WITHOUT_NODES.join(",")));
-    }
     args.extend(limits.flags());
+    args.extend_from_slice(more);
     state.start_kubernetes(Component::ControllerManager, args)
 }
 

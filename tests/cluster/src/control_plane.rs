@@ -24,6 +24,7 @@ use crate::{components, readiness};
 pub struct ControlPlane {
     api_server_flags: Vec<String>,
     controller_manager: Option<ClientLimits>,
+    controller_manager_flags: Vec<String>,
 }
 
 impl ControlPlane {
@@ -47,6 +48,12 @@ impl ControlPlane {
     /// Starts `kube-controller-manager` as well: binding of volumes, Jobs, service accounts, garbage collection.
     pub fn with_controller_manager(mut self, limits: ClientLimits) -> Self {
         self.controller_manager = Some(limits);
+        self
+    }
+
+    /// Of the controllers only those that have something to do in a test of claims, Jobs and volumes.
+    pub fn with_few_controllers(mut self) -> Self {
+        self.controller_manager_flags.push(format!("--controllers={}", components::FEW_CONTROLLERS.join(",")));
         self
     }
 
@@ -87,7 +94,7 @@ impl ControlPlane {
         components::start_api_server(&mut state, &self.api_server_flags)?;
         readiness::api_server(&state, readiness::START).await?;
         if let Some(limits) = self.controller_manager {
-            components::start_controller_manager(&mut state, limits)?;
+            components::start_controller_manager(&mut state, limits, &self.controller_manager_flags)?;
             readiness::controller_manager(&state).await?;
         }
         Ok(cluster)

@@ -54,7 +54,8 @@ impl Cluster {
         Cluster::lent_with("snapshots", |cluster| Snapshotter::ensure()?.install(cluster)).await
     }
 
-    /// The same with something else that stays when all that a test has made goes, by a name of it.
+    /// The same with something else that stays when all that a test has made goes. Whoever gives the same name gets what
+    /// was installed under it.
     pub async fn lent_with(with: &'static str, install: impl FnOnce(&Cluster) -> Result<()>) -> Result<Cluster> {
         while let Some((cluster, lent)) = next(with) {
             match cluster.reset(&lent.pristine).await {
@@ -65,8 +66,9 @@ impl Cluster {
                 }
             }
         }
-        let plane = Cluster::control_plane().unaudited().unweighed().with_controller_manager(ClientLimits::Raised);
-        let mut cluster = plane.await?;
+        end_one_with_another_thing();
+        let plane = Cluster::control_plane().unaudited().unweighed().with_few_controllers();
+        let mut cluster = plane.with_controller_manager(ClientLimits::Raised).await?;
         install(&cluster)?;
         let pristine = cluster.contents().await?;
         cluster.lend(Lent { pristine, with });
@@ -120,6 +122,18 @@ impl Cluster {
 pub(crate) fn give_back(cluster: Cluster) {
     if let Ok(mut idle) = IDLE.lock() {
         idle.push(cluster);
+    }
+}
+
+/// Planes with something installed in them come in turns, as their tests do: what nobody has now idles, which takes a
+/// thirtieth of a processor.
+fn end_one_with_another_thing() {
+    let Ok(mut idle) = IDLE.lock() else { return };
+    let special = |cluster: &Cluster| cluster.as_lent().is_some_and(|lent| !lent.with.is_empty());
+    let ended = idle.iter().position(special).map(|at| idle.swap_remove(at));
+    drop(idle);
+    if let Some(cluster) = ended {
+        cluster.end_with_test();
     }
 }
 

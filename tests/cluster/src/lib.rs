@@ -1,8 +1,8 @@
 //! The real Kubernetes for tests and demo, on this machine: etcd, the API server and, where pods are needed, a node.
 //!
 //! - [`Cluster::control_plane`]: etcd and an API server of one test's own, gone with the test. About 4 s.
-//! - [`Cluster::lent`], [`Cluster::lent_with_snapshots`]: the same for tests that change nothing but objects, one after
-//!   another. About 0.2 s.
+//! - [`Cluster::lent`], [`Cluster::lent_with_snapshots`], [`Cluster::lent_with`]: the same for tests that change nothing but
+//!   objects, one after another. About 0.2 s.
 //! - [`Cluster::shared`]: a whole cluster by name, started if it is not up, left running for the next test binary.
 //! - [`Cluster::attach`]: a whole cluster that `flex-cluster up` started.
 //!

@@ -122,7 +122,7 @@ impl Whole {
             cgroup.create()?;
             node::start_kubelet(&mut state, &network, &authority, &cgroup, self.limits)?;
         }
-        components::start_controller_manager(&mut state, self.limits)?;
+        components::start_controller_manager(&mut state, self.limits, &[])?;
         components::start_scheduler(&mut state, self.limits)?;
         if self.nodes {
             node::start_proxy(&mut state, &network)?;
