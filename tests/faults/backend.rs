@@ -130,14 +130,18 @@ impl Backend {
         lock(&self.modified).insert(id.to_owned(), class.to_owned());
     }
 
+    fn read(&self, id: &str) -> Reading<'_> {
+        lock(&self.read).push(id.to_owned());
+        Reading { backend: self, id: id.to_owned() }
+    }
+
     /// Begins to copy a volume, which must be there and stay.
     pub fn copy(&self, of: &str, id: &str, claim: &str) -> Reading<'_> {
         if !self.volumes().contains_key(of) {
             self.broke(format!("claim {claim} is to be a copy of volume {of}, which is not there"));
         }
         lock(&self.copies).insert(id.to_owned(), of.to_owned());
-        lock(&self.read).push(of.to_owned());
-        Reading { backend: self, id: of.to_owned() }
+        self.read(of)
     }
 
     /// Begins to read a volume for a snapshot, which must be there and stay.
@@ -145,8 +149,7 @@ impl Backend {
         if !self.volumes().contains_key(of) {
             self.broke(format!("{owner} is to be a snapshot of volume {of}, which is not there"));
         }
-        lock(&self.read).push(of.to_owned());
-        Reading { backend: self, id: of.to_owned() }
+        self.read(of)
     }
 
     /// The snapshot of a VolumeSnapshot, named as `namespace/name`, is there from now on.
@@ -160,8 +163,7 @@ impl Backend {
             self.broke(format!("claim {claim} is to be made from snapshot {from}, which is not there"));
         }
         lock(&self.copies).insert(id.to_owned(), from.to_owned());
-        lock(&self.read).push(from.to_owned());
-        Reading { backend: self, id: from.to_owned() }
+        self.read(from)
     }
 
     pub fn remove_snapshot(&self, id: &str) {

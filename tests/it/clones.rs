@@ -4,7 +4,6 @@ use cluster::{ClientLimits, Cluster};
 use contract::exit;
 use contract::names::{self, reason};
 use flex_provisioner::claim::grant::ReferenceGrant;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -43,16 +42,6 @@ impl Ring {
     async fn kept_for(&self, uids: &[&str]) {
         let same = |claim: &PersistentVolumeClaim| kept(claim) == uids;
         self.claim_when("original", &format!("is kept for {uids:?}"), same).await;
-    }
-
-    /// Waits for the run of a copy, and does what its image does.
-    async fn copied(&self, name: &str) -> Job {
-        let id = uid(&self.stamped(name).await);
-        let job = self.job(ADMIN, "provision", &id, 1).await;
-        self.create_volume(&nfs_volume(&job)).await;
-        self.bound(name).await;
-        self.pod_ends(&job, 0, "").await;
-        job
     }
 }
 
@@ -121,11 +110,11 @@ async fn several_copies_at_once_and_copies_of_copies() {
         kept.len() == 2 && kept.contains(&one) && kept.contains(&two)
     };
     ring.claim_when("original", "is kept for both", both).await;
-    ring.copied("one").await;
+    ring.made("one").await;
     ring.kept_for(&[&two]).await;
-    let job = ring.copied("three").await;
+    let job = ring.made("three").await;
     assert_eq!(request(&job).clone_of.map(|told| told.id), Some(one));
-    ring.copied("two").await;
+    ring.made("two").await;
     ring.kept_for(&[]).await;
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::orchestrator::Ring;
+use crate::orchestrator::{ADMIN, Ring, uid};
 
 /// The request that a Job's pod would read from its environment.
 pub fn request(job: &Job) -> Request {
@@ -53,6 +53,16 @@ fn ended(code: i32, words: &str) -> Value {
 }
 
 impl Ring {
+    /// Waits for the first run of a claim, and does what its image does.
+    pub async fn made(&self, claim: &str) -> Job {
+        let id = uid(&self.stamped(claim).await);
+        let job = self.job(ADMIN, "provision", &id, 1).await;
+        self.create_volume(&nfs_volume(&job)).await;
+        self.bound(claim).await;
+        self.pod_ends(&job, 0, "").await;
+        job
+    }
+
     /// The image creates a volume.
     pub async fn create_volume(&self, volume: &PersistentVolume) {
         self.volumes().create(&PostParams::default(), volume).await.unwrap();

@@ -114,7 +114,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
     .await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("early").await;
-    ring.restored("waits").await;
+    ring.made("waits").await;
     // The config learns it; a default class comes.
     ring.config("cannot", "cannot", &[("capabilities", "snapshot"), ("placement", "any")]).await;
     let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
@@ -207,7 +207,7 @@ async fn a_snapshot_that_exists_is_bound_restored_and_deleted_by_its_class() {
         ring.snapshot_ready(name).await;
     }
     ring.claim_with("restored", "c", from("known", "1Gi")).await;
-    let job = ring.restored("restored").await;
+    let job = ring.made("restored").await;
     assert_eq!(request(&job).snapshot.unwrap().id, "by-hand/known");
     ring.delete_snapshot("known").await;
     let run = ring.contents().get("known").await.unwrap().metadata.uid.unwrap();
@@ -353,7 +353,7 @@ async fn csi_volumes_are_left_to_the_snapshot_controller_but_for_the_runs() {
     at_rest(&ring, "monday").await;
     ring.source_kept_for("source", &[]).await;
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
-    ring.restored("restored").await;
+    ring.made("restored").await;
     ring.delete_snapshot("monday").await;
     ring.snapshot_deleted(&id).await;
     ring.snapshot_gone("monday").await;

@@ -137,16 +137,6 @@ impl Ring {
         self.claim_when(claim, &format!("is kept for {uids:?}"), |claim| kept(claim) == uids).await;
     }
 
-    /// The image makes the volume of a claim from a snapshot.
-    pub async fn restored(&self, claim: &str) -> Job {
-        let id = uid(&self.stamped(claim).await);
-        let job = self.job(ADMIN, "provision", &id, 1).await;
-        self.create_volume(&nfs_volume(&job)).await;
-        self.bound(claim).await;
-        self.pod_ends(&job, 0, "").await;
-        job
-    }
-
     /// The delete-snapshot run of a snapshot comes, and ends well.
     pub async fn snapshot_deleted(&self, id: &str) {
         let job = self.job(ADMIN, "delete-snapshot", id, 1).await;
