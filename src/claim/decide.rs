@@ -23,6 +23,7 @@
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
+//! | 17a | pending, not stamped | a volume is reserved for it by name, as one that was restored | wait for its binding, and told |
 //! | 18 | pending, not stamped | cannot be served, or not yet: is to be made from what is not there or with attributes that cannot be had, hits a limit of its class, or from what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
 //! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
 //! | 19a | pending, not stamped | its class has a volume ready that suits it | [`Step::Take`], whatever limits and places say |
@@ -128,6 +129,8 @@ pub struct Observed<'a> {
     pub request: bool,
     /// A volume that its class has ready for it.
     pub ready: Option<&'a str>,
+    /// A volume that is reserved for it by name, and suits it.
+    pub reserved: Option<&'a str>,
     /// Its class.
     pub class: Serving<'a>,
     /// A revision of the class's recipe is kept.

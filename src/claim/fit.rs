@@ -89,6 +89,15 @@ pub fn misfits(
     misfits.iter().map(|misfit| printable(misfit, limits::MISFIT)).collect()
 }
 
+/// Whether the PV controller binds a claim to a volume that is reserved for it by name.
+pub fn suits_reserved(volume: &Volume, claim: &Claim) -> bool {
+    let size = matches!((&volume.size, &claim.size), (Ok(has), Ok(asked)) if has >= asked);
+    let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
+    let class = Some(volume.class.as_str()) == claim.class.as_deref();
+    let named = claim.volume_name.as_ref().is_none_or(|name| *name == volume.name);
+    !volume.deleting && size && modes && class && named && volume.volume_mode == claim.volume_mode
+}
+
 /// The size that a volume must have. A user may ask for more as soon as a claim is bound: what it then wants beyond
 /// what it has is for an expansion, and says nothing against the volume.
 fn asked_when_bound(claim: &Claim) -> Result<u64, String> {

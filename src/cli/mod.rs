@@ -5,6 +5,7 @@ mod render;
 mod run;
 mod status;
 mod validate;
+mod vouch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +37,12 @@ enum Command {
     /// Reads only, unless told to --fix. Exits 0 if nothing is the matter, 2 if there is something to do, 3 if
     /// data is lost or no orchestrator is at work, and 1 if it could not look.
     Doctor(doctor::DoctorArgs),
+    /// Confirm the record of PersistentVolumes that were restored from a backup.
+    ///
+    /// Such a volume lacks the mark that the orchestrator wrote into its status, so that its storage is neither deleted nor
+    /// changed. Prints the record, checks it against the volume and its class, and writes the mark again. Exits 0 if all
+    /// were confirmed, 2 if any was refused, and 1 if the cluster could not be asked.
+    Vouch(vouch::VouchArgs),
     /// Show the classes and the claims under way.
     Status(status::StatusArgs),
 }
@@ -136,6 +143,7 @@ pub fn main() -> ExitCode {
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Vouch(args) => vouch::vouch(args),
         Command::Status(args) => status::status(args),
     };
     match done {

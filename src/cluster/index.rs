@@ -148,6 +148,8 @@ pub struct Index {
     copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
     volumes: BTreeMap<String, Arc<Volume>>,
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
+    /// Volumes that are reserved for a claim by its name, other than by the placeholder of a run.
+    reserved: HashMap<ObjectName, BTreeSet<String>>,
     /// Claims that are gone, as the API has said, by the names of the volumes that refer to them.
     gone_claims: HashMap<String, Reference>,
     jobs: BTreeMap<ObjectName, Arc<Job>>,
@@ -205,6 +207,7 @@ impl Index {
             copies: HashMap::new(),
             volumes: BTreeMap::new(),
             volumes_by_claim: HashMap::new(),
+            reserved: HashMap::new(),
             gone_claims: HashMap::new(),
             jobs: BTreeMap::new(),
             jobs_by_id: HashMap::new(),

@@ -142,6 +142,7 @@ fn observed<T>(
         fresh: learnt.fresh,
         request: s.request.is_some(),
         ready: s.ready.as_ref().map(|volume| volume.name.as_str()),
+        reserved: s.reserved.as_ref().map(|volume| volume.name.as_str()),
         class: match (serving(claim, &s.classes), &s.request) {
             (Serving::Ours(_), Some(Some(class))) => Serving::Ours(class),
             (serving, _) => serving,

@@ -67,8 +67,9 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
         if sighting.new {
             told(context, finding);
         }
-        // Versions are dropped where it is known what begins with them: in the pass over the configs.
-        if matches!(finding.removal, None | Some(Removal::Revision { .. })) {
+        // Versions are dropped where it is known what begins with them: in the pass over the configs. For a volume an admin
+        // alone can vouch.
+        if matches!(finding.removal, None | Some(Removal::Revision { .. } | Removal::Vouch)) {
             continue;
         }
         if claims.is_none() {
@@ -139,6 +140,10 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
             }
             writes.remove_pod(name, uid).await?;
         }
+        Some(Removal::Vouch) => match writes.read_volume(&name.name).await? {
+            Some(volume) if volume.uid == *uid && volume.is_restored() => drop(writes.vouch(&volume).await?),
+            _ => return Ok(false),
+        },
         Some(Removal::OldJob | Removal::StalledJob) => writes.remove_job(name, uid).await?,
         Some(Removal::Revision { hash }) => {
             if writes.is_stamped_with(hash).await? {

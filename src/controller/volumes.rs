@@ -74,6 +74,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             ours: true,
             claim,
             recipe: recipe.as_deref().map_err(String::clone),
+            run_known: jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str()),
             pods_alive: pods_alive(&pods, Operation::Provision),
             alive_on: &alive_on,
             places: &places,
@@ -106,6 +107,10 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             Step::Unhold => {
                 context.writes.unhold_volume(&volume).await?;
                 return Ok(Pass::Done);
+            }
+            Step::Reserve => {
+                let claim = volume.reservation(&context.identity.namespace);
+                volume = context.writes.reserve(&volume, &claim).await?;
             }
             Step::ConfirmClaimGone => confirmed = Some(confirm(context, &volume, &jobs).await?),
             Step::ConfirmNode { node } => {

@@ -16,6 +16,7 @@ pub enum Kind {
     NodeGone,
     VolumeHeld,
     VolumeNotAdopted,
+    VolumeRestored,
     VolumeUnreadable,
     VolumeMisnamed,
     VolumeQuarantined,
@@ -54,7 +55,7 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds, the gravest first.
-    pub const ALL: [Kind; 31] = [
+    pub const ALL: [Kind; 32] = [
         Kind::BackendMissing,
         Kind::ClaimLost,
         Kind::NoLeader,
@@ -64,6 +65,7 @@ impl Kind {
         Kind::NodeGone,
         Kind::VolumeHeld,
         Kind::VolumeNotAdopted,
+        Kind::VolumeRestored,
         Kind::VolumeUnreadable,
         Kind::VolumeMisnamed,
         Kind::VolumeQuarantined,
@@ -100,6 +102,7 @@ impl Kind {
             Kind::NodeGone => "node-gone",
             Kind::VolumeHeld => "volume-held",
             Kind::VolumeNotAdopted => "volume-not-adopted",
+            Kind::VolumeRestored => "volume-restored",
             Kind::VolumeUnreadable => "volume-unreadable",
             Kind::VolumeMisnamed => "volume-misnamed",
             Kind::VolumeQuarantined => "volume-quarantined",
@@ -156,6 +159,9 @@ impl Kind {
             Kind::VolumeNotAdopted => {
                 "nobody knows how this volume was made, so its storage can only be deleted by hand"
             }
+            Kind::VolumeRestored => {
+                "this volume was restored from a backup, and its storage is neither deleted nor changed until an admin vouches for it"
+            }
             Kind::VolumeUnreadable => {
                 "how this volume was made cannot be read, so its storage can only be deleted by hand"
             }
@@ -192,6 +198,7 @@ impl Kind {
         matches!(
             self,
             Kind::VolumeQuarantined
+                | Kind::VolumeRestored
                 | Kind::VolumeHeld
                 | Kind::ClaimStuck
                 | Kind::ClaimUndeleted

@@ -10,6 +10,7 @@
 //! | [`Kind::VolumeRetained`] | a volume's claim is gone, and its policy keeps it |
 //! | [`Kind::VolumeElsewhere`] | a volume's claim is bound to another, and its policy keeps it |
 //! | [`Kind::VolumeNotAdopted`] | nobody knows how a volume was made, so that nobody can delete it |
+//! | [`Kind::VolumeRestored`] | a volume bears the record of an adoption without the mark, as after a restore |
 //! | [`Kind::VolumeUnreadable`] | how a volume was made stands on it, and cannot be used |
 //! | [`Kind::VolumeMisnamed`] | a released volume bears another's id |
 //! | [`Kind::VolumeQuarantined`] | a volume does not fit its claim |
@@ -89,7 +90,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// How something is removed that is provably ours, and that nothing can need any more.
+/// How something is removed that is provably ours, and that nothing can need any more; or is mended without harm.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Removal {
@@ -110,6 +111,8 @@ pub enum Removal {
     OldJob,
     /// A Job that does not get on: whoever asked for the run begins it again.
     StalledJob,
+    /// A restored volume gets its mark again. Only on an admin's word.
+    Vouch,
     /// A revision.
     Revision {
         /// Its hash.

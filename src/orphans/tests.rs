@@ -305,7 +305,7 @@ fn jobs_that_nobody_needs() {
     // The only witness of how a volume was made stays.
     let unadopted = |v: &mut Volume| {
         gone(v);
-        v.mark = None;
+        (v.mark, v.provenance) = (None, None);
     };
     Cluster::new().volume(unadopted).job("provision", |job| job.config = recipe().version()).clean();
     // Our label alone makes nothing ours.
@@ -335,12 +335,18 @@ fn volumes_that_nothing_will_delete() {
     Cluster::new().claim(elsewhere.clone()).volume(retained).finds(Kind::VolumeElsewhere, "is bound to b", false);
     Cluster::new().claim(elsewhere).volume(gone).clean();
     Cluster::new().volume(|v| v.claim_ref = None).finds(Kind::VolumeRetained, "took its claim off", false);
-    Cluster::new().volume(|v| (v.phase, v.mark) = ("Released".into(), None)).finds(
-        Kind::VolumeNotAdopted,
-        "never adopted",
-        false,
-    );
-    Cluster::new().bound().volume(|v| v.mark = None).finds(Kind::VolumeNotAdopted, "bears no record", false);
+    let unadopted = |v: &mut Volume| (v.phase, v.mark, v.provenance) = ("Released".into(), None, None);
+    Cluster::new().volume(unadopted).finds(Kind::VolumeNotAdopted, "never adopted", false);
+    let unrecorded = |v: &mut Volume| (v.mark, v.provenance) = (None, None);
+    Cluster::new().bound().volume(unrecorded).finds(Kind::VolumeNotAdopted, "bears no record", false);
+    let restored = |v: &mut Volume| (v.mark, v.source) = (None, Some("nfs"));
+    Cluster::new().volume(restored).finds(Kind::VolumeRestored, "its record says what its class says", true);
+    Cluster::new().bound().volume(restored).finds(Kind::VolumeRestored, "its record says", true);
+    let mut other = Cluster::with(&[("secret-env", "s")]);
+    other.0.recipes.clear();
+    other.volume(restored).finds(Kind::VolumeRestored, "secret-env", false);
+    let of_another = |v: &mut Volume| (v.mark, v.class) = (None, "gold".into());
+    Cluster::new().volume(of_another).finds(Kind::VolumeRestored, "nobody can vouch for it", false);
     let kind = record(&[("capabilities", "pool"), ("pool", "1Gi=1")]).kind();
     let ready = |v: &mut Volume| {
         (v.claim_ref, v.claim_uuid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
@@ -349,7 +355,9 @@ fn volumes_that_nothing_will_delete() {
     keeps("1Gi=1").clean();
     keeps("2Gi=1").finds(Kind::VolumeUnasked, "keeps others ready by now", false);
     Cluster::new().volume(ready).finds(Kind::VolumeUnasked, "keeps none ready any more", false);
-    let anonymous = |v: &mut Volume| (v.mark, v.claim_ref, v.claim_uuid) = (None, None, None);
+    let anonymous = |v: &mut Volume| {
+        (v.mark, v.provenance, v.claim_ref, v.claim_uuid) = (None, None, None, None);
+    };
     Cluster::new().volume(anonymous).finds(Kind::VolumeNotAdopted, "names no claim", false);
     let unreadable = |v: &mut Volume| {
         (v.provenance, v.mark) = (Some("x".into()), Some(mark("x")));
@@ -378,11 +386,8 @@ fn volumes_that_nothing_will_delete() {
             v.abandoned = true
         })
         .clean();
-    Cluster::new().bound().volume(|v| (v.mark, v.quarantine) = (None, Some("too small".into()))).finds(
-        Kind::VolumeQuarantined,
-        "too small",
-        false,
-    );
+    let refused = |v: &mut Volume| (v.mark, v.provenance, v.quarantine) = (None, None, Some("too small".into()));
+    Cluster::new().bound().volume(refused).finds(Kind::VolumeQuarantined, "too small", false);
 }
 
 #[test]

@@ -3,13 +3,15 @@
 use contract::names;
 use contract::request::Operation;
 
-use super::{Finding, Kind, Object, SLOW, World, YOUNG, let_go};
+use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go};
 use crate::claim::Claim;
 use crate::config::classes::Lookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
+use crate::run::view::Job;
 use crate::volume::affinity::only_host;
+use crate::volume::vouch::{Known, Vouchable, vouchable};
 use crate::volume::{Provenance, Volume};
 
 /// What a volume's claim is to it.
@@ -64,6 +66,9 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     if let Some(kind) = volume.ready() {
         return unasked(w, volume, kind, finding);
     }
+    if volume.is_restored() && !is_being_adopted(w, volume) {
+        return restored(w, volume, finding);
+    }
     let deletes = volume.reclaim_policy == "Delete";
     let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
     match owner(w, volume) {
@@ -94,6 +99,34 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
             let (kind, detail, since) = problem?;
             let found = finding(kind, detail, by_hand())?;
             Some(Finding { since, ..found })
+        }
+    }
+}
+
+/// Its claim is in the middle of adopting it.
+fn is_being_adopted(w: &World<'_>, volume: &Volume) -> bool {
+    matches!(owner(w, volume), Owner::Alive(claim) if claim.is_held())
+}
+
+/// A volume that bears the record of its adoption without the mark.
+fn restored(
+    w: &World<'_>,
+    volume: &Volume,
+    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+) -> Option<Finding> {
+    let known = Known { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
+    let command = format!("flex-provisioner vouch {}", volume.name);
+    match vouchable(volume, &known, false) {
+        Ok(Vouchable { unfamiliar: None, .. }) => {
+            let found = finding(Kind::VolumeRestored, "its record says what its class says".into(), command)?;
+            Some(found.removed_by(Removal::Vouch))
+        }
+        Ok(Vouchable { unfamiliar: Some(why), .. }) => {
+            let remedy = format!("look at its record: {command} --dry-run; if it is right: {command} --trust-record");
+            finding(Kind::VolumeRestored, why, remedy)
+        }
+        Err(why) => {
+            finding(Kind::VolumeRestored, format!("nobody can vouch for it: {why}"), let_go("pv", "", &volume.name))
         }
     }
 }
@@ -184,6 +217,11 @@ fn undeletable(w: &World<'_>, volume: &Volume) -> Option<Problem> {
         return provenance(volume).err().map(|why| (Kind::VolumeUnreadable, why, None));
     }
     let jobs = w.jobs_by_id.get(volume.id().unwrap_or_default());
+    let provisions = |job: &&Job| job.marks.operation == Operation::Provision.as_str();
+    if !volume.is_half_made(jobs.into_iter().flatten().any(provisions)) {
+        let detail = "it was never adopted, and no run is known to have made it";
+        return Some((Kind::VolumeNotAdopted, detail.to_owned(), None));
+    }
     let told =
         jobs.into_iter().flatten().any(|job| hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash)));
     let detail = "it was never adopted, and no Job of it is left that could tell how it was made";

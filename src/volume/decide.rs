@@ -6,14 +6,16 @@
 //! |---|---|---|---|
 //! | 1 | is not ours | | nothing |
 //! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
+//! | 2a | belongs to a claim that lives | is adopted, not held, to be deleted, and being deleted already | nothing, and told: its storage stays |
 //! | 3 | belongs to a claim that lives, or is kept ready for one | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
 //! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held, and not going: else it would vanish under its claim | [`Step::Unhold`] |
 //! | 5 | belongs to a claim that lives | | its size and its attributes may change, by the tables in [`expand`] and [`modify`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
+//! | 5a | was restored without the mark of its adoption | its claim does not just adopt it | [`Step::Reserve`] if nobody has it; else nothing, and told ([`restored`]) |
 //! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
 //! | 8 | is released, or its claim is bound elsewhere | an expand or modify run is left | [`expand::Step::RemoveJob`], and wait for its end |
 //! | 9 | is released, policy not Delete | nothing is left on other nodes | [`Step::Unhold`] if it is held |
-//! | 10 | is released | is not named after its id, or how it was made is not known | nothing, and told |
+//! | 10 | is released | is not named after its id, how it was made is not known, or it was never adopted and no run is known to have made it | nothing, and told |
 //! | 11 | | a provision pod of its claim may still run | wait for its end |
 //! | 12 | is not held | no delete run is under way | [`Step::Hold`] |
 //! | 13 | | the next node is not in the cache | [`Step::ConfirmNode`] |
@@ -26,7 +28,7 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Volume, expand, modify};
+use super::{Volume, expand, modify, restored};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
@@ -71,6 +73,8 @@ pub struct Observed<'a> {
     pub claim: ClaimState,
     /// How it was made, from its provenance, or why that cannot be read.
     pub recipe: Result<&'a Recipe, String>,
+    /// A provision run of its id is known.
+    pub run_known: bool,
     /// A pod of a provision run for it may still be running.
     pub pods_alive: bool,
     /// Where pods are placed that may still be running, of whatever run.
@@ -99,6 +103,8 @@ pub enum Step {
     Hold,
     /// Take the finalizer off; the storage stays.
     Unhold,
+    /// Reserve it for the claim that it had, so that no other gets it.
+    Reserve,
     /// Ask the API, not the cache, whether the claim is gone, and decide again.
     ConfirmClaimGone,
     /// Ask the API, not the cache, whether a node exists, and decide again.
@@ -158,6 +164,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return Step::Nothing.into();
     }
     let deletes = volume.reclaim_policy == "Delete";
+    if let Some(restored) = restored::decide(o) {
+        return restored;
+    }
     let elsewhere = !volume.abandoned && !todo(volume, ClaimState::Alive, o.home).is_empty();
     match o.claim {
         ClaimState::None => return Step::Nothing.into(),
@@ -165,6 +174,13 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Awaited => return Step::Nothing.into(),
         ClaimState::Alive if (deletes || elsewhere) && !volume.is_held() && volume.is_adopted() && !volume.deleting => {
             return Step::Hold.into();
+        }
+        ClaimState::Alive if deletes && !volume.is_held() && volume.is_adopted() => {
+            let message = format!(
+                "policy Delete came too late: the volume was deleted under another policy before, so that Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and clean up by hand",
+                volume.id().unwrap_or_default()
+            );
+            return Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, message);
         }
         // What is left on other nodes does not keep it from growing.
         ClaimState::Alive if elsewhere => {
@@ -242,6 +258,9 @@ fn clearing(o: &Observed<'_>, now: i64) -> Decision {
             return by_hand(&format!("it is not named {}, as the volume with the id {id} is", names::pv_name(id)));
         }
         Some(_) => {}
+    }
+    if !volume.is_adopted() && !volume.is_half_made(o.run_known) {
+        return by_hand("it was never adopted, and no run is known to have made it");
     }
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,

@@ -5,6 +5,7 @@ use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::config::record::Record;
+use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
 use crate::volume::change::{Run, Runs};
@@ -39,6 +40,7 @@ struct World {
     ours: bool,
     claim: ClaimState,
     recipe: Result<Recipe, String>,
+    run_known: bool,
     pods_alive: bool,
     /// The nodes that are not as they should be.
     places: Places,
@@ -59,7 +61,8 @@ fn runs_of<'a>(all: &'a [Run<'a>], others_alive: bool) -> Runs<'a> {
 impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
-        let World { volume, ours, claim, pods_alive, run, home, node_gone, .. } = self;
+        let World { volume, ours, claim, pods_alive, run, home, node_gone, run_known, .. } = self;
+        let run_known = *run_known;
         let (ours, claim, pods_alive, run, node_gone) = (*ours, *claim, *pods_alive, run.clone(), *node_gone);
         let nodes = volume.nodes.iter().cloned().chain([(*home).to_owned()]);
         let mut places = Places(nodes.map(|node| (node, NodeState::Ready)).collect());
@@ -80,6 +83,7 @@ impl World {
             ours,
             claim,
             recipe,
+            run_known,
             pods_alive,
             alive_on,
             places,
@@ -115,6 +119,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         ours: true,
         claim,
         recipe: Ok(recipe()),
+        run_known: false,
         pods_alive: false,
         places: Places::default(),
         home: "",
@@ -166,7 +171,69 @@ fn row_2_a_volume_that_is_to_go_is_held() {
     assert_eq!(world(unheld.clone(), ClaimState::Alive).step(), Step::Hold);
     world(Volume { provenance: None, ..unheld.clone() }, ClaimState::Alive).rests();
     world(Volume { mark: None, ..unheld.clone() }, ClaimState::Alive).rests();
-    world(Volume { deleting: true, ..unheld }, ClaimState::Alive).rests();
+    world(Volume { deleting: true, ..unheld }, ClaimState::Alive).waits("came too late");
+}
+
+fn reference(uid: &str, name: &str) -> crate::volume::Reference {
+    crate::volume::Reference { name: ObjectName::new("team", name), uid: uid.into() }
+}
+
+/// As a backup tool brings it back: without status and UIDs.
+fn restored(policy: &str, reserved: Option<&str>) -> Volume {
+    let claim_ref = reserved.map(|name| reference("", name));
+    Volume { mark: None, phase: "Available".into(), claim_ref, ..volume(policy) }
+}
+
+#[test]
+fn row_5a_what_was_restored_is_never_deleted_before_somebody_vouches_for_it() {
+    for claim in [ClaimState::None, ClaimState::Missing, ClaimState::Gone, ClaimState::Elsewhere] {
+        for policy in ["Delete", "Retain"] {
+            for known in [false, true] {
+                let world = World { run_known: known, ..world(restored(policy, Some("data")), claim) };
+                world.waits(&format!("flex-provisioner vouch pvc-{ID}"));
+            }
+        }
+    }
+    let bound =
+        Volume { claim_ref: Some(reference("new-uid", "data")), phase: "Released".into(), ..restored("Delete", None) };
+    world(bound, ClaimState::Gone).waits("neither deleted nor changed");
+}
+
+#[test]
+fn row_5a_what_was_restored_is_reserved_for_the_claim_that_it_had() {
+    let free = restored("Delete", None);
+    assert_eq!(world(free.clone(), ClaimState::Missing).step(), Step::Reserve);
+    assert_eq!(free.reservation("own"), ObjectName::new("own", ID), "nobody else gets it");
+    let known = Volume { had_claim: Some(ObjectName::new("team", "data")), ..free.clone() };
+    assert_eq!(known.reservation("own"), ObjectName::new("team", "data"));
+    world(Volume { deleting: true, ..free }, ClaimState::None).waits("vouch");
+}
+
+#[test]
+fn row_5a_what_was_restored_can_be_let_go_of() {
+    let deleted = Volume { deleting: true, ..restored("Retain", Some("data")) };
+    assert_eq!(world(deleted, ClaimState::Missing).step(), Step::Unhold);
+    let abandoned = Volume { abandoned: true, ..restored("Delete", Some("data")) };
+    assert_eq!(world(abandoned, ClaimState::Gone).step(), Step::Remove);
+}
+
+#[test]
+fn row_6_half_adopted_it_is_its_claims() {
+    let half = Volume { mark: None, claim_ref: Some(reference(ID, "data")), ..volume("Delete") };
+    world(half.clone(), ClaimState::Alive).rests();
+    assert_eq!(world(half, ClaimState::Missing).step(), Step::ConfirmClaimGone);
+}
+
+#[test]
+fn row_10_what_no_run_made_is_not_deleted() {
+    let unadopted = Volume { provenance: None, mark: None, ..volume("Delete") };
+    world(unadopted.clone(), ClaimState::Gone).waits("no run is known to have made it");
+    let made = World { run_known: true, ..world(unadopted.clone(), ClaimState::Gone) };
+    assert_eq!(made.step(), begin(1, ""));
+    let placeholder = Volume { claim_ref: Some(reference("", ID)), ..unadopted.clone() };
+    assert_eq!(world(placeholder, ClaimState::Gone).step(), begin(1, ""));
+    let taken = Volume { claim_ref: Some(reference("u", "data")), phase: "Released".into(), ..unadopted };
+    assert_eq!(world(taken, ClaimState::Gone).step(), begin(1, ""));
 }
 
 #[test]
@@ -398,11 +465,14 @@ fn states() -> impl Strategy<Value = NodeState> {
 prop_compose! {
     fn worlds()(
         flags in (prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
+        run_known in any::<bool>(),
         claim in select(vec![ClaimState::None, ClaimState::Alive, ClaimState::Awaited, ClaimState::Elsewhere, ClaimState::Missing, ClaimState::Gone]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
         name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
         id in select(vec![Some(ID), Some("another"), None]),
-        adopted in any::<bool>(),
+        (recorded, marked) in (any::<bool>(), prop::bool::weighted(0.7)),
+        reserved in select(vec![None, Some(("", ID)), Some(("", "data")), Some(("claim", "data"))]),
+        phase in select(vec!["Available", "Bound", "Released"]),
         known in prop::bool::weighted(0.8),
         attempt in prop_oneof![0u32..20, Just(u32::MAX)],
         at in times(),
@@ -421,13 +491,16 @@ prop_compose! {
         let mut volume = if held { volume(policy) } else { unheld(policy) };
         volume.name = name;
         volume.volume_id = id.map(str::to_owned);
-        volume.provenance = adopted.then(|| "x".to_owned());
+        volume.provenance = recorded.then(|| "x".to_owned());
+        volume.mark = volume.mark.filter(|_| marked);
+        volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
+        volume.phase = phase.to_owned();
         volume.deleting = deleting;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { volume, ours, claim, recipe, pods_alive, places: Places(places), home, node_gone, run, growing, modifying }
+        World { volume, ours, claim, recipe, run_known, pods_alive, places: Places(places), home, node_gone, run, growing, modifying }
     }
 }
 
@@ -444,6 +517,17 @@ proptest! {
         let todo = todo(volume, world.claim, world.home);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.home), "where a volume lives, nothing is deleted");
         prop_assert!(world.ours || decision == Decision::from(Step::Nothing));
+        let restored = volume.is_restored() && !volume.abandoned && world.ours;
+        let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
+        // Its claim, which is not in sight here, may be adopting it just now.
+        let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::Missing && by_uid);
+        if told {
+            prop_assert!(decision.tell.is_some());
+            prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::Unhold));
+            prop_assert!(decision.step != Step::Reserve || volume.claim_ref.is_none());
+            prop_assert!(decision.step != Step::Unhold || (!deletes && volume.deleting));
+            return Ok(());
+        }
         // Whatever happens to the storage, no run that changes it is beside it.
         if (world.growing.is_some() || world.modifying.is_some()) && released && world.ours && !(volume.abandoned && deletes) {
             let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
@@ -463,10 +547,12 @@ proptest! {
             }
             Step::Hold => prop_assert!(!volume.is_held() && !volume.deleting && (deletes || !todo.is_empty())),
             Step::Unhold => prop_assert!(volume.is_held() && (todo.is_empty() || volume.abandoned) && !deletes),
+            Step::Reserve => prop_assert!(false, "it was not restored"),
             Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
             Step::ConfirmNode { node } => prop_assert_eq!(world.places.0.get(node), Some(&NodeState::Missing)),
             Step::StartDelete { attempt, node, elsewhere } => {
                 prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
+                prop_assert!(volume.is_adopted() || volume.is_half_made(world.run_known));
                 prop_assert!(alive || !world.pods_alive);
                 prop_assert!(volume.is_held() || volume.deleting);
                 prop_assert!(world.recipe.is_ok() && world.run == RunState::Absent);

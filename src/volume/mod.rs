@@ -7,6 +7,8 @@ pub mod decide;
 pub mod expand;
 pub mod modify;
 pub mod request;
+pub mod restored;
+pub mod vouch;
 
 use contract::request::Operation;
 use contract::{names, quantity, volume as contract_volume};
@@ -103,6 +105,8 @@ pub struct Volume {
     pub volume_mode: String,
     /// The claim that it refers to.
     pub claim_ref: Option<Reference>,
+    /// The claim that it had, of a volume that refers to none any more.
+    pub had_claim: Option<ObjectName>,
     /// The kind of its source.
     pub source: Option<&'static str>,
     /// When it has grown, the kubelet has to do its part: CSI, and file systems on local block devices.
@@ -188,6 +192,7 @@ const OWN: &[&str] = &[
     names::QUARANTINE,
     names::LABEL_POOL,
     names::POOL_SIZE,
+    names::JOB_CLAIM,
     names::ATTRIBUTES,
     names::MODIFICATION,
     names::BATCH,
@@ -253,6 +258,9 @@ impl From<&PersistentVolume> for Volume {
                 ),
                 uid: reference.uid.clone().unwrap_or_default(),
             }),
+            had_claim: annotation(names::JOB_CLAIM)
+                .filter(|_| spec.claim_ref.is_none())
+                .and_then(|claim| claim.parse().ok()),
             source: contract_volume::source_kind(&spec),
             ends_on_node: spec.csi.is_some() || spec.local.as_ref().is_some_and(|local| local.fs_type.is_some()),
             path,

@@ -82,7 +82,7 @@ pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
 /// On Jobs: the recipe of the run, as `namespace/name@hash`.
 pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
-/// On Jobs: the namespace and name of the claim, as `namespace/name`.
+/// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
 /// On Jobs: the name of the volume that a delete or expand run is for.
 pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
@@ -207,6 +207,8 @@ pub mod reason {
     pub const STAMP_REPLACED: &str = "StampReplaced";
     /// On a volume or claim: a volume does not fit its claim and is not bound.
     pub const VOLUME_REFUSED: &str = "VolumeRefused";
+    /// On a volume: it was restored without the orchestrator's mark, and an admin has to vouch for it.
+    pub const VOLUME_RESTORED: &str = "VolumeRestored";
     /// On a volume: its delete run has begun.
     pub const VOLUME_DELETING: &str = "VolumeDeleting";
     /// On a volume or a claim deleted half-way: a delete run failed.

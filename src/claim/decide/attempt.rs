@@ -78,6 +78,11 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(volume) = given(o) {
         return was_given(o, volume);
     }
+    if let Some(volume) = o.reserved {
+        let told =
+            format!("volume {volume} is reserved for this claim, so that none is made; Kubernetes binds the two");
+        return Decision::nothing().saying(false, reason::WAITING, told);
+    }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Decision::nothing();
     }

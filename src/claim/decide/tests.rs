@@ -99,6 +99,7 @@ impl World {
             fresh: self.fresh,
             request: self.request,
             ready: self.ready,
+            reserved: None,
             class: if self.foreign { Serving::NotOurs } else { Serving::Ours(&self.class) },
             kept: self.kept,
             stamped_recipe: self.stamped_recipe.as_ref(),

@@ -23,7 +23,7 @@ use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 const PAGE: u32 = 500;
 
 /// Reads all that matters. Claims come last: what refers to one was made after it, so that none is missed.
-pub(super) async fn index(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
+pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
     let mut index = Index::new(identity.clone(), clock.clone());
     let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
     let configs = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);

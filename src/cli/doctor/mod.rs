@@ -1,6 +1,6 @@
 //! `doctor`: what is left over in a cluster or does not get on, and what to do about each.
 
-mod gather;
+pub(super) mod gather;
 mod list;
 
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ use crate::config::classes::Identity;
 use crate::controller::sweep::remove;
 use crate::object::ObjectName;
 use crate::orphans::backend::{Listing, compare, views};
-use crate::orphans::{Finding, Severity, Snapshot, find, sort};
+use crate::orphans::{Finding, Removal, Severity, Snapshot, find, sort};
 
 /// Nothing is the matter; things that are only worth knowing do not count.
 const FOUND_NOTHING: u8 = 0;
@@ -42,7 +42,8 @@ pub(super) struct DoctorArgs {
     /// The form of the answer.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Remove what is provably the orchestrator's and what nothing can need any more.
+    /// Remove what is provably the orchestrator's and what nothing can need any more, and vouch for restored volumes whose
+    /// record says what their class says.
     #[arg(long)]
     fix: bool,
     /// Ask the backends too: starts a Job for each class (and node) whose config says `capabilities: list`.
@@ -169,6 +170,8 @@ fn print(told: &[Told], listings: &[Listing], now: i64) {
         println!("{severity}: {kind}: {object}{since}");
         println!("    {}: {detail}", kind.meaning());
         match (removed, removal) {
+            (true, Some(Removal::Vouch)) => println!("    vouched for"),
+            (false, Some(Removal::Vouch)) => println!("    safe to confirm (--fix): {remedy}"),
             (true, _) => println!("    removed"),
             (false, Some(_)) => println!("    safe to remove (--fix): {remedy}"),
             (false, None) => println!("    what to do: {remedy}"),
@@ -176,7 +179,7 @@ fn print(told: &[Told], listings: &[Listing], now: i64) {
     }
     let count = |severity| told.iter().filter(|told| told.finding.severity == severity).count();
     println!(
-        "{} found: {} errors, {} warnings, {} worth knowing; {} removed",
+        "{} found: {} errors, {} warnings, {} worth knowing; {} removed or vouched for",
         told.len(),
         count(Severity::Error),
         count(Severity::Warning),

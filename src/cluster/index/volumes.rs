@@ -7,6 +7,8 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Change, Index, Key, drop_from};
+use crate::claim::Claim;
+use crate::claim::fit::suits_reserved;
 use crate::object::ObjectName;
 use crate::volume::{Reference, Volume};
 
@@ -37,6 +39,12 @@ impl Index {
     /// The API has said so.
     pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
         self.gone_claims.get(volume) == Some(claim)
+    }
+
+    /// A volume that the PV controller will bind to a claim, because it is reserved for the claim by name and suits it.
+    pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
+        let reserved = self.reserved.get(&claim.name)?.iter().filter_map(|name| self.volume(name));
+        reserved.into_iter().find(|volume| suits_reserved(volume, claim))
     }
 
     pub(super) fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {
@@ -70,6 +78,10 @@ impl Index {
                     keys.extend(self.claim_keys(&uid));
                     self.volumes_by_claim.entry(uid).or_default().insert(name.clone());
                 }
+                if let Some(claim) = reserved(&volume) {
+                    self.reserved.entry(claim.clone()).or_default().insert(name.clone());
+                    keys.push(Key::Claim(claim.clone()));
+                }
                 let volume = Arc::new(volume);
                 self.volumes.insert(name, volume.clone());
                 keys.extend(self.see_share_of(&volume, before.as_deref()));
@@ -90,6 +102,7 @@ impl Index {
                 self.count_volume(&volume);
                 self.waits_for_room.remove(&Key::Volume(volume.name.clone()));
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
+                keys.extend(reserved(&volume).cloned().map(Key::Claim));
                 keys.extend(volume.id().map(|id| self.leave_batches(Operation::Delete, id)).unwrap_or_default());
                 keys.extend(self.see_pool_volume(Some(&volume), None));
                 keys.extend(self.pool_of(&volume.class));
@@ -112,7 +125,16 @@ impl Index {
         for uid in claims_of(volume) {
             drop_from(&mut self.volumes_by_claim, &uid, &volume.name);
         }
+        if let Some(claim) = reserved(volume) {
+            drop_from(&mut self.reserved, claim, &volume.name);
+        }
     }
+}
+
+/// The claim that a volume is reserved for by name alone.
+fn reserved(volume: &Volume) -> Option<&ObjectName> {
+    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_empty())?;
+    (Some(reference.name.name.as_str()) != volume.id()).then_some(&reference.name)
 }
 
 /// The UIDs of the claims that a volume names in any way.

@@ -16,6 +16,7 @@ use crate::claim::{Claim, LastFailure};
 use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
 use crate::cluster::unread::Unread;
+use crate::object::ObjectName;
 use crate::volume::{self, Provenance, Volume, expand, modify};
 
 /// Whose a volume is to be.
@@ -158,7 +159,7 @@ impl Writes {
     pub async fn take(&self, volume: &Volume, claim: &Claim, reclaim_policy: &str) -> Result<Volume> {
         let metadata = json!({
             "labels": { names::LABEL_POOL: null },
-            "annotations": { names::CLAIM_UUID: claim.uid },
+            "annotations": { names::CLAIM_UUID: claim.uid, names::JOB_CLAIM: claim.name.to_string() },
         });
         let spec = json!({ "claimRef": reference(claim), "persistentVolumeReclaimPolicy": reclaim_policy });
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
@@ -218,6 +219,14 @@ impl Writes {
             }
             Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),
         };
+        // A backup may lose the claimRef: the claim's name stands beside it.
+        let had_claim = spec["claimRef"]["name"]
+            .as_str()
+            .filter(|_| uid.is_some())
+            .map(|name| format!("{}/{name}", spec["claimRef"]["namespace"].as_str().unwrap_or_default()));
+        let had_claim = had_claim.or_else(|| {
+            volume.claim_ref.as_ref().filter(|_| uid.is_some()).map(|reference| reference.name.to_string())
+        });
         let mut finalizers = volume.finalizers.clone();
         // What was left on other nodes is deleted whatever becomes of the volume.
         if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.is_held() {
@@ -231,6 +240,7 @@ impl Writes {
             "annotations": {
                 names::CLAIM_UUID: uid,
                 names::POOL_SIZE: size,
+                names::JOB_CLAIM: had_claim,
                 names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
@@ -270,6 +280,27 @@ impl Writes {
     pub async fn unhold_volume(&self, volume: &Volume) -> Result<Volume> {
         let rest: Vec<_> = volume.finalizers.iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
         self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
+    }
+
+    /// Reserves a volume for a claim of this name, whichever has it.
+    pub async fn reserve(&self, volume: &Volume, claim: &ObjectName) -> Result<Volume> {
+        let reference = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim.namespace,
+            "name": claim.name,
+        });
+        self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
+    }
+
+    /// Marks a restored volume as adopted again, by the record that it bears. One without a claimRef is reserved first:
+    /// adopted, it would be anybody's.
+    pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
+        if volume.claim_ref.is_some() {
+            return self.mark(volume).await;
+        }
+        let reserved = self.reserve(volume, &volume.reservation(&self.identity.namespace)).await?;
+        self.mark(&reserved).await
     }
 
     /// The batch that its delete run is to be in; none for a run of its own.

@@ -44,6 +44,8 @@ pub(super) struct Snapshot {
     pub request: Option<Option<Class>>,
     /// A volume that its class has ready for it.
     pub ready: Option<Arc<Volume>>,
+    /// A volume that is reserved for it by name.
+    pub reserved: Option<Arc<Volume>>,
     /// Its class keeps volumes ready.
     pub has_pool: bool,
 }
@@ -172,6 +174,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         left_out,
         request,
         ready,
+        reserved: (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten(),
         has_pool: current.is_some_and(|recipe| recipe.pool.is_some()),
     }
 }

@@ -83,6 +83,7 @@ proptest! {
                 Removal::StalledJob => prop_assert!(cluster.0.jobs[0].deadline.is_some() && cluster.0.pods.is_empty()),
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
+                Removal::Vouch => prop_assert!(cluster.0.volumes[0].is_restored()),
                 Removal::Revision { .. } => prop_assert!(false, "there is none"),
             }
         }

@@ -12,6 +12,7 @@ use crate::api::FOREGROUND;
 use crate::check::Broken;
 use crate::check::batches::members;
 use crate::history::Part;
+use crate::people::is_restored;
 use crate::profile::{PARTS, Profile};
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
@@ -63,6 +64,8 @@ pub enum Bug {
     EmptyRestore,
     /// The claims of a batch are in a second Job, too.
     TwoJobs,
+    /// A volume that came back from a backup is taken for one that a run has just made.
+    RestoredAsHalfMade,
     /// A batch is removed as soon as one of its claims goes.
     RemovedForOne,
 }
@@ -115,6 +118,10 @@ impl Bug {
                 profile.make_batches(3);
                 (profile.by_hand, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
                 (profile.configs, profile.volumes, profile.share, profile.dying) = (false, false, None, 500);
+            }
+            Bug::RestoredAsHalfMade => {
+                *classes = vec!["shared"];
+                (profile.restores, profile.share, profile.bad_image, profile.kill) = (true, None, 0, 0);
             }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
@@ -221,6 +228,17 @@ impl Bug {
                 let mut other = body.clone();
                 other["metadata"]["name"] = json!(format!("{}-two", name.name));
                 store.create(Kind::Job, other);
+            }
+            (Bug::RestoredAsHalfMade, ..) => {
+                let restored = |volume: &Value| is_restored(volume) && volume["spec"]["claimRef"]["uid"].is_null();
+                let found = store.all(Kind::Volume).find(|(_, volume)| restored(volume));
+                if let Some(name) = found.map(|(name, _)| name.clone()) {
+                    store.update(Kind::Volume, &name, |volume| {
+                        let id = crate::store::annotation(volume, names::VOLUME_ID).to_owned();
+                        volume["metadata"]["annotations"][names::PROVENANCE] = Value::Null;
+                        volume["spec"]["claimRef"] = json!({ "namespace": crate::SYSTEM, "name": id });
+                    });
+                }
             }
             (Bug::RemovedForOne, ..) => {
                 if let Some(name) = left_by_one(store) {

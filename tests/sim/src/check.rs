@@ -14,7 +14,7 @@ use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
 use crate::SYSTEM;
-use crate::people::OTHERS;
+use crate::people::{OTHERS, is_restored};
 use crate::store::{Kind, Store, annotation, has_finalizer, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{Place, World, wanted_node};
@@ -76,6 +76,14 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
         let place = world.made.get(uid(volume));
         if used && place.is_some_and(|place| !world.backend.contains(place)) {
             return wrong(format!("claim {name} is bound to volume {volume_name}, and its storage {place:?} is gone"));
+        }
+    }
+    // Storage that came back is nobody's to delete before somebody has vouched for it.
+    let unvouched = store.all(Kind::Volume).filter(|(_, volume)| is_restored(volume));
+    for (name, volume) in unvouched {
+        let place = world.restored.get(uid(volume));
+        if place.is_some_and(|place| !world.backend.contains(place)) {
+            return wrong(format!("the storage {place:?} of the restored volume {} is gone", name.name));
         }
     }
     if let Some(what) = snapshots::always(store, world) {

@@ -291,6 +291,14 @@ impl History {
             Part::People => {
                 self.profile.deeds -= 1;
                 self.people.act(&mut self.store, &mut self.world, &mut self.rng, &self.profile);
+                if self.people.has_lost() {
+                    [Kind::Claim, Kind::Volume].into_iter().for_each(|kind| {
+                        while self.pv.is_behind(&self.store, kind) {
+                            self.pv.see(&self.store, kind);
+                        }
+                    });
+                    self.people.bring_back(&mut self.store, &mut self.world);
+                }
             }
             Part::Fault => self.fault()?,
             Part::Time => self.pass_time(),

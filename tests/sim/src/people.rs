@@ -1,5 +1,6 @@
 //! Users and admins: what stands in the cluster at first, and what they do to it.
 
+mod backup;
 mod growth;
 mod snapshots;
 
@@ -18,6 +19,7 @@ use crate::trace::{count, line};
 use crate::world::{CLAIM_PROTECTION, VOLUME_PROTECTION, World};
 use crate::{PROVISIONER, SYSTEM, TEAM, VENDOR};
 
+pub use self::backup::is_restored;
 pub use self::snapshots::classes as snapshot_classes;
 
 /// All nodes.
@@ -36,6 +38,10 @@ pub struct People {
     classes: Vec<&'static str>,
     /// The configs as they should be.
     configs: Vec<Value>,
+    /// What was lost and is to be restored.
+    lost: Vec<backup::Lost>,
+    /// Claims that are still to be restored.
+    backups: Vec<Value>,
     /// Claims that were created.
     created: usize,
 }
@@ -210,6 +216,7 @@ impl People {
             if profile.swaps { 6 } else { 0 },
             if profile.vendor { 3 } else { 0 },
             if profile.snapshots { 14 } else { 0 },
+            if profile.restores { 30 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => {
@@ -252,6 +259,7 @@ impl People {
                 true => self.open(store),
                 false => People::close(store),
             },
+            Some(11) => self.lose(store, world, rng),
             Some(10) => self.touch_snapshot(store, world, rng, profile),
             _ => {}
         }
@@ -443,7 +451,7 @@ impl People {
     }
 
     /// Everything that only a person can put right is put right.
-    pub fn repair(&self, store: &mut Store, world: &mut World, profile: &Profile) {
+    pub fn repair(&mut self, store: &mut Store, world: &mut World, profile: &Profile) {
         for mark in world.marked.clone() {
             People::unmark(store, world, &mark);
         }
@@ -460,6 +468,7 @@ impl People {
                 }
             }
         }
+        self.vouch(store, world);
         self.discard(store, world);
     }
 

@@ -90,6 +90,8 @@ pub struct Profile {
     pub batch: Option<usize>,
     /// Volumes that each class keeps ready; none for no pools.
     pub pool: Option<usize>,
+    /// Claims with their volumes are lost and restored from backups.
+    pub restores: bool,
 }
 
 /// The classes that there are.
@@ -150,6 +152,7 @@ impl Profile {
             snapshot_controller: false,
             batch: None,
             pool: None,
+            restores: false,
         }
         .with_classes(rng)
     }
@@ -195,6 +198,10 @@ impl Profile {
         }
         if rng.permille(200) {
             self.each = Some(*rng.pick(&[1, 1, 2]));
+        }
+        self.restores = rng.permille(200) && self.share.is_none() && !self.snapshots;
+        if self.restores {
+            self.deeds += 6;
         }
         self
     }

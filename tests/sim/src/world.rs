@@ -40,6 +40,8 @@ pub struct World {
     pub attributes: BTreeMap<String, Option<String>>,
     /// Where the storage of a volume is, by its UID.
     pub made: BTreeMap<String, Place>,
+    /// Where the storage is of volumes that came back from a backup, by their UID.
+    pub restored: BTreeMap<String, Place>,
     /// What runs, by the pod's UID.
     pub containers: BTreeMap<String, Container>,
     /// What must be looked at.

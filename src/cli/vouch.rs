@@ -1,0 +1,93 @@
+//! `vouch`: an admin confirms the record of volumes that were restored without the orchestrator's mark.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+
+use super::doctor::gather;
+use super::{Names, Namespaces};
+use crate::clock::Clock;
+use crate::cluster::client;
+use crate::cluster::writes::{Binding, Writes};
+use crate::config::check;
+use crate::volume::vouch::{Known, Vouchable, vouchable};
+
+#[derive(Debug, Args)]
+pub(super) struct VouchArgs {
+    #[command(flatten)]
+    names: Names,
+    #[command(flatten)]
+    namespaces: Namespaces,
+    /// The PersistentVolumes.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    volumes: Vec<String>,
+    /// Every PersistentVolume that bears a record without the mark.
+    #[arg(long)]
+    all: bool,
+    /// Confirm also a record that differs from the provisioner config as it is now: look at what is printed of it first.
+    #[arg(long)]
+    trust_record: bool,
+    /// Confirm also volumes whose claim is gone and whose policy is Delete: their storage is deleted at once.
+    #[arg(long)]
+    also_released: bool,
+    /// Print what would be confirmed, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
+    let identity = args.names.identity(&args.namespaces);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let refused = runtime.block_on(async {
+        let (client, _) = client::connect().await?;
+        let index = gather::index(&client, &identity, &Clock::default()).await?;
+        let writes = Writes::new(client, identity.clone(), Binding::Direct);
+        let (classes, recipes) = (index.classes(), index.recipe_hashes().map(str::to_owned).collect());
+        let known = Known { identity: &identity, classes: &classes, recipes: &recipes };
+        let restored = index.volumes().filter(|volume| volume.is_restored() && volume.is_of(&identity));
+        let names = match args.all {
+            true => restored.map(|volume| volume.name.clone()).collect(),
+            false => args.volumes.clone(),
+        };
+        let mut refused = 0;
+        for name in names {
+            let Some(volume) = index.volume(&name) else { bail!("PersistentVolume {name} does not exist") };
+            let held = volume.id().and_then(|id| index.claim_by_id(id)).filter(|claim| claim.is_held());
+            let checked = match held {
+                Some(claim) => Err(format!("claim {} is adopting it", claim.name)),
+                None => vouchable(&volume, &known, args.also_released),
+            };
+            let Vouchable { provenance, unfamiliar } = match checked {
+                Ok(vouchable) => vouchable,
+                Err(why) => {
+                    println!("{name}: refused: {why}");
+                    refused += 1;
+                    continue;
+                }
+            };
+            let record = &provenance.record;
+            println!("{name}: class {}, config {}", record.class, record.config);
+            if !provenance.node.is_empty() {
+                println!("    made on node: {}", provenance.node);
+            }
+            for (key, value) in &record.data {
+                let kind = if check::KEYS.contains(&key.as_str()) { "" } else { "parameter " };
+                println!("    {kind}{key}: {}", crate::text::printable(value, 400));
+            }
+            match unfamiliar.filter(|_| !args.trust_record) {
+                Some(why) => {
+                    println!("{name}: refused: {why}; if the record above is right, add --trust-record");
+                    refused += 1;
+                }
+                None if args.dry_run => println!("{name}: would be confirmed"),
+                None => {
+                    writes.vouch(&volume).await?;
+                    println!("{name}: confirmed; it grows and is deleted by this record from now on");
+                }
+            }
+        }
+        anyhow::Ok(refused)
+    })?;
+    Ok(ExitCode::from(if refused == 0 { 0 } else { 2 }))
+}

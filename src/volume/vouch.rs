@@ -1,0 +1,111 @@
+//! What an admin may confirm of a volume that was restored without the orchestrator's mark.
+//!
+//! The record on such a volume decides which image a later run starts, with which account and which parameters. Whoever
+//! could create the volume could write it. So a record is only confirmed if it is consistent with the volume, and without
+//! an explicit word only if it says nothing but what the volume's class says today or said before.
+
+use std::collections::HashSet;
+
+use super::{Provenance, Volume};
+use crate::claim::fit::source_fits;
+use crate::config::classes::{Classes, Identity, Lookup};
+use crate::config::record::Record;
+use crate::config::{check, joined};
+use contract::names;
+
+/// What a record is compared with.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Who we are.
+    pub identity: &'a Identity,
+    /// The classes as they are now.
+    pub classes: &'a Classes,
+    /// The hashes of the records that are kept.
+    pub recipes: &'a HashSet<String>,
+}
+
+/// The record of a restored volume that can be confirmed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vouchable {
+    /// How the volume was made.
+    pub provenance: Provenance,
+    /// Why an admin must look at the record before; none if it says nothing new about its class.
+    pub unfamiliar: Option<String>,
+}
+
+/// Whether the record of a volume can be confirmed; `also_released` if its storage may be deleted at once.
+///
+/// # Errors
+/// Why not, in words for the admin.
+pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Result<Vouchable, String> {
+    if !volume.is_of(known.identity) {
+        return Err("it belongs to another orchestrator".to_owned());
+    }
+    let Some(text) = volume.provenance.as_ref() else {
+        return Err(format!("it bears no record of an adoption (annotation {})", names::PROVENANCE));
+    };
+    if volume.is_adopted() {
+        return Err("it bears the orchestrator's mark already".to_owned());
+    }
+    let provenance: Provenance =
+        serde_json::from_str(text).map_err(|error| format!("its record cannot be read: {error}"))?;
+    let record = &provenance.record;
+    let recipe = record.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
+    match volume.id() {
+        Some(id) if volume.name == names::pv_name(id) => {}
+        id => {
+            let id = id.unwrap_or("none");
+            return Err(format!(
+                "its id is {id}, and it is not named {}, as the volume of that id is",
+                names::pv_name(id)
+            ));
+        }
+    }
+    if record.class != volume.class {
+        return Err(format!("its record is of class {}, the volume of class {}", record.class, volume.class));
+    }
+    if !known.identity.config_namespaces.contains(&record.config.namespace) {
+        return Err(format!(
+            "its record names the config {}, and {} is no config namespace of this orchestrator",
+            record.config, record.config.namespace
+        ));
+    }
+    source_fits(volume, &recipe)?;
+    if !also_released && matches!(volume.phase.as_str(), "Released" | "Failed") && volume.reclaim_policy == "Delete" {
+        return Err(format!(
+            "its claim is gone and its policy is Delete, so that its storage would be deleted at once; to keep it for a claim of the same name: kubectl patch pv {} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'; to delete it: vouch --also-released",
+            volume.name
+        ));
+    }
+    Ok(Vouchable { unfamiliar: unfamiliar(record, known), provenance })
+}
+
+/// What sets a record apart from those that are known of its class: what only the image makes something of does not.
+fn unfamiliar(record: &Record, known: &Known<'_>) -> Option<String> {
+    if known.recipes.contains(&record.hash()) {
+        return None;
+    }
+    let now = match known.classes.lookup(&record.class) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok(),
+        _ => None,
+    };
+    let Some(now) = now.filter(|now| now.record.config == record.config) else {
+        return Some(format!("class {} is not served by the config {} now", record.class, record.config));
+    };
+    let keys = |record: &Record| {
+        let keys = record.data.keys().filter(|key| check::KEYS.contains(&key.as_str())).cloned();
+        keys.collect::<std::collections::BTreeSet<_>>()
+    };
+    let all: Vec<String> = keys(record).union(&keys(&now.record)).cloned().collect();
+    let differ: Vec<String> = all.into_iter().filter(|key| record.data.get(key) != now.record.data.get(key)).collect();
+    let same_kind = (record.service_token, &record.stands_for) == (now.record.service_token, &now.record.stands_for);
+    match (differ.is_empty(), same_kind) {
+        (true, true) => None,
+        (false, _) => Some(format!("it differs from the config {} in {}", record.config, differ.join(", "))),
+        (true, false) => Some(format!("it differs from the config {} in its token or its provisioner", record.config)),
+    }
+}
+
+#[cfg(test)]
+#[path = "vouch_tests.rs"]
+mod tests;

@@ -1,0 +1,119 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::classes::{Config, classes};
+use crate::config::sidecar::Sidecars;
+use crate::object::ObjectName;
+
+const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+
+fn identity() -> Identity {
+    Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: "default".into(),
+        config_namespaces: vec!["admin".into()],
+        namespace: "own".into(),
+    }
+}
+
+fn data(more: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let base = [("image", "vendor/image:1"), ("volume-sources", "nfs"), ("base-path", "/exports")];
+    base.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn record(more: &[(&str, &str)]) -> Record {
+    Record { config: ObjectName::new("admin", "c"), class: "silver".into(), data: data(more), ..Record::default() }
+}
+
+/// A volume as a backup tool restores it, with this record.
+fn restored(record: &Record, change: impl FnOnce(&mut Value)) -> Volume {
+    let provenance = Provenance { record: record.clone(), node: String::new() };
+    let mut object = json!({
+        "metadata": {
+            "name": format!("pvc-{ID}"),
+            "labels": { names::LABEL_INSTANCE: "default" },
+            "annotations": {
+                names::PROVISIONED_BY: names::DEFAULT_PROVISIONER,
+                names::CLAIM_UUID: ID,
+                names::VOLUME_ID: ID,
+                names::PROVENANCE: json!(provenance).to_string(),
+            },
+        },
+        "spec": {
+            "storageClassName": "silver",
+            "capacity": { "storage": "1Gi" },
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "nfs": { "server": "s", "path": "/exports/x" },
+            "claimRef": { "namespace": "team", "name": "data" },
+        },
+        "status": { "phase": "Available" },
+    });
+    change(&mut object);
+    Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap())
+}
+
+/// What is said of a volume where the config of the class has these keys now.
+fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Result<Option<String>, String> {
+    let config = now.map(|now| Config {
+        name: ObjectName::new("admin", "c"),
+        class: Some("silver".into()),
+        data: data(&[now, &[("plugin-name", names::DEFAULT_PLUGIN)]].concat()),
+        ..Config::default()
+    });
+    let (identity, recipes) = (identity(), kept.iter().cloned().collect());
+    let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &Sidecars::none());
+    let known = Known { identity: &identity, classes: &classes, recipes: &recipes };
+    vouchable(volume, &known, false).map(|vouchable| vouchable.unfamiliar)
+}
+
+#[test]
+fn a_record_that_says_what_the_class_says_is_confirmed_whatever_the_parameters_were() {
+    let volume = restored(&record(&[]), |_| {});
+    assert_eq!(said(&volume, Some(&[]), &[]), Ok(None));
+    assert_eq!(said(&volume, Some(&[("base-path", "/others")]), &[]), Ok(None), "a parameter of the image");
+}
+
+#[test]
+fn a_record_that_differs_in_what_is_run_or_trusted_needs_a_word() {
+    let volume = restored(&record(&[("secret-env", "password-of-others")]), |_| {});
+    let why = said(&volume, Some(&[]), &[]).unwrap().unwrap();
+    assert!(why.contains("secret-env"), "{why}");
+    let other_image = restored(&record(&[("image", "stranger/image")]), |_| {});
+    assert!(said(&other_image, Some(&[]), &[]).unwrap().is_some_and(|why| why.contains("image")));
+    assert!(said(&volume, None, &[]).unwrap().is_some_and(|why| why.contains("not served")));
+    let kept = record(&[("secret-env", "password-of-others")]).hash();
+    assert_eq!(said(&volume, Some(&[]), &[kept]), Ok(None), "a version that the orchestrator itself keeps");
+}
+
+#[test]
+fn a_record_that_contradicts_its_volume_is_refused() {
+    let refused = |change: &dyn Fn(&mut Value), says: &str| {
+        let volume = restored(&record(&[]), |object| change(object));
+        let why = said(&volume, Some(&[]), &[]).unwrap_err();
+        assert!(why.contains(says), "{says}: {why}");
+    };
+    refused(&|o| o["metadata"]["annotations"][names::VOLUME_ID] = json!("another"), "not named");
+    refused(&|o| o["spec"]["storageClassName"] = json!("gold"), "class");
+    refused(&|o| o["metadata"]["labels"][names::LABEL_INSTANCE] = json!("other"), "another orchestrator");
+    refused(&|o| o["metadata"]["annotations"][names::PROVENANCE] = json!("{"), "cannot be read");
+    refused(&|o| drop(o["metadata"]["annotations"].as_object_mut().unwrap().remove(names::PROVENANCE)), "no record");
+    let source = |o: &mut Value| {
+        o["spec"].as_object_mut().unwrap().remove("nfs");
+        o["spec"]["local"] = json!({ "path": "/" });
+    };
+    refused(&source, "volume-sources");
+    let elsewhere = Record { config: ObjectName::new("strangers", "c"), ..record(&[]) };
+    let why = said(&restored(&elsewhere, |_| {}), Some(&[]), &[]).unwrap_err();
+    assert!(why.contains("no config namespace"), "{why}");
+    refused(&|o| o["status"]["phase"] = json!("Released"), "deleted at once");
+    let marked = restored(&record(&[]), |o| {
+        let mark = super::super::mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
+        o["status"]["reason"] = json!(mark);
+    });
+    assert!(said(&marked, Some(&[]), &[]).unwrap_err().contains("already"));
+}

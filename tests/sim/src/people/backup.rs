@@ -1,0 +1,153 @@
+//! Backup tools: a claim and its volume are lost, the storage is not, and both come back as they were saved.
+
+use contract::names;
+use flex_provisioner::object::ObjectName;
+use flex_provisioner::volume::mark;
+use serde_json::{Value, json};
+
+use super::{OTHERS, People};
+use crate::rng::Rng;
+use crate::store::{Kind, Store, annotation, finalizers, is_deleting, label, text, uid};
+use crate::trace::{count, line};
+use crate::world::{CLAIM_PROTECTION, Place, World};
+
+/// A claim and its volume as they were saved.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    claim: Value,
+    volume: Value,
+    place: Place,
+    order: usize,
+}
+
+/// What the API server drops of an object that is created anew.
+fn saved(object: &Value) -> Value {
+    let mut saved = object.clone();
+    saved["status"] = json!({ "phase": "Pending" });
+    for key in ["uid", "resourceVersion", "creationTimestamp"] {
+        saved["metadata"].as_object_mut().map(|metadata| metadata.remove(key));
+    }
+    saved
+}
+
+/// Bears the record of an adoption, and no mark.
+pub fn is_restored(volume: &Value) -> bool {
+    !annotation(volume, names::PROVENANCE).is_empty() && text(volume, "/status/reason").is_empty()
+}
+
+impl People {
+    /// Somebody loses a claim with its volume, of which there is a backup, with or without what Kubernetes had written on both.
+    pub(super) fn lose(&mut self, store: &mut Store, world: &World, rng: &mut Rng) {
+        let quiet = |object: &Value| {
+            !is_deleting(object) && finalizers(object).all(|f| f != OTHERS && f != names::CLAIM_FINALIZER)
+        };
+        let whole = |claim: &Value| {
+            let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")))?;
+            let marked = text(volume, "/status/reason").starts_with("Adopted-");
+            let of_it = |id: &str| id == annotation(volume, names::VOLUME_ID);
+            let busy = store.all(Kind::Job).any(|(_, job)| of_it(label(job, names::LABEL_CLAIM_UUID)));
+            let plain = text(claim, "/spec/volumeAttributesClassName").is_empty()
+                && text(claim, "/status/currentVolumeAttributesClassName").is_empty()
+                && finalizers(claim).all(|finalizer| finalizer == CLAIM_PROTECTION);
+            let bound = text(claim, "/status/phase") == "Bound";
+            let place = world.made.get(uid(volume)).cloned()?;
+            let stands = bound && marked && plain && !busy && quiet(volume) && world.backend.contains(&place);
+            stands.then(|| (volume.clone(), place))
+        };
+        let candidates: Vec<_> = People::claims(store)
+            .into_iter()
+            .filter(|(_, claim)| quiet(claim))
+            .filter_map(|(name, claim)| whole(&claim).map(|(volume, place)| (name, claim, volume, place)))
+            .collect();
+        if candidates.is_empty() {
+            return;
+        }
+        let (name, claim, volume, place) = rng.pick(&candidates).clone();
+        let (mut new_claim, mut new_volume) = (saved(&claim), saved(&volume));
+        match rng.below(3) {
+            0 => drop(new_volume["spec"].as_object_mut().map(|spec| spec.remove("claimRef"))),
+            _ => drop(new_volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"))),
+        }
+        if rng.permille(500) {
+            for key in [names::BIND_COMPLETED, names::BOUND_BY_CONTROLLER] {
+                new_claim["metadata"]["annotations"].as_object_mut().map(|annotations| annotations.remove(key));
+            }
+        }
+        line(|| format!("somebody: loses claim {name} and its volume"));
+        store.remove(Kind::Claim, &name);
+        store.remove(Kind::Volume, &crate::store::name_of(&volume));
+        self.lost.push(Lost { claim: new_claim, volume: new_volume, place, order: rng.below(3) });
+    }
+
+    /// What was lost is restored, once Kubernetes' own controllers know of the loss: the claim before its volume, after it, or
+    /// much later.
+    pub fn bring_back(&mut self, store: &mut Store, world: &mut World) {
+        for Lost { claim, volume, place, order } in std::mem::take(&mut self.lost) {
+            line(|| format!("somebody: restores volume {} from a backup", crate::store::name_of(&volume).name));
+            count("volumes restored");
+            if order == 0 {
+                store.create(Kind::Claim, claim.clone());
+            }
+            if let Some(created) = store.create(Kind::Volume, volume) {
+                world.made.insert(uid(&created).to_owned(), place.clone());
+                world.restored.insert(uid(&created).to_owned(), place);
+            }
+            match order {
+                1 => drop(store.create(Kind::Claim, claim)),
+                2 => self.backups.push(claim),
+                _ => {}
+            }
+        }
+    }
+
+    /// Something is lost and not restored yet.
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// What was restored in part is restored whole, and an admin vouches for it. What has lost its place to another claim is
+    /// given up, storage and all.
+    pub(super) fn vouch(&mut self, store: &mut Store, world: &mut World) {
+        for claim in std::mem::take(&mut self.backups) {
+            // Whose volume somebody has deleted meanwhile waits for it, as it should.
+            if store.get(Kind::Volume, &ObjectName::new("", text(&claim, "/spec/volumeName"))).is_some() {
+                store.create(Kind::Claim, claim);
+            }
+        }
+        for (name, volume) in People::volumes(store) {
+            let Some(place) = world.restored.get(uid(&volume)).cloned() else { continue };
+            let of = annotation(&volume, names::JOB_CLAIM).parse::<ObjectName>().ok();
+            // Kubernetes binds it to the claim that it is reserved for, if that suits it.
+            let wants = |claim: &Value| {
+                let (spec, asked) = (&volume["spec"], &claim["spec"]);
+                let fits = asked["storageClassName"] == spec["storageClassName"]
+                    && asked["resources"]["requests"]["storage"] == spec["capacity"]["storage"];
+                match text(claim, "/spec/volumeName") {
+                    "" => fits && Some(crate::store::name_of(claim)) == of,
+                    named => named == name.name,
+                }
+            };
+            if !store.all(Kind::Claim).any(|(_, claim)| wants(claim)) {
+                line(|| format!("admin: gives up volume {}, which has no claim any more", name.name));
+                store.remove(Kind::Volume, &name);
+                world.backend.remove(&place);
+                continue;
+            }
+            // It would be deleted at once: the PV controller has bound it to what was lost, which it knew longer.
+            if text(&volume, "/status/phase") == "Released" {
+                store.update(Kind::Volume, &name, |volume| {
+                    volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"));
+                });
+            }
+            if is_restored(&volume) {
+                line(|| format!("admin: vouches for volume {}", name.name));
+                let reference = of.as_ref().map(|of| json!({ "namespace": of.namespace, "name": of.name }));
+                if let Some(reference) = reference.filter(|_| volume["spec"]["claimRef"].is_null()) {
+                    store.update(Kind::Volume, &name, |volume| volume["spec"]["claimRef"] = reference);
+                }
+                let mark = mark(annotation(&volume, names::PROVENANCE));
+                store.update(Kind::Volume, &name, |volume| volume["status"]["reason"] = json!(mark));
+            }
+        }
+    }
+}
