@@ -127,10 +127,11 @@ copied() {
     if [ ! -d "$1" ] || [ -L "$1" ]; then
         fail retry "$1, which is to be copied, is not on node ${POD_NODE:-?}"
     fi
-    why=$(rm -rf "$3" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    # Not by cp: what is copied may be in use, and a link that somebody puts there must not lead to other volumes.
+    # Not by rm, cp and mv: what is worked on may be in use, and a link that somebody puts there must not lead to other
+    # volumes.
+    flex-pv remove "$3" || exit
     flex-pv copy "$1" "$3" || exit
-    why=$(mv "$3" "$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    flex-pv rename "$3" "$2" || exit
 }
 
 # Finds the loop devices of the image file in the volume $1. They are known by the name that the file was attached by,
@@ -234,23 +235,25 @@ make() {
     elif [ -n "$sid" ]; then
         copied "$snapshot" "$volume" "$half"
     elif [ -n "$devices" ]; then
-        why=$(rm -rf "$half" 2>&1 && mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        flex-pv remove "$half" || exit
+        why=$(mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
         sized "$half"
-        why=$(mv "$half" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        flex-pv rename "$half" "$volume" || exit
     else
         why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
 }
 
-# Takes $1 away from each directory.
+# Takes $1 away from each directory. Somebody who had the volume may still hold it open: nothing here follows a link.
 remove() {
     for one in $bases; do
         # Renamed first, so that a run that dies half-way leaves something that can only be rubbish.
         if [ -e "$one/$1" ]; then
-            why=$(mv "$one/$1" "$one/.deleting-$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+            flex-pv remove "$one/.deleting-$2" || exit
+            flex-pv rename "$one/$1" "$one/.deleting-$2" || exit
         fi
         [ -z "$devices" ] || detach "$1"
-        why=$(rm -rf "$one/.deleting-$2" "$one/.copying-$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        flex-pv remove "$one/.deleting-$2" "$one/.copying-$2" || exit
     done
 }
 

@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::{Api, Reply, path_text};
 use contract::batch::read_outcomes;
@@ -22,6 +23,15 @@ const ORIGINAL: &str = "c0ffee00-0000-4000-8000-00000000000f";
 /// A node's directory, and a PATH with nothing but busybox and flex-pv.
 struct Node {
     folder: tempfile::TempDir,
+}
+
+/// Ends another thread when this one ends, however it does.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn script() -> PathBuf {
@@ -131,6 +141,43 @@ fn a_delete_removes_the_volume_and_nothing_else() {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert_eq!(node.names(), ["outside"]);
         assert!(outside.join("precious").exists());
+    }
+}
+
+/// A process that still holds the volume open exchanges directories in it for links to another tenant's volume.
+#[test]
+fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
+    let node = Node::new();
+    let victim = node.base().join(ORIGINAL);
+    fs::create_dir_all(victim.join("kept")).unwrap();
+    let volume = node.base().join(ID);
+    for _ in 0..25 {
+        for n in 0..40 {
+            fs::create_dir_all(volume.join(format!("{n}/real"))).unwrap();
+            symlink(&victim, volume.join(format!("{n}/way"))).unwrap();
+        }
+        for n in 0..20 {
+            fs::write(victim.join(format!("kept/{n}")), "x").unwrap();
+        }
+        let held: Vec<_> = (0..40).map(|n| fs::File::open(volume.join(n.to_string())).unwrap()).collect();
+        let round = AtomicBool::new(false);
+        std::thread::scope(|inner| {
+            inner.spawn(|| {
+                while !round.load(Ordering::Relaxed) {
+                    for folder in &held {
+                        let flags = rustix::fs::RenameFlags::EXCHANGE;
+                        let _ = rustix::fs::renameat_with(folder, "real", folder, "way", flags);
+                    }
+                }
+            });
+            let _round = Over(&round);
+            let ended = node.run("delete", "", &[]);
+            assert!([0, 75].contains(&ended.code), "{ended:?}");
+            assert_eq!(fs::read_dir(victim.join("kept")).unwrap().count(), 20, "the other volume was touched");
+        });
+        let ended = node.run("delete", "", &[]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(node.names(), [ORIGINAL]);
     }
 }
 
