@@ -225,7 +225,8 @@ provision() {
         # After the mkdir and not by it: a run that died in between must not leave another mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
-    exec flex-pv create --local "$(place "$id")"
+    # What is to be a copy was made as one, by this run or an earlier one.
+    exec flex-pv create --copied --local "$(place "$id")"
 }
 
 # The volume is there with its content, or not at all.

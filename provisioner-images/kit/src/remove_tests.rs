@@ -38,7 +38,7 @@ fn everything_goes_and_no_link_is_followed() {
     fs::create_dir_all(volume.join("a/b c/d")).unwrap();
     fs::create_dir(volume.join("empty")).unwrap();
     fs::write(volume.join("a/b c/d/file"), "x").unwrap();
-    fs::set_permissions(volume.join("a"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(volume.join("a"), fs::Permissions::from_mode(0o000)).unwrap();
     rustix::fs::mknodat(CWD, volume.join("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
     for (to, name) in [(&outside, "link"), (&outside.join("kept"), "a/link"), (&volume, "itself")] {
         symlink(to, volume.join(name)).unwrap();

@@ -181,6 +181,43 @@ fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
     }
 }
 
+/// The image of the README, and the config that it makes of that of `hostpath`.
+#[test]
+fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
+    let (_, rest) = readme.split_once("<<'SCRIPT'\n").unwrap();
+    let (image, rest) = rest.split_once("\nSCRIPT\n").unwrap();
+    let file = node.folder.path().join("provision.sh");
+    fs::write(&file, image.replace("/var/lib/flex-mine", node.base().to_str().unwrap())).unwrap();
+    let run = |operation: &str, kubeconfig: &str, extra: &[(&str, &str)]| {
+        let command = node.command(operation, kubeconfig, extra);
+        let mut own = Command::new(command.get_program());
+        own.arg(&file).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
+        own.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        own.envs([("PVC_NAMESPACE", "default"), ("PVC_NAME", "mine-example"), ("ATTEMPT", "1")]);
+        node.end(&mut own)
+    };
+    let ended = run("provision", &api.kubeconfig(), &[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let written = fs::read_to_string(node.base().join(ID).join("README")).unwrap();
+    assert!(readme.contains(&format!("# {}", written.trim())), "the README says what is in it: {written}");
+    for of in ["CLONE_OF", "SNAPSHOT_ID"] {
+        let ended = run("provision", "", &[(of, ORIGINAL)]);
+        assert!(ended.code == 65 && ended.last_words.contains("--copied"), "{of}: {ended:?}");
+    }
+    assert_eq!(run("expand", "", &[]).code, 65);
+    assert_eq!(run("delete", "", &[]).code, 0);
+    assert_eq!(node.names(), [""; 0]);
+
+    let sed = rest.lines().find_map(|line| line.strip_suffix("configmaps/hostpath.yaml | kubectl apply -f -")).unwrap();
+    let sed = Command::new("sh").arg("-c").arg(format!("{sed} configmaps/hostpath.yaml")).current_dir(&root).output();
+    let config = String::from_utf8(sed.unwrap().stdout).unwrap();
+    assert!(config.contains("storage-class: mine") && config.contains("base-path: /var/lib/flex-mine"), "{config}");
+    assert!(!config.contains("capabilities: clone") && !config.contains("\n  capabilities:"), "{config}");
+}
+
 #[test]
 fn a_batch_makes_and_removes_a_directory_for_each_claim() {
     let node = Node::new();

@@ -147,6 +147,11 @@ pub struct Create {
     #[arg(long, value_name = "KEY=VALUE")]
     pub annotation: Vec<String>,
 
+    /// The volume has the content of what it is to be a copy of, where CLONE_OF or SNAPSHOT_ID says so. Without this such
+    /// a volume is refused, because it would be empty.
+    #[arg(long)]
+    pub copied: bool,
+
     /// Print the PersistentVolume as YAML and create nothing; needs no cluster.
     #[arg(long)]
     pub dry_run: bool,
