@@ -290,6 +290,7 @@ provision() {
     else
         roomiest
     fi
+    private
     if [ ! -d "$volume" ]; then
         room_for "$SIZE_BYTES"
         make
@@ -303,6 +304,14 @@ provision() {
     fi
     # What is to be a copy was made as one, by this run or an earlier one.
     exec flex-pv create --copied --local "$(place "$id")"
+}
+
+# Nobody but root gets into the directory of all volumes: a volume's own mode is for the pods that have it.
+private() {
+    case $(stat -c %a "$base") in *00) return 0 ;; esac
+    why=$(chmod 0700 "$base" 2>&1) ||
+        fail config "other users of node ${POD_NODE:-?} can get into $base, and that cannot be changed: $why;" \
+            "give the directory to the run's user, with mode 0700"
 }
 
 # The volume is there with its content, or not at all.

@@ -95,6 +95,7 @@ impl Node {
             .env("KUBECONFIG", kubeconfig)
             .env("BASE_PATH", self.base())
             .envs([("OPERATION", operation), ("CLAIM_UUID", ID), ("PV_NAME", "pvc-1"), ("POD_NODE", "node-1")])
+            .env("PARAMETER_NAMES", "base-path,devices,mode,node-paths")
             .envs([("STORAGE_CLASS", "hostpath"), ("SIZE_BYTES", "1048576"), ("PVC_UID", ID)])
             .envs(extra.iter().copied())
             .stdin(Stdio::null())
@@ -178,6 +179,17 @@ fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
         let ended = node.run("delete", "", &[]);
         assert_eq!(ended.code, 0, "{ended:?}");
         assert_eq!(node.names(), [ORIGINAL]);
+    }
+}
+
+#[test]
+fn nobody_but_root_gets_into_the_directory_of_all_volumes() {
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
+    let mode = || fs::metadata(node.base()).unwrap().permissions().mode() & 0o7777;
+    fs::set_permissions(node.base(), fs::Permissions::from_mode(0o755)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(node.run("provision", &api.kubeconfig(), &[]).code, 0);
+        assert_eq!(mode(), 0o700);
     }
 }
 
