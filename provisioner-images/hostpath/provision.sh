@@ -127,17 +127,25 @@ copied() {
     if [ ! -d "$1" ] || [ -L "$1" ]; then
         fail retry "$1, which is to be copied, is not on node ${POD_NODE:-?}"
     fi
-    why=$(rm -rf "$3" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    # Not by cp: what is copied may be in use, and a link that somebody puts there must not lead to other volumes.
+    # Not by rm, cp and mv: what is worked on may be in use, and a link that somebody puts there must not lead to other
+    # volumes.
+    flex-pv remove "$3" || exit
     flex-pv copy "$1" "$3" || exit
-    why=$(mv "$3" "$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    flex-pv rename "$3" "$2" || exit
 }
 
-# Finds the loop devices of the image file in the volume $1. They are known by the name that the file was attached by,
-# which is short enough for the kernel to keep it whole.
+# Finds the loop devices whose file's path ends like this, a pattern. The path is what the kernel knows of the open file:
+# the name that losetup shows can be changed by the pod that has the device.
 find_loops() {
-    loops=$(losetup -a 2>&1) || fail retry "on node ${POD_NODE:-?}: $loops"
-    loops=$(printf '%s\n' "$loops" | grep -F "$1/disk" | cut -d: -f1)
+    loops=
+    blocks=$(ls /sys/block 2>&1) || fail retry "on node ${POD_NODE:-?}: $blocks"
+    for block in $blocks; do
+        case $block in loop*) ;; *) continue ;; esac
+        file=
+        { read -r file <"/sys/block/$block/loop/backing_file"; } 2>/dev/null || :
+        # shellcheck disable=SC2254  # a pattern, of our own words and an id
+        case $file in */$1 | */$1" (deleted)") loops="$loops /dev/$block" ;; esac
+    done
 }
 
 # The image file of the volume $1 gets its device, and the device a name that goes with it when the node restarts: the
@@ -145,29 +153,95 @@ find_loops() {
 attach() {
     name=$1
     why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    find_loops "$name"
+    find_loops "$name/disk"
     if [ -z "$loops" ]; then
         why=$(cd "$base" && losetup -f "$name/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        find_loops "$name/disk"
     fi
-    # What another process attached just now is one too many: both keep the first.
-    find_loops "$name"
+    # Another process may have attached it just now: both keep the one that is named already, else the first.
+    linked=$(readlink "$devices/$name" 2>/dev/null) || linked=
     first=
     for loop in $loops; do
-        if [ -z "$first" ]; then first=$loop; else losetup -d "$loop" || :; fi
+        if [ -z "$first" ] || [ "$loop" = "$linked" ]; then first=$loop; fi
     done
     [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
-    why=$(ln -sfn "$first" "$devices/$name" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    hold "$first"
+    # From here on its number cannot become that of another file; until then it could.
+    find_loops "$name/disk"
+    case " $loops " in
+        *" $first "*) ;;
+        *)
+            let_go "${first##*/}"
+            fail retry "on node ${POD_NODE:-?}: $first is not the device of $name/disk any more"
+            ;;
+    esac
+    for loop in $loops; do
+        [ "$loop" != "$first" ] || continue
+        losetup -d "$loop" 2>/dev/null || :
+        let_go "${loop##*/}"
+    done
+    if [ "$linked" != "$first" ]; then
+        name_device
+    fi
     # It may have been deleted meanwhile.
     [ -e "$base/$name/disk" ] || rm -f "$devices/$name"
 }
 
-# The device of the volume $1 goes. In use it goes with its last user.
-detach() {
-    rm -f "$devices/$1"
-    find_loops "$1"
+# A pod can detach the device that it has. The number would go to the next file, and the pod, or the volume's name, would
+# lead there. So a second device, which no pod gets, holds it open: then a detached device stays until both are let go.
+hold() {
+    find_loops ".hold-$name-${1##*/}"
+    [ -z "$loops" ] || return 0
+    node=$devices/.hold-$name-${1##*/}
+    why=$(
+        exec 2>&1
+        IFS=: read -r major minor <"/sys/block/${1##*/}/dev"
+        rm -f "$node" && mknod "$node" b "$major" "$minor" && losetup -r -f "$node"
+    ) || fail retry "on node ${POD_NODE:-?}: $1 cannot be held open: $why"
+}
+
+# The volume `name` names its device, and no other volume does.
+name_device() {
+    why=$(ln -sfn "$first" "$devices/$name" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    links=$(ls -l "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $links"
+    printf '%s\n' "$links" | while IFS= read -r line; do
+        case $line in *" -> $first") ;; *) continue ;; esac
+        other=${line% -> *}
+        other=${other##* }
+        [ "$other" = "$name" ] || rm -f "${devices:?}/$other"
+    done
+}
+
+# The device $1 of the volume `name` goes; in use with its last user. It is let go last, so that its number is not another
+# file's before.
+release() {
+    why=$(losetup -d "$1" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    let_go "${1##*/}"
+}
+
+# Nothing holds the devices $1 of the volume `name`, a pattern, any more.
+let_go() {
+    find_loops ".hold-$name-$1"
     for loop in $loops; do
         why=$(losetup -d "$loop" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     done
+    for node in $(ls -A "$devices" 2>/dev/null || :); do
+        # shellcheck disable=SC2254  # a pattern, as above
+        case $node in ".hold-$name-"$1) rm -f "$devices/$node" ;; esac
+    done
+}
+
+# The device of the volume $1 goes, whose directory may have been renamed for $2 already.
+detach() {
+    name=$1
+    rm -f "$devices/$name"
+    find_loops "$name/disk"
+    own=$loops
+    find_loops ".deleting-$2/disk"
+    for loop in $own $loops; do
+        release "$loop"
+    done
+    let_go 'loop*'
 }
 
 # The image file in the directory $1 is as large as it should be, with all its blocks: what is promised is there. Sizes are
@@ -192,8 +266,11 @@ copy() {
 
 # What was written to the device of the volume $1 is in its file.
 flushed() {
-    [ -z "$devices" ] || [ ! -e "$devices/$1" ] || blockdev --flushbufs "$devices/$1" ||
-        fail retry "on node ${POD_NODE:-?}: what was written to $devices/$1 cannot be flushed"
+    [ -n "$devices" ] || return 0
+    find_loops "$1/disk"
+    for loop in $loops; do
+        blockdev --flushbufs "$loop" || fail retry "on node ${POD_NODE:-?}: what was written to $loop cannot be flushed"
+    done
 }
 
 provision() {
@@ -213,6 +290,7 @@ provision() {
     else
         roomiest
     fi
+    private
     if [ ! -d "$volume" ]; then
         room_for "$SIZE_BYTES"
         make
@@ -224,7 +302,16 @@ provision() {
         # After the mkdir and not by it: a run that died in between must not leave another mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
-    exec flex-pv create --local "$(place "$id")"
+    # What is to be a copy was made as one, by this run or an earlier one.
+    exec flex-pv create --copied --local "$(place "$id")"
+}
+
+# Nobody but root gets into the directory of all volumes: a volume's own mode is for the pods that have it.
+private() {
+    case $(stat -c %a "$base") in *00) return 0 ;; esac
+    why=$(chmod 0700 "$base" 2>&1) ||
+        fail config "other users of node ${POD_NODE:-?} can get into $base, and that cannot be changed: $why;" \
+            "give the directory to the run's user, with mode 0700"
 }
 
 # The volume is there with its content, or not at all.
@@ -234,23 +321,25 @@ make() {
     elif [ -n "$sid" ]; then
         copied "$snapshot" "$volume" "$half"
     elif [ -n "$devices" ]; then
-        why=$(rm -rf "$half" 2>&1 && mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        flex-pv remove "$half" || exit
+        why=$(mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
         sized "$half"
-        why=$(mv "$half" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        flex-pv rename "$half" "$volume" || exit
     else
         why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
 }
 
-# Takes $1 away from each directory.
+# Takes $1 away from each directory. Somebody who had the volume may still hold it open: nothing here follows a link.
 remove() {
     for one in $bases; do
         # Renamed first, so that a run that dies half-way leaves something that can only be rubbish.
         if [ -e "$one/$1" ]; then
-            why=$(mv "$one/$1" "$one/.deleting-$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+            flex-pv remove "$one/.deleting-$2" || exit
+            flex-pv rename "$one/$1" "$one/.deleting-$2" || exit
         fi
-        [ -z "$devices" ] || detach "$1"
-        why=$(rm -rf "$one/.deleting-$2" "$one/.copying-$2" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        [ -z "$devices" ] || detach "$1" "$2"
+        flex-pv remove "$one/.deleting-$2" "$one/.copying-$2" || exit
     done
 }
 

@@ -23,6 +23,8 @@ use crate::object::{ObjectName, hash, label_value};
 
 /// The name of the container that runs the image.
 pub const CONTAINER: &str = "provisioner";
+/// The variable with the config's `service-token`.
+const SERVICE_TOKEN: &str = "SERVICE_TOKEN";
 /// How long a finished Job stays if nothing removes it before.
 const KEPT: Duration = Duration::from_secs(3600);
 /// How long a pod may take to stop when asked.
@@ -123,10 +125,11 @@ pub(super) fn of_pod(
     of_pod: BTreeMap<String, String>,
 ) -> Job {
     let generated = pod(recipe, told, place, labels.clone(), of_pod);
-    let template = match &recipe.pod_template {
+    let mut template = match &recipe.pod_template {
         Some(partial) => template::merge(partial.clone(), generated),
         None => generated,
     };
+    set_message_policy(&mut template);
     labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));
     Job {
         metadata: ObjectMeta {
@@ -190,7 +193,6 @@ fn pod(
         env_from: (!recipe.secret_env.is_empty())
             .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, optional)).collect()),
         resources: recipe.resources.clone(),
-        termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(mounts),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
@@ -230,6 +232,30 @@ fn pod(
     }
 }
 
+/// Says whether the end of the log counts as last words. Where the run has secrets it does not, as a shell that traces its
+/// commands prints them; the admin's template may say otherwise.
+fn set_message_policy(template: &mut PodTemplateSpec) {
+    let Some(spec) = &mut template.spec else { return };
+    let volumes: Vec<&str> =
+        spec.volumes.iter().flatten().filter(|volume| is_secret(volume)).map(|volume| volume.name.as_str()).collect();
+    let Some(container) = spec.containers.iter_mut().find(|container| container.name == CONTAINER) else { return };
+    let mounted = container.volume_mounts.iter().flatten().any(|mount| volumes.contains(&mount.name.as_str()));
+    let from_secret = |variable: &EnvVar| {
+        let is_token = variable.name == SERVICE_TOKEN;
+        is_token || variable.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some())
+    };
+    let named = container.env.iter().flatten().any(from_secret);
+    let all = container.env_from.iter().flatten().any(|from| from.secret_ref.is_some());
+    let policy = if mounted || named || all { "File" } else { "FallbackToLogsOnError" };
+    container.termination_message_policy.get_or_insert_with(|| policy.into());
+}
+
+/// Whether a volume has what is in Secrets, or what a driver puts there (`csi`), as secret stores do.
+fn is_secret(volume: &Volume) -> bool {
+    let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    volume.secret.is_some() || volume.csi.is_some() || projected.into_iter().any(|source| source.secret.is_some())
+}
+
 fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.into(), mount_path: path.into(), read_only: Some(true), ..VolumeMount::default() }
 }
@@ -263,7 +289,7 @@ fn environment(recipe: &Recipe, told: &Told, token: bool, optional: bool) -> Vec
     env.push(field("POD_NODE", "spec.nodeName"));
     if token {
         env.push(EnvVar {
-            name: "SERVICE_TOKEN".into(),
+            name: SERVICE_TOKEN.into(),
             value_from: Some(EnvVarSource {
                 config_map_key_ref: Some(ConfigMapKeySelector {
                     name: recipe.config.name.clone(),

@@ -152,6 +152,50 @@ fn the_terms_of_a_class_hold_beside_those_of_the_template() {
     assert_eq!(terms(with, Some("n")), serde_json::json!([both("a"), both("b")]));
 }
 
+/// A shell that traces its commands prints secrets to its log, of which the end would become an event.
+#[test]
+fn the_log_of_a_run_with_secrets_is_no_last_words() {
+    let policy = |data: &[(&str, &str)], token: bool| {
+        let mut recipe = recipe(data);
+        recipe.service_token = token;
+        let job = job(&recipe, &request(&recipe), &place(None));
+        job.spec.unwrap().template.spec.unwrap().containers.remove(0).termination_message_policy.unwrap()
+    };
+    let template = |container: &str, volumes: &str| {
+        format!("spec: {{containers: [{{name: provisioner, {container}}}], volumes: [{volumes}]}}")
+    };
+    let plain =
+        template("env: [{name: A, value: b}], volumeMounts: [{name: v, mountPath: /v}]", "{name: v, emptyDir: {}}");
+    let mounted = "volumeMounts: [{name: v, mountPath: /v}]";
+    let of_secret = "{name: v, secret: {secretName: s}}";
+    let data = |key: &'static str, value: &str| -> Vec<(String, String)> {
+        vec![("image".into(), "a".into()), (key.into(), value.into())]
+    };
+    for (key, value, expected) in [
+        ("pod-template", plain, "FallbackToLogsOnError"),
+        ("pod-template", template("env: []", of_secret), "FallbackToLogsOnError"),
+        ("secret-env", "array-login".into(), "File"),
+        ("secret-volume", "array-ca".into(), "File"),
+        ("pod-template", template("envFrom: [{secretRef: {name: s}}]", ""), "File"),
+        ("pod-template", template("env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]", ""), "File"),
+        ("pod-template", template(mounted, of_secret), "File"),
+        ("pod-template", template(mounted, "{name: v, projected: {sources: [{secret: {name: s}}]}}"), "File"),
+        ("pod-template", template(mounted, "{name: v, csi: {driver: secrets-store.csi.k8s.io}}"), "File"),
+        (
+            "pod-template",
+            template("terminationMessagePolicy: FallbackToLogsOnError, envFrom: [{secretRef: {name: s}}]", ""),
+            "FallbackToLogsOnError",
+        ),
+        ("pod-template", template("terminationMessagePolicy: File", ""), "File"),
+    ] {
+        let data = data(key, &value);
+        let data: Vec<_> = data.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(policy(&data, false), expected, "{key}: {value}");
+    }
+    assert_eq!(policy(&[("image", "a")], false), "FallbackToLogsOnError");
+    assert_eq!(policy(&[("image", "a")], true), "File");
+}
+
 #[test]
 fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
     let recipe =

@@ -10,6 +10,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::secrets::Secrets;
 use crate::{Failure, block_on, conclude, last_words};
 
 /// Whether the run is for a batch.
@@ -66,7 +67,7 @@ where
     let mut waiting = (1..).zip(members).peekable();
     let mut at_work = JoinSet::new();
     let mut numbers = BTreeMap::new();
-    let mut told = Told::default();
+    let mut told = Told { secrets: Secrets::of_this_run(), ..Told::default() };
     let all = async {
         loop {
             while at_work.len() < at_once && !*stopped.borrow() {
@@ -105,6 +106,8 @@ where
 #[derive(Default)]
 struct Told {
     failed: Vec<Failed>,
+    /// What their words must not repeat.
+    secrets: Secrets,
     /// Who reads of them will miss some.
     unwritten: bool,
 }
@@ -112,7 +115,7 @@ struct Told {
 impl Told {
     /// Leaves what failed at once: whoever ends this process does not ask whether it has told all.
     fn note(&mut self, member: usize, Failure { code, message }: Failure) {
-        self.failed.push(Failed { member, code, words: message });
+        self.failed.push(Failed { member, code, words: self.secrets.mask(&message) });
         let written = last_words::write(&batch::write_outcomes(&self.failed));
         self.unwritten = written.is_err();
         if let Err(error) = written {

@@ -8,6 +8,7 @@ use crate::{Failure, last_words};
 /// more than the API can say is the most that it can say.
 pub fn tell(bytes: u64, largest: Option<u64>) -> Result<(), Failure> {
     let answer = Answer { bytes: bytes.min(MOST), largest: largest.map(|largest| largest.min(MOST)) };
-    last_words::leave(&format!("{answer}\n"))
+    eprintln!("{answer}");
+    last_words::write(&format!("{answer}\n"))
         .map_err(|error| Failure::retry(format!("how much room there is cannot be told: {error}")))
 }

@@ -1,9 +1,10 @@
 //! Copying a directory that somebody may be writing to while it is read.
 //!
 //! Whoever has the original mounted could exchange a directory for a link that leads out of it. So nothing here goes by
-//! a path: each thing is opened by its name in the directory that is open already, and never through a link.
+//! a path: each thing is opened by its name in the directory that is open already, and never through a link
+//! ([`crate::below`]).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,11 +14,7 @@ use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat
 use rustix::io::Errno;
 
 use crate::Failure;
-
-/// Directories within each other. Each level holds two open files.
-const DEPTH: usize = 256;
-const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
-const FOLDER: OFlags = READ.union(OFlags::DIRECTORY);
+use crate::below::{self, FOLDER, HELD, Identity, READ};
 
 /// Copies a directory with all that is in it to a place where nothing is yet: data, links, owners, modes and times. Where
 /// the file system can, both share their blocks; holes stay holes. Sockets and devices are left out, hard links become
@@ -26,99 +23,156 @@ const FOLDER: OFlags = READ.union(OFlags::DIRECTORY);
 /// # Errors
 /// What could not be copied, and why. What was begun is left behind.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    let whole = || -> Result<(), Trouble> {
-        let source = fs::openat(CWD, from, FOLDER, Mode::empty()).map_err(Trouble::at("."))?;
-        fs::mkdirat(CWD, to, Mode::RWXU).map_err(Trouble::at("."))?;
-        let target = fs::openat(CWD, to, FOLDER, Mode::empty()).map_err(Trouble::at("."))?;
-        folder(&source, &target, DEPTH)?;
-        fs::syncfs(&target).map_err(Trouble::at("."))
-    };
-    whole().map_err(|Trouble { error, within }| {
-        let within: Vec<&str> = within.iter().rev().map(String::as_str).filter(|name| *name != ".").collect();
-        let what = format!("copying {}: {}: {error}", from.display(), within.join("/"));
-        match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOSPC | Errno::DQUOT) => Failure::no_room(what),
-            _ => Failure::retry(what),
-        }
+    whole(from, to).map_err(|Trouble { error, within }| {
+        let from = from.as_os_str().as_encoded_bytes();
+        let path = below::shown(std::iter::once(from).chain(within.iter().map(|name| name.to_bytes())));
+        below::failure(format!("copying {path}"), &error)
     })
 }
 
-/// What went wrong, and where: the innermost name first.
+/// What went wrong, and where below the original.
 struct Trouble {
     error: io::Error,
-    within: Vec<String>,
+    within: Vec<CString>,
 }
 
-impl Trouble {
-    fn at<E: Into<io::Error>>(name: &str) -> impl FnOnce(E) -> Trouble + '_ {
-        |error| Trouble { error: error.into(), within: vec![name.to_owned()] }
-    }
+/// A directory of the original, and its copy.
+struct Pair {
+    source: OwnedFd,
+    target: OwnedFd,
+}
 
-    fn within(mut self, name: &str) -> Self {
-        self.within.push(name.to_owned());
-        self
+/// A directory on the way down to where the work is.
+struct Level {
+    source: Identity,
+    target: Identity,
+    /// Held open.
+    open: Option<Pair>,
+    /// Where the way goes on from here.
+    next: CString,
+    /// The directories in it that are not copied yet.
+    waiting: Vec<CString>,
+}
+
+/// Copies depth first, with a stack of its own: how deep the directories are, their owner decides.
+fn whole(from: &Path, to: &Path) -> Result<(), Trouble> {
+    let at_the_top = |error: Errno| Trouble { error: error.into(), within: Vec::new() };
+    let source = fs::openat(CWD, from, FOLDER, Mode::empty()).map_err(at_the_top)?;
+    fs::mkdirat(CWD, to, Mode::RWXU).map_err(at_the_top)?;
+    let target = fs::openat(CWD, to, FOLDER, Mode::empty()).map_err(at_the_top)?;
+    let top = target.try_clone().map_err(|error| Trouble { error, within: Vec::new() })?;
+    let mut levels: Vec<Level> = Vec::new();
+    let mut here = Pair { source, target };
+    let mut waiting = contents(&here).map_err(|(name, error)| trouble(&levels, name, error))?;
+    loop {
+        if let Some(next) = waiting.pop() {
+            let entered = enter(&here, &next).and_then(|inner| Ok(inner.zip(Some(identities(&here)?))));
+            let entered = entered.map_err(|error| trouble(&levels, Some(next.clone()), error.into()))?;
+            // Somebody has removed it meanwhile.
+            let Some((inner, (source, target))) = entered else { continue };
+            let outer = std::mem::replace(&mut here, inner);
+            let waiting_there = std::mem::take(&mut waiting);
+            let open = (levels.len() < HELD).then_some(outer);
+            levels.push(Level { source, target, open, next, waiting: waiting_there });
+            waiting = contents(&here).map_err(|(name, error)| trouble(&levels, name, error))?;
+        } else {
+            // Only now, as what is made in a directory changes its times.
+            let dressed = fs::fstat(&here.source).and_then(|like| dress(here.target.as_fd(), &like));
+            dressed.map_err(|error| trouble(&levels, None, error.into()))?;
+            let Some(level) = levels.pop() else { break };
+            here = leave(here, level.open, level.source, level.target)
+                .map_err(|error| trouble(&levels, Some(level.next), error))?;
+            waiting = level.waiting;
+        }
+    }
+    fs::syncfs(&top).map_err(at_the_top)
+}
+
+fn trouble(levels: &[Level], name: Option<CString>, error: io::Error) -> Trouble {
+    Trouble { error, within: levels.iter().map(|level| level.next.clone()).chain(name).collect() }
+}
+
+fn identities(pair: &Pair) -> Result<(Identity, Identity), Errno> {
+    Ok((below::identity(&pair.source)?, below::identity(&pair.target)?))
+}
+
+/// Opens a directory of the original and makes its copy; none if it is gone by now.
+fn enter(here: &Pair, name: &CStr) -> Result<Option<Pair>, Errno> {
+    let source = match fs::openat(&here.source, name, FOLDER, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened?,
+    };
+    fs::mkdirat(&here.target, name, Mode::RWXU)?;
+    let target = fs::openat(&here.target, name, FOLDER, Mode::empty())?;
+    Ok(Some(Pair { source, target }))
+}
+
+/// Goes back to the directory above one that has been copied.
+fn leave(here: Pair, open: Option<Pair>, source: Identity, target: Identity) -> io::Result<Pair> {
+    if let Some(open) = open {
+        return Ok(open);
+    }
+    match (below::above(&here.source, source)?, below::above(&here.target, target)?) {
+        (Some(source), Some(target)) => Ok(Pair { source, target }),
+        _ => Err(io::Error::other("it was moved away while it was copied")),
     }
 }
 
-fn folder(from: &OwnedFd, to: &OwnedFd, depth: usize) -> Result<(), Trouble> {
-    for entry in Dir::read_from(from).map_err(Trouble::at("."))? {
-        let entry = entry.map_err(Trouble::at("."))?;
+/// Copies what stands in a directory, and tells which directories do.
+fn contents(here: &Pair) -> Result<Vec<CString>, (Option<CString>, io::Error)> {
+    let mut directories = Vec::new();
+    let whole = |error: Errno| (None, error.into());
+    for entry in Dir::read_from(&here.source).map_err(whole)? {
+        let entry = entry.map_err(whole)?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let shown = name.to_string_lossy();
-        let copied = match fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => thing(from, to, name, &stat, depth),
-            Err(error) => Err(Trouble::at(".")(error)),
-        };
+        let found = fs::statat(&here.source, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from);
+        let copied = found.and_then(|stat| match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                directories.push(name.to_owned());
+                Ok(())
+            }
+            kind => thing(here, name, kind, &stat),
+        });
         match copied {
             // Somebody has removed it meanwhile.
-            Err(Trouble { error, within }) if error.kind() == io::ErrorKind::NotFound && within == ["."] => {}
-            Err(trouble) => return Err(trouble.within(&shown)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err((Some(name.to_owned()), error)),
             Ok(()) => {}
         }
     }
-    let stat = fs::fstat(from).map_err(Trouble::at("."))?;
-    dress(to.as_fd(), &stat).map_err(Trouble::at("."))
+    Ok(directories)
 }
 
-/// Whatever stands under a name. What it is, is asked again of what was opened.
-fn thing(from: &OwnedFd, to: &OwnedFd, name: &CStr, stat: &Stat, depth: usize) -> Result<(), Trouble> {
-    let kept = |error| Trouble::at(".")(error);
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => {
-            if depth == 0 {
-                return Err(kept(io::Error::other(format!("more than {DEPTH} directories within each other"))));
-            }
-            let source = fs::openat(from, name, FOLDER, Mode::empty()).map_err(Trouble::at("."))?;
-            fs::mkdirat(to, name, Mode::RWXU).map_err(Trouble::at("."))?;
-            let target = fs::openat(to, name, FOLDER, Mode::empty()).map_err(Trouble::at("."))?;
-            folder(&source, &target, depth - 1)
-        }
+/// Whatever stands under a name and is no directory. What it is, is asked again of what was opened.
+fn thing(here: &Pair, name: &CStr, kind: FileType, stat: &Stat) -> io::Result<()> {
+    let Pair { source: from, target: to } = here;
+    match kind {
         FileType::RegularFile => {
-            let source = fs::openat(from, name, READ, Mode::empty()).map_err(Trouble::at("."))?;
-            let stat = fs::fstat(&source).map_err(Trouble::at("."))?;
+            let source = fs::openat(from, name, READ, Mode::empty())?;
+            let stat = fs::fstat(&source)?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-                return Err(kept(io::Error::other("it was exchanged while it was copied")));
+                return Err(io::Error::other("it was exchanged while it was copied"));
             }
             let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let target = fs::openat(to, name, new, Mode::RUSR | Mode::WUSR).map_err(Trouble::at("."))?;
+            let target = fs::openat(to, name, new, Mode::RUSR | Mode::WUSR)?;
             let (source, target) = (File::from(source), File::from(target));
-            data(&source, &target).map_err(kept)?;
-            dress(target.as_fd(), &stat).map_err(Trouble::at("."))
+            data(&source, &target)?;
+            Ok(dress(target.as_fd(), &stat)?)
         }
         FileType::Symlink => {
-            let target = fs::readlinkat(from, name, Vec::new()).map_err(Trouble::at("."))?;
-            fs::symlinkat(&target, to, name).map_err(Trouble::at("."))?;
-            dress_unopened(to, name, stat).map_err(Trouble::at("."))
+            let target = fs::readlinkat(from, name, Vec::new())?;
+            fs::symlinkat(&target, to, name)?;
+            Ok(dress_unopened(to, name, stat)?)
         }
         FileType::Fifo => {
             let mode = Mode::from_raw_mode(stat.st_mode);
-            fs::mknodat(to, name, FileType::Fifo, mode, 0).map_err(Trouble::at("."))?;
+            fs::mknodat(to, name, FileType::Fifo, mode, 0)?;
             // The process has a mask for what it makes.
-            fs::chmodat(to, name, mode, AtFlags::empty()).map_err(Trouble::at("."))?;
-            dress_unopened(to, name, stat).map_err(Trouble::at("."))
+            fs::chmodat(to, name, mode, AtFlags::empty())?;
+            Ok(dress_unopened(to, name, stat)?)
         }
         _ => Ok(()),
     }
@@ -233,21 +287,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_or_too_deep_is_told() {
+    fn what_is_in_the_way_is_told() {
         let (_folder, from, to) = folders();
         fs::create_dir(&to).unwrap();
         assert!(copy(&from, &to).unwrap_err().message.contains("exists"));
         fs::remove_dir(&to).unwrap();
         symlink("/etc", &to).unwrap();
         assert_eq!(copy(&to, &from.join("x")).unwrap_err().code, contract::exit::TEMPFAIL, "no link is a directory");
-        fs::remove_file(&to).unwrap();
-        let mut deep = from.clone();
-        for _ in 0..=DEPTH {
-            deep.push("d");
-            fs::create_dir(&deep).unwrap();
+    }
+
+    /// No path is as long as the way to the innermost, and no text as strange as the names.
+    #[test]
+    fn how_deep_it_is_and_what_names_it_has_is_its_owner_s_affair() {
+        let (_folder, from, to) = folders();
+        let name = c"\xff\xc3\x28 \n";
+        let mut here = fs::File::open(&from).map(OwnedFd::from).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&here, name, Mode::RWXU).unwrap();
+            here = below::open(&here, name).unwrap();
         }
-        let failure = copy(&from, &to).unwrap_err();
-        assert!(failure.message.contains("directories within each other"), "{failure}");
+        rustix::fs::symlinkat(c"/nowhere", &here, name).unwrap();
+        copy(&from, &to).unwrap();
+        let mut here = fs::File::open(&to).map(OwnedFd::from).unwrap();
+        for _ in 0..3000 {
+            here = below::open(&here, name).unwrap();
+        }
+        assert_eq!(rustix::fs::readlinkat(&here, name, Vec::new()).unwrap().as_c_str(), c"/nowhere");
+        crate::remove::remove(&[&from, &to]).unwrap();
     }
 
     /// Whoever has the original exchanges a directory and a file for links that lead out of it, all the time.

@@ -7,19 +7,23 @@ use std::path::PathBuf;
 use contract::names::{TERMINATION_LOG, TERMINATION_MESSAGE};
 use contract::text::cut;
 
+use crate::secrets::Secrets;
+
 /// Names another file than [`TERMINATION_LOG`], for pods with their own `terminationMessagePath` and
 /// for trying an image without a pod.
 pub const PATH_VARIABLE: &str = "FLEX_TERMINATION_LOG";
 
-/// Leaves the message for the orchestrator, and on standard error for whoever reads the pod's log.
+/// Leaves the message for the orchestrator, and on standard error for whoever reads the pod's log, without the secrets of
+/// this run.
 ///
 /// A missing file is no error: outside of a pod there is none.
 pub fn leave(message: &str) -> io::Result<()> {
+    let message = Secrets::of_this_run().mask(message);
     eprintln!("{message}");
-    write(message)
+    write(&message)
 }
 
-/// Leaves the message for the orchestrator alone, in place of one that was left before.
+/// Leaves the message for the orchestrator alone, as it is, in place of one that was left before.
 pub fn write(message: &str) -> io::Result<()> {
     let (path, create) = match std::env::var_os(PATH_VARIABLE) {
         Some(path) if !path.is_empty() => (PathBuf::from(path), true),

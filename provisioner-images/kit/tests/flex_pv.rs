@@ -10,5 +10,7 @@ mod dry_run;
 mod each;
 #[path = "flex_pv/last_words.rs"]
 mod last_words;
+#[path = "flex_pv/remove.rs"]
+mod remove;
 #[path = "flex_pv/tool.rs"]
 mod tool;

@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::{Api, Reply, path_text};
 use contract::batch::read_outcomes;
@@ -22,6 +23,15 @@ const ORIGINAL: &str = "c0ffee00-0000-4000-8000-00000000000f";
 /// A node's directory, and a PATH with nothing but busybox and flex-pv.
 struct Node {
     folder: tempfile::TempDir,
+}
+
+/// Ends another thread when this one ends, however it does.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn script() -> PathBuf {
@@ -42,7 +52,7 @@ impl Node {
         fs::create_dir(folder.path().join("base")).unwrap();
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         let busybox = busybox.expect("busybox is missing: install busybox-static");
-        let block = ["losetup", "blockdev", "fallocate", "ln", "grep", "cut"];
+        let block = ["losetup", "blockdev", "fallocate", "ln", "readlink", "mknod"];
         for name in ["sh", "stat", "mkdir", "chmod", "mv", "rm", "id", "ls"].into_iter().chain(block) {
             symlink(busybox, bin.join(name)).unwrap();
         }
@@ -85,6 +95,7 @@ impl Node {
             .env("KUBECONFIG", kubeconfig)
             .env("BASE_PATH", self.base())
             .envs([("OPERATION", operation), ("CLAIM_UUID", ID), ("PV_NAME", "pvc-1"), ("POD_NODE", "node-1")])
+            .env("PARAMETER_NAMES", "base-path,devices,mode,node-paths")
             .envs([("STORAGE_CLASS", "hostpath"), ("SIZE_BYTES", "1048576"), ("PVC_UID", ID)])
             .envs(extra.iter().copied())
             .stdin(Stdio::null())
@@ -132,6 +143,91 @@ fn a_delete_removes_the_volume_and_nothing_else() {
         assert_eq!(node.names(), ["outside"]);
         assert!(outside.join("precious").exists());
     }
+}
+
+/// A process that still holds the volume open exchanges directories in it for links to another tenant's volume.
+#[test]
+fn a_deleted_volume_cannot_lead_the_run_to_another_one() {
+    let node = Node::new();
+    let victim = node.base().join(ORIGINAL);
+    fs::create_dir_all(victim.join("kept")).unwrap();
+    let volume = node.base().join(ID);
+    for _ in 0..25 {
+        for n in 0..40 {
+            fs::create_dir_all(volume.join(format!("{n}/real"))).unwrap();
+            symlink(&victim, volume.join(format!("{n}/way"))).unwrap();
+        }
+        for n in 0..20 {
+            fs::write(victim.join(format!("kept/{n}")), "x").unwrap();
+        }
+        let held: Vec<_> = (0..40).map(|n| fs::File::open(volume.join(n.to_string())).unwrap()).collect();
+        let round = AtomicBool::new(false);
+        std::thread::scope(|inner| {
+            inner.spawn(|| {
+                while !round.load(Ordering::Relaxed) {
+                    for folder in &held {
+                        let flags = rustix::fs::RenameFlags::EXCHANGE;
+                        let _ = rustix::fs::renameat_with(folder, "real", folder, "way", flags);
+                    }
+                }
+            });
+            let _round = Over(&round);
+            let ended = node.run("delete", "", &[]);
+            assert!([0, 75].contains(&ended.code), "{ended:?}");
+            assert_eq!(fs::read_dir(victim.join("kept")).unwrap().count(), 20, "the other volume was touched");
+        });
+        let ended = node.run("delete", "", &[]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(node.names(), [ORIGINAL]);
+    }
+}
+
+#[test]
+fn nobody_but_root_gets_into_the_directory_of_all_volumes() {
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
+    let mode = || fs::metadata(node.base()).unwrap().permissions().mode() & 0o7777;
+    fs::set_permissions(node.base(), fs::Permissions::from_mode(0o755)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(node.run("provision", &api.kubeconfig(), &[]).code, 0);
+        assert_eq!(mode(), 0o700);
+    }
+}
+
+/// The image of the README, and the config that it makes of that of `hostpath`.
+#[test]
+fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
+    let (_, rest) = readme.split_once("<<'SCRIPT'\n").unwrap();
+    let (image, rest) = rest.split_once("\nSCRIPT\n").unwrap();
+    let file = node.folder.path().join("provision.sh");
+    fs::write(&file, image.replace("/var/lib/flex-mine", node.base().to_str().unwrap())).unwrap();
+    let run = |operation: &str, kubeconfig: &str, extra: &[(&str, &str)]| {
+        let command = node.command(operation, kubeconfig, extra);
+        let mut own = Command::new(command.get_program());
+        own.arg(&file).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
+        own.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        own.envs([("PVC_NAMESPACE", "default"), ("PVC_NAME", "mine-example"), ("ATTEMPT", "1")]);
+        node.end(&mut own)
+    };
+    let ended = run("provision", &api.kubeconfig(), &[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let written = fs::read_to_string(node.base().join(ID).join("README")).unwrap();
+    assert!(readme.contains(&format!("# {}", written.trim())), "the README says what is in it: {written}");
+    for of in ["CLONE_OF", "SNAPSHOT_ID"] {
+        let ended = run("provision", "", &[(of, ORIGINAL)]);
+        assert!(ended.code == 65 && ended.last_words.contains("--copied"), "{of}: {ended:?}");
+    }
+    assert_eq!(run("expand", "", &[]).code, 65);
+    assert_eq!(run("delete", "", &[]).code, 0);
+    assert_eq!(node.names(), [""; 0]);
+
+    let sed = rest.lines().find_map(|line| line.strip_suffix("configmaps/hostpath.yaml | kubectl apply -f -")).unwrap();
+    let sed = Command::new("sh").arg("-c").arg(format!("{sed} configmaps/hostpath.yaml")).current_dir(&root).output();
+    let config = String::from_utf8(sed.unwrap().stdout).unwrap();
+    assert!(config.contains("storage-class: mine") && config.contains("base-path: /var/lib/flex-mine"), "{config}");
+    assert!(!config.contains("capabilities: clone") && !config.contains("\n  capabilities:"), "{config}");
 }
 
 #[test]

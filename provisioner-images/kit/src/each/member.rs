@@ -22,13 +22,16 @@ use super::{Each, cannot_start, not_started};
 use crate::Failure;
 use crate::batch::Stop;
 use crate::last_words::PATH_VARIABLE;
+use crate::secrets::Secrets;
 
 /// How long a process may take to stop when asked, and less than what the kubelet gives to all of them.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the output of a process that has ended is waited for: what it started may hold it open.
 const DRAIN: Duration = Duration::from_millis(500);
-/// So many bytes of the end of the output are words.
+/// So many characters of the end of the output are words.
 const WORDS: usize = 600;
+/// So many bytes of it are kept: a secret that begins before the words is known only as a whole.
+const KEPT: usize = 16 << 10;
 
 /// Runs the command for a member.
 ///
@@ -46,7 +49,8 @@ pub(super) async fn run(each: &Each, number: usize, member: &Member, stop: Stop)
     log.print();
     let (status, stopped_for) = ended.map_err(|error| Failure::retry(format!("its end was missed: {error}")))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    let said = text(&read(&words)).or_else(|| text(&log.end)).unwrap_or_default();
+    let said =
+        text(&read(&words)).or_else(|| Some(end(&Secrets::of_this_run().mask(&text(&log.end)?)))).unwrap_or_default();
     match stopped_for {
         _ if code == exit::OK => Ok(()),
         Some(limit) => {
@@ -131,7 +135,7 @@ impl Log {
             }
         }
         self.end.extend_from_slice(&bytes[..count]);
-        self.end.drain(..self.end.len().saturating_sub(WORDS));
+        self.end.drain(..self.end.len().saturating_sub(KEPT));
         Ok(count > 0)
     }
 
@@ -149,6 +153,12 @@ fn read(words: &File) -> Vec<u8> {
     let count = words.read_at(&mut bytes, 0).unwrap_or(0);
     bytes.truncate(count);
     bytes
+}
+
+/// The last [`WORDS`] of a text.
+fn end(text: &str) -> String {
+    let skipped = text.chars().count().saturating_sub(WORDS);
+    text.chars().skip(skipped).collect()
 }
 
 fn text(bytes: &[u8]) -> Option<String> {

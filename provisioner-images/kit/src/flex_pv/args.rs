@@ -45,6 +45,22 @@ pub enum Command {
         /// Where the copy is made; nothing may stand there.
         to: PathBuf,
     },
+    /// Remove files and directories with all that is in them; what is not there is a success.
+    ///
+    /// Somebody may still hold them open: no link in them leads anywhere, however often things are exchanged meanwhile,
+    /// and what is mounted there is not entered.
+    Remove {
+        /// What to remove. The directory that each of them stands in must be there.
+        #[arg(required = true)]
+        path: Vec<PathBuf>,
+    },
+    /// Rename a file or directory; a link is renamed itself, and what stands at the new place is not touched.
+    Rename {
+        /// Its name as it is.
+        from: PathBuf,
+        /// Its new name, on the same file system; nothing may stand there.
+        to: PathBuf,
+    },
     /// Run an image's program for each claim of a batch; for a single claim, become the program.
     ///
     /// Each has the environment of its own claim, and an outcome of its own: its exit code, and what it left by `flex-pv
@@ -130,6 +146,11 @@ pub struct Create {
     /// An annotation of the PersistentVolume, such as what a later delete needs; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub annotation: Vec<String>,
+
+    /// The volume has the content of what it is to be a copy of, where CLONE_OF or SNAPSHOT_ID says so. Without this such
+    /// a volume is refused, because it would be empty.
+    #[arg(long)]
+    pub copied: bool,
 
     /// Print the PersistentVolume as YAML and create nothing; needs no cluster.
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::quantity;
-use contract::request::Request;
+use contract::request::{Operation, Request};
 use contract::volume::{Made, SOURCE_KINDS, source_kind};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 
@@ -34,9 +34,11 @@ pub fn made(
         on_this_node,
         affinity,
         annotation,
+        copied,
         dry_run: _,
         timeout: _,
     } = create;
+    is_asked_for(request, copied)?;
     let mut problems = Vec::new();
     let typed = [
         nfs.as_deref().map(source::nfs),
@@ -94,6 +96,33 @@ pub fn made(
     } else {
         Err(Failure::usage(problems.join("\n")))
     }
+}
+
+/// Whether a new volume is what the run is for, and one with this content. An image in Rust that makes no copies asks it,
+/// too, before it makes anything.
+///
+/// # Errors
+/// What the run asks for instead, and what to do about it.
+pub fn is_asked_for(request: &Request, copied: bool) -> Result<(), Failure> {
+    if request.operation != Operation::Provision {
+        return Err(Failure::never(format!(
+            "OPERATION is {0}, and a PersistentVolume is created by provision runs alone: take `{0}` out of the \
+             `capabilities` of the provisioner config, or let the image do that (or say that it cannot: `flex-pv fail \
+             never`) for an OPERATION other than provision",
+            request.operation
+        )));
+    }
+    let (what, capability) = match (&request.clone_of, &request.snapshot) {
+        _ if copied => return Ok(()),
+        (Some(original), _) => (format!("a copy of the volume {} (CLONE_OF)", original.id), "clone"),
+        (None, Some(snapshot)) => (format!("restored from the snapshot {} (SNAPSHOT_ID)", snapshot.id), "snapshot"),
+        (None, None) => return Ok(()),
+    };
+    Err(Failure::never(format!(
+        "the volume is to be {what}, and nothing says that the image has filled it: take `{capability}` out of the \
+         `capabilities` of the provisioner config; or let the image copy the content, and then call `flex-pv create \
+         --copied`"
+    )))
 }
 
 /// The class's file system is for those sources that the kubelet formats; a directory has none.

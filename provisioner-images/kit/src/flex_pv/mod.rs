@@ -5,4 +5,4 @@ pub mod args;
 mod made;
 mod source;
 
-pub use made::made;
+pub use made::{is_asked_for, made};

@@ -84,3 +84,29 @@ fn retained_volumes_have_no_finalizer() {
     let ended = flex_pv(&["create", "--dry-run", "--nfs", "a:/b"], &[("RECLAIM_POLICY", "Retain")], "");
     assert!(!ended.out.contains("finalizers"), "{}", ended.out);
 }
+
+#[test]
+fn what_is_to_be_a_copy_is_created_by_an_image_that_has_copied_alone() {
+    let create = |extra: &[(&str, &str)], more: &[&str]| {
+        flex_pv(&[&["create", "--dry-run", "--nfs", "a:/b"], more].concat(), extra, "")
+    };
+    for (name, says) in [("CLONE_OF", "`clone`"), ("SNAPSHOT_ID", "`snapshot`")] {
+        let of = [(name, "c0ffee00-0000-4000-8000-00000000000f")];
+        let ended = create(&of, &[]);
+        assert_eq!((ended.code, ended.out.as_str()), (65, ""), "{name}: {ended:?}");
+        for says in [says, of[0].1, "--copied"] {
+            assert!(ended.last_words.contains(says), "{name}: {ended:?}");
+        }
+        let ended = create(&of, &["--copied"]);
+        assert!(ended.code == 0 && ended.out.contains("nfs:"), "{name}: {ended:?}");
+    }
+    assert_eq!(create(&[], &["--copied"]).code, 0, "where none was asked for it says nothing");
+    let snapshot = ("SNAPSHOT_ID", "c0ffee00-0000-4000-8000-00000000000f");
+    for operation in ["delete", "expand", "modify", "list", "capacity", "snapshot", "delete-snapshot"] {
+        for more in [&[][..], &["--copied"]] {
+            let ended = create(&[("OPERATION", operation), snapshot], more);
+            assert_eq!((ended.code, ended.out.as_str()), (65, ""), "{operation}: {ended:?}");
+            assert!(ended.last_words.contains(&format!("OPERATION is {operation}")), "{ended:?}");
+        }
+    }
+}

@@ -113,6 +113,28 @@ this one" ;;
     assert!(ended.err.contains("[5] I have 3221225472\n"), "{ended:?}");
 }
 
+/// A shell that traces its commands prints them with the values of their variables.
+#[test]
+fn what_a_member_traces_is_told_without_its_secrets() {
+    let batch = Batch::of(3);
+    let environment = batch.environment();
+    let mut environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    environment.push(("ARRAY_PASSWORD", "hunter22"));
+    // Of the third, the end of the output begins in the midst of it.
+    let script = r#"set -x
+        [ "$PVC_NAME" != data-2 ] || exec "$FLEX_PV" fail never "no login as $ARRAY_PASSWORD"
+        [ "$PVC_NAME" != data-3 ] || { printf '%s' "$ARRAY_PASSWORD"; printf '%0595d' 0; exit 75; } 2>/dev/null
+        : login "$ARRAY_PASSWORD"; exit 75"#;
+    let ended = flex_pv(&["each", "--", "/bin/sh", "-c", script], &environment, "");
+    let outcomes = outcomes(&ended.last_words);
+    assert_eq!(outcomes.len(), 3, "{ended:?}");
+    assert!(outcomes[0].2.contains(": login ***"), "{outcomes:?}");
+    assert_eq!(outcomes[1], failed(2, 65, "no login as ***"));
+    for (_, _, words) in &outcomes {
+        assert!(!words.contains("hunter22") && !words.contains("ter22"), "{words}");
+    }
+}
+
 #[test]
 fn a_batch_that_goes_well_says_nothing() {
     let ended = Batch::of(3).run(&["--jobs", "1"], "exit 0");

@@ -28,6 +28,22 @@ fn long_words_are_cut_to_what_the_kubelet_keeps() {
 }
 
 #[test]
+fn secrets_of_the_run_are_not_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("array")).unwrap();
+    std::fs::write(folder.path().join("array/key"), "the-array-s-key\n").unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let secret = [("ARRAY_PASSWORD", "hunter22"), ("FLEX_SECRETS_DIRECTORY", folder)];
+    let ended = flex_pv(&["fail", "retry", "login hunter22 the-array-s-key data team"], &secret, "");
+    for said in [ended.last_words.as_str(), ended.err.trim_end()] {
+        assert_eq!(said, "login *** *** data team", "{ended:?}");
+    }
+    // Whatever its value, it is no part of an answer.
+    let ended = flex_pv(&["capacity", "--bytes", "12345678"], &[("ARRAY_PASSWORD", "12345678")], "");
+    assert_eq!(ended.last_words, "flex-capacity 1 12345678\n");
+}
+
+#[test]
 fn room_is_told_in_one_line() {
     for (args, line) in [
         (&["capacity", "--bytes", "10"][..], "flex-capacity 1 10\n"),

@@ -8,19 +8,39 @@ struct Devices {
     id: String,
 }
 
+static TEST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
 impl Devices {
     fn new() -> Self {
-        let links = PathBuf::from(format!("/dev/flex-tests-{}", std::process::id()));
         // Loop devices are the whole machine's, so that no other run may have the same id.
-        Devices { links, id: format!("c0ffee00-0000-4000-8000-{:012x}", std::process::id()) }
+        let (process, test) = (std::process::id(), TEST.fetch_add(1, Ordering::Relaxed));
+        let links = PathBuf::from(format!("/dev/flex-tests-{process}-{test}"));
+        Devices { links, id: format!("c0ffee00-0000-4000-{:04x}-{process:012x}", 0x8000 + test) }
+    }
+
+    /// The loop devices whose file has this in its path, as the kernel knows it.
+    fn with(part: &str) -> Vec<String> {
+        let blocks = fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap());
+        let file = |block: &fs::DirEntry| fs::read_to_string(block.path().join("loop/backing_file"));
+        let its = blocks.filter(|block| file(block).is_ok_and(|file| file.contains(part)));
+        its.map(|block| format!("/dev/{}", block.file_name().to_str().unwrap())).collect()
     }
 
     /// The loop devices of a volume.
     fn of(&self, id: &str) -> Vec<String> {
-        let all = Command::new("/bin/busybox").args(["losetup", "-a"]).output().unwrap();
-        let all = String::from_utf8(all.stdout).unwrap();
-        let its = all.lines().filter(|line| line.contains(&format!("{id}/disk")));
-        its.map(|line| line.split(':').next().unwrap().to_owned()).collect()
+        Self::with(&format!("{id}/disk"))
+    }
+
+    /// What is let go is gone a moment later.
+    fn are_gone(&self, id: &str) -> bool {
+        let begun = std::time::Instant::now();
+        while !Self::with(id).is_empty() {
+            if begun.elapsed().as_secs() > 10 {
+                return false;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        true
     }
 
     fn link(&self, id: &str) -> PathBuf {
@@ -29,8 +49,12 @@ impl Devices {
 
     /// As when the node restarts: `/dev` is empty, and no file has a device.
     fn restart(&self) {
-        for device in [self.id.clone(), self.copy()].iter().flat_map(|id| self.of(id)) {
-            let _ = Command::new("/bin/busybox").args(["losetup", "-d", &device]).status();
+        for id in [self.id.clone(), self.copy()] {
+            for device in self.of(&id).into_iter().chain(Self::with(&format!(".hold-{id}"))) {
+                let _ = Command::new("/bin/busybox").args(["losetup", "-d", &device]).status();
+            }
+            let gone = self.are_gone(&id);
+            assert!(gone || std::thread::panicking(), "{:?}", Self::with(&id));
         }
         let _ = fs::remove_dir_all(&self.links);
     }
@@ -114,12 +138,90 @@ fn a_block_volume_is_an_image_file_whose_device_survives_a_restart_of_the_node()
     devices.restart();
     for _ in 0..2 {
         run("delete", &id, &[]);
-        assert!(devices.of(&id).is_empty() && devices.of(&copy).is_empty() && !link.exists() && !copied.exists());
+        assert!(devices.are_gone(&id) && devices.are_gone(&copy) && !link.exists() && !copied.exists());
         assert_eq!(node.names(), [format!(".snapshot-{ORIGINAL}")]);
     }
     run("provision", &id, &[("SNAPSHOT_ID", ORIGINAL), ("SIZE_BYTES", "2002944")]);
     assert_eq!(read_at(&link, 7 * 512, 15), b"laterin block 7");
     run("delete", &id, &[]);
     run("delete-snapshot", "", &[("SNAPSHOT_ID", ORIGINAL)]);
-    assert!(node.names().is_empty() && devices.of(&id).is_empty());
+    assert!(node.names().is_empty() && devices.are_gone(&id));
+    assert_eq!(fs::read_dir(&devices.links).unwrap().count(), 0, "no name of a device is left");
+}
+
+/// What a pod can do to the device that it has.
+fn as_a_pod(device: &str, does: &str) {
+    let script = match does {
+        "detaches" => {
+            return assert!(Command::new("/bin/busybox").args(["losetup", "-d", device]).status().unwrap().success());
+        }
+        // LOOP_GET_STATUS64, another name, LOOP_SET_STATUS64.
+        name => format!(
+            r#"open my $f, "+<", "{device}" or die; my $s = "\0" x 232; ioctl $f, 0x4C05, $s or die $!;
+            substr($s, 56, 64) = pack "a64", "{name}"; ioctl $f, 0x4C04, $s or die $!;"#
+        ),
+    };
+    assert!(Command::new("perl").args(["-e", &script]).status().unwrap().success(), "perl is missing?");
+}
+
+#[test]
+fn whatever_a_pod_does_to_its_device_no_volume_gets_another_s() {
+    let (node, devices) = (Node::new(), Devices::new());
+    let api = Api::start((0..9).map(|_| Reply::Echo).collect());
+    let links = path_text(devices.links.clone());
+    let run = |operation: &str, id: &str, more: &[(&str, &str)]| {
+        let of = [("DEVICES", links.as_str()), ("VOLUME_MODE", "Block"), ("CLAIM_UUID", id)];
+        let ended = node.run(operation, &api.kubeconfig(), &[&of[..], more].concat());
+        assert_eq!(ended.code, 0, "{operation} {id}: {ended:?}");
+    };
+    let (mine, other) = (devices.id.clone(), devices.copy());
+    let (link, others) = (devices.link(&mine), devices.link(&other));
+    let is_own = |what: &str| {
+        for (id, link) in [(&mine, &link), (&other, &others)] {
+            let device = fs::read_link(link).unwrap_or_else(|error| panic!("{what}: {id}: {error}"));
+            assert_eq!(devices.of(id), [path_text(device)], "{what}: each names the device of its own file");
+            assert_eq!(read_at(link, 0, id.len()), id.as_bytes(), "{what}");
+        }
+    };
+    run("provision", &mine, &[]);
+    write_at(&link, 0, mine.as_bytes());
+    let mut device = path_text(fs::read_link(&link).unwrap());
+
+    // It takes the name of a volume that has no device yet.
+    as_a_pod(&device, &format!("{other}/disk"));
+    run("provision", &other, &[]);
+    assert_ne!(fs::read_link(&others).unwrap(), Path::new(&device));
+    write_at(&others, 0, other.as_bytes());
+    is_own("a name was taken");
+    run("expand", &other, &[("OLD_SIZE_BYTES", "1048576"), ("SIZE_BYTES", "2097152")]);
+    assert_eq!((size_of(&link), size_of(&others)), (1 << 20, 2 << 20));
+    run("provision", &mine, &[]);
+    is_own("the volume with the taken name is looked at");
+
+    // It lets go of its device before another volume needs one.
+    run("delete", &other, &[]);
+    assert!(devices.are_gone(&other));
+    as_a_pod(&device, "detaches");
+    run("provision", &other, &[]);
+    write_at(&others, 0, other.as_bytes());
+    is_own("a device was detached");
+
+    // And a name that leads to another's device, wherever it comes from, is put right by whoever looks next.
+    device = path_text(fs::read_link(&others).unwrap());
+    fs::remove_file(&link).unwrap();
+    symlink(&device, &link).unwrap();
+    run("attach", "", &[]);
+    is_own("a name was wrong");
+    fs::remove_file(&link).unwrap();
+    symlink(&device, &link).unwrap();
+    fs::remove_file(&others).unwrap();
+    run("provision", &other, &[]);
+    assert!(!link.exists(), "the name of the other volume would lead here");
+    run("provision", &mine, &[]);
+    is_own("a name was taken away");
+    for id in [&mine, &other] {
+        run("delete", id, &[]);
+        assert!(devices.are_gone(id));
+    }
+    assert!(node.names().is_empty());
 }

@@ -33,6 +33,8 @@ fn main() -> ExitCode {
         Command::List => kit::listing::read(std::io::stdin().lock()).and_then(|entries| kit::listing::print(&entries)),
         Command::Capacity { bytes, maximum_volume_size } => kit::capacity::tell(bytes, maximum_volume_size),
         Command::Copy { from, to } => kit::copy::copy(&from, &to),
+        Command::Remove { path } => kit::remove::remove(&path),
+        Command::Rename { from, to } => kit::remove::rename(&from, &to),
         Command::Each { jobs, timeout, command } => {
             let limit = timeout.map(|seconds| Duration::from_secs(seconds.into()));
             return each(Each { command, jobs: jobs.into(), limit });

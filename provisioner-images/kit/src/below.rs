@@ -1,0 +1,141 @@
+//! Directories that somebody else may be changing while they are worked on.
+//!
+//! Whoever holds one of them open could exchange a directory for a link that leads out. So each thing is addressed by its
+//! name in a directory that is open already, and no link is ever followed. A path is only a text for people here.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{self, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::Failure;
+
+/// How a thing is opened to be read.
+pub(crate) const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+/// How a directory is opened to be read.
+pub(crate) const FOLDER: OFlags = READ.union(OFlags::DIRECTORY);
+/// So many directories within each other are held open at one time. What is deeper is found again by its parent.
+pub(crate) const HELD: usize = 64;
+
+/// Which directory one is, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+/// Tells which directory is open here.
+pub(crate) fn identity(folder: impl AsFd) -> Result<Identity, Errno> {
+    let stat = fs::fstat(folder)?;
+    Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// Opens a directory by its name, if nothing is mounted on it.
+///
+/// # Errors
+/// [`Errno::XDEV`] for a mount point; [`Errno::LOOP`] or [`Errno::NOTDIR`] for what is no directory.
+pub(crate) fn open(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    match fs::openat2(&folder, name, FOLDER, Mode::empty(), ResolveFlags::NO_XDEV) {
+        // An old kernel, or a filter of system calls that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let opened = fs::openat(&folder, name, FOLDER, Mode::empty())?;
+            match identity(&opened)?.device == identity(&folder)?.device {
+                true => Ok(opened),
+                false => Err(Errno::XDEV),
+            }
+        }
+        outcome => outcome,
+    }
+}
+
+/// Opens the directory that an open one stands in, if it is still the expected one.
+pub(crate) fn above(folder: impl AsFd, expected: Identity) -> Result<Option<OwnedFd>, Errno> {
+    match fs::openat(folder, c"..", FOLDER, Mode::empty()) {
+        Ok(above) => Ok((identity(&above)? == expected).then_some(above)),
+        // It was removed by somebody else, and with it the way up.
+        Err(Errno::NOENT | Errno::STALE) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the directory that a path stands in, and splits off the last name, which is all that may be another's to change.
+pub(crate) fn parent(path: &Path) -> Result<(OwnedFd, CString), Failure> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Failure::usage(format!("`{}` does not end with a name", path.display())));
+    };
+    let name = CString::new(name.as_bytes())
+        .map_err(|_| Failure::usage(format!("`{}` has a zero byte in it", path.display())))?;
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = fs::openat(CWD, parent, flags, Mode::empty()).map_err(|error| {
+        let what = format!("the directory {} cannot be opened: {}", parent.display(), io::Error::from(error));
+        Failure::retry(format!("{what}; see whether it is mounted in this pod"))
+    })?;
+    Ok((folder, name))
+}
+
+/// A failure by its cause: a full disk, a missing right, or what may pass.
+pub(crate) fn failure(what: String, error: &io::Error) -> Failure {
+    let text = format!("{what}: {error}");
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => Failure::no_room(text),
+        _ => Failure::retry(text),
+    }
+}
+
+/// So many bytes of a path are shown.
+const SHOWN: usize = 300;
+
+/// A path for people, from its names. Of one that is too long its middle is left out, as the cause follows it.
+pub(crate) fn shown<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
+    let names: Vec<_> = names.map(String::from_utf8_lossy).collect();
+    let whole: usize = names.iter().map(|name| name.len() + 1).sum();
+    if whole <= SHOWN {
+        return names.join("/");
+    }
+    let fit = |names: &mut dyn Iterator<Item = &str>| -> Vec<String> {
+        let mut left = SHOWN / 2;
+        let short = names.take_while(|name| {
+            let fits = name.len() < left;
+            left = left.saturating_sub(name.len() + 1);
+            fits
+        });
+        short.map(str::to_owned).collect()
+    };
+    let begin = fit(&mut names.iter().map(|name| &**name));
+    let mut end = fit(&mut names.iter().skip(begin.len()).rev().map(|name| &**name));
+    end.reverse();
+    let between = names.len() - begin.len() - end.len();
+    let middle = vec![format!("[{between} more directories]")];
+    [begin, middle, end].concat().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_keeps_its_ends() {
+        let path = |names: &[&str]| shown(names.iter().map(|name| name.as_bytes()));
+        assert_eq!(path(&["a", "b c", "d"]), "a/b c/d");
+        let long = "x".repeat(100);
+        assert_eq!(path(&["a", &long, &long, &long, "y", "z"]), format!("a/{long}/[1 more directories]/{long}/y/z"));
+        let longest = "x".repeat(255);
+        assert_eq!(path(&[&longest, &longest]), "[2 more directories]");
+        assert_eq!(shown([&b"a\xff"[..], b"b"].into_iter()), "a\u{fffd}/b");
+    }
+
+    #[test]
+    fn a_path_must_end_with_a_name() {
+        for path in ["/", "..", "a/..", "."] {
+            assert_eq!(parent(Path::new(path)).unwrap_err().code, contract::exit::USAGE, "{path}");
+        }
+        let missing = parent(Path::new("/nonexistent/a")).unwrap_err();
+        assert!(missing.code == contract::exit::TEMPFAIL && missing.message.contains("is mounted"), "{missing}");
+        assert_eq!(parent(Path::new("/tmp/a/")).unwrap().1.as_c_str(), c"a");
+    }
+}

@@ -1,0 +1,187 @@
+//! Keeping the secrets of a run out of its last words, which become an event that many can read.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use contract::names::SECRET_DIR;
+use contract::parameter::{self, NameError};
+use contract::request::is_reserved;
+
+/// Names another directory than [`SECRET_DIR`], for trying an image without a pod.
+pub const DIRECTORY_VARIABLE: &str = "FLEX_SECRETS_DIRECTORY";
+/// What stands in place of a secret.
+const MASK: &str = "***";
+/// A shorter value is no secret, and is a part of too many words.
+const SHORTEST: usize = 6;
+/// A shorter line of a longer text is no secret by itself.
+const SHORTEST_LINE: usize = 16;
+/// So many bytes of a file are read; a Secret has no more than 1 MiB.
+const LARGEST: u64 = 1 << 20;
+
+/// What must not be repeated of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Secrets {
+    /// The longest first: one may be a part of another.
+    values: Vec<String>,
+}
+
+impl Secrets {
+    /// Those of this process: of its environment, and of the files in the directory of Secrets.
+    pub fn of_this_run() -> Self {
+        let folder = std::env::var_os(DIRECTORY_VARIABLE).filter(|folder| !folder.is_empty());
+        let folder = folder.map_or_else(|| PathBuf::from(SECRET_DIR), PathBuf::from);
+        // A value that is no text cannot be a part of one.
+        let environment =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        Self::of(environment.collect(), files(&folder))
+    }
+
+    /// Those of an environment, and of the texts of files.
+    pub fn of(environment: Vec<(String, String)>, files: Vec<String>) -> Self {
+        let parameters = environment.iter().find(|(name, _)| name == "PARAMETER_NAMES");
+        let parameters: Vec<String> =
+            parameters.iter().flat_map(|(_, names)| names.split(',')).map(parameter::env_name).collect();
+        let is_secret = |name: &str| {
+            let of_contract = name != "SERVICE_TOKEN" && (is_reserved(name) || parameters.iter().any(|p| p == name));
+            let interpreted = matches!(parameter::check_name(name, |_| false), Err(NameError::Interpreted { .. }));
+            !(of_contract || interpreted || name == "KUBECONFIG" || name.starts_with("FLEX_"))
+        };
+        let of_environment = environment.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
+        let values: BTreeSet<&str> = of_environment.chain(&files).flat_map(|text| parts(text)).collect();
+        let mut values: Vec<String> = values.into_iter().filter(|value| !is_place(value)).map(str::to_owned).collect();
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        Self { values }
+    }
+
+    /// The text without them.
+    pub fn mask(&self, text: &str) -> String {
+        self.values.iter().fold(text.to_owned(), |text, value| match text.contains(value) {
+            true => text.replace(value, MASK),
+            false => text,
+        })
+    }
+}
+
+/// A value as a whole; of several lines each line, too, and what follows on a name in it.
+fn parts(text: &str) -> Vec<&str> {
+    let long = |text: &str, least: usize| text.chars().count() >= least;
+    let whole = text.trim();
+    let lines = whole.lines().map(str::trim).filter(|line| *line != whole && long(line, SHORTEST_LINE));
+    let named = whole.lines().filter_map(|line| line.split_once([':', '=']));
+    let named = named.map(|(_, value)| value.trim().trim_matches(['"', '\'']).trim());
+    // Where there is one line alone, it may be anything: `a:b` is a password, too.
+    let named = named.filter(|_| whole.contains('\n'));
+    [whole].into_iter().chain(lines).chain(named).filter(|part| long(part, SHORTEST)).collect()
+}
+
+/// Addresses without a password, and paths: whoever mends a failure needs them.
+fn is_place(value: &str) -> bool {
+    let in_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
+    let is_path = value.starts_with('/') && value[1..].contains('/') && value.chars().all(in_path);
+    let is_address = value.contains("://") && !value.contains(['@', '?', '\n']);
+    is_path || is_address
+}
+
+/// The texts of the files of all Secrets. What cannot be read cannot be repeated either.
+fn files(folder: &Path) -> Vec<String> {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        // The kubelet keeps the real ones in directories whose names begin with two dots, and links to them.
+        entries
+            .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b".."))
+            .map(|entry| entry.path())
+            .collect()
+    };
+    let read = |path: PathBuf| -> Option<String> {
+        use std::io::Read;
+        let file = std::fs::File::open(path).ok()?;
+        let mut bytes = Vec::new();
+        file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+        String::from_utf8(bytes).ok()
+    };
+    entries(folder).iter().flat_map(|secret| entries(secret)).filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(environment: &[(&str, &str)], files: &[&str]) -> Secrets {
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Secrets::of(environment, files.iter().map(|text| (*text).to_owned()).collect())
+    }
+
+    #[test]
+    fn what_is_secret_is_masked_and_what_the_contract_tells_is_not() {
+        let known = secrets(
+            &[
+                ("ARRAY_PASSWORD", "hunter22"),
+                ("ARRAY_PIN", "12345"),
+                ("SERVICE_TOKEN", "token-of-the-array\n"),
+                ("CLAIM_UUID", "c0ffee00-0000-4000-8000-000000000001"),
+                ("PARAMETER_NAMES", "use-nfs-server,mode"),
+                ("USE_NFS_SERVER", "nas.example"),
+                ("HOSTNAME", "provision-c0ffee-x"),
+                ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+                ("ARRAY_URL", "https://array.example/api"),
+                ("ARRAY_WITH_PASSWORD", "https://me:secret@array.example/api"),
+                ("CA_FILE", "/etc/flex-secrets/array/ca.pem"),
+                ("EMPTY", ""),
+            ],
+            &[],
+        );
+        for (text, masked) in [
+            ("+ login -p hunter22 -u me", "+ login -p *** -u me"),
+            ("hunter22hunter22", "******"),
+            ("pin 12345", "pin 12345"),
+            ("Bearer token-of-the-array.", "Bearer ***."),
+            (
+                "c0ffee00-0000-4000-8000-000000000001 on nas.example",
+                "c0ffee00-0000-4000-8000-000000000001 on nas.example",
+            ),
+            ("provision-c0ffee-x asks 10.96.0.1", "provision-c0ffee-x asks 10.96.0.1"),
+            ("https://array.example/api is off", "https://array.example/api is off"),
+            ("https://me:secret@array.example/api is off", "*** is off"),
+            ("no /etc/flex-secrets/array/ca.pem", "no /etc/flex-secrets/array/ca.pem"),
+            ("", ""),
+        ] {
+            assert_eq!(known.mask(text), masked, "{text}");
+        }
+    }
+
+    #[test]
+    fn of_longer_texts_each_part_is_masked() {
+        let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nshort\n-----END KEY-----\n";
+        let known = secrets(
+            &[],
+            &[key, "password = \"pass word 1\"\nuser=me\nurl: https://a.example/x\n", "a:b:c:d", "abcdef\n"],
+        );
+        for (text, masked) in [
+            (key.trim_end(), "***"),
+            ("read MIIEvQIBADANBgkqhkiG9w0", "read ***"),
+            ("short", "short"),
+            ("login pass word 1 me https://a.example/x", "login *** me https://a.example/x"),
+            ("a:b:c:d", "***"),
+            ("b:c", "b:c"),
+            ("xabcdefx", "x***x"),
+        ] {
+            assert_eq!(known.mask(text), masked, "{text}");
+        }
+        // A part of another goes with it.
+        let known = secrets(&[("A", "abcdef"), ("B", "abcdefghi")], &[]);
+        assert_eq!(known.mask("abcdefghi abcdef"), "*** ***");
+    }
+
+    #[test]
+    fn files_are_found_as_the_kubelet_lays_them_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("array");
+        std::fs::create_dir_all(secret.join("..2026")).unwrap();
+        std::fs::write(secret.join("..2026/password"), "hunter22\n").unwrap();
+        std::os::unix::fs::symlink("..2026", secret.join("..data")).unwrap();
+        std::os::unix::fs::symlink("..data/password", secret.join("password")).unwrap();
+        std::fs::write(secret.join("binary"), b"\xff\xfe").unwrap();
+        assert_eq!(files(folder.path()), ["hunter22\n"]);
+        assert_eq!(files(Path::new("/nonexistent")), [""; 0]);
+    }
+}

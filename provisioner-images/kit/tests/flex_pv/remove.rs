@@ -1,0 +1,94 @@
+//! `flex-pv remove` and `flex-pv rename` as processes: killed half-way, and where something is mounted.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::tool::flex_pv;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn several_paths_go_and_what_is_not_there_is_a_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    fs::create_dir_all(one.join("a/b")).unwrap();
+    symlink("/etc", &two).unwrap();
+    for _ in 0..2 {
+        let ended = flex_pv(&["remove", text(&one), text(&two)], &[], "");
+        assert_eq!((ended.code, ended.last_words.as_str()), (0, ""), "{ended:?}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+    // A directory that is not mounted is not an empty one.
+    let ended = flex_pv(&["remove", "/nonexistent/volume"], &[], "");
+    assert!(ended.code == 75 && ended.last_words.contains("/nonexistent"), "{ended:?}");
+    for arguments in [&["remove"][..], &["remove", "/"], &["rename", "/tmp/a"], &["rename", "/", "/tmp/a"]] {
+        assert_eq!(flex_pv(arguments, &[], "").code, 64, "{arguments:?}");
+    }
+    let ended = flex_pv(&["rename", text(&one), text(&two)], &[], "");
+    assert!(ended.code == 75 && ended.last_words.contains("No such file"), "{ended:?}");
+}
+
+#[test]
+fn one_that_is_killed_half_way_is_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = folder.path().join("volume");
+    for n in 0..200 {
+        let deep = volume.join(format!("{n}/a/b/c"));
+        fs::create_dir_all(&deep).unwrap();
+        for file in 0..20 {
+            fs::write(deep.join(file.to_string()), "").unwrap();
+        }
+    }
+    let mut kills = 0;
+    for wait in 1.. {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_flex-pv"))
+            .arg("remove")
+            .arg(&volume)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        run.kill().unwrap();
+        if run.wait().unwrap().success() {
+            break;
+        }
+        kills += usize::from(volume.exists());
+    }
+    assert!(kills > 0, "it was killed while it removed");
+    assert!(!volume.exists());
+}
+
+/// In a view of the file systems that ends with the command: one of memory, and a part of the same one.
+#[test]
+fn what_is_mounted_is_not_entered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, victim) = (folder.path().join("volume"), folder.path().join("victim"));
+    fs::create_dir_all(&victim).unwrap();
+    fs::write(victim.join("precious"), "x").unwrap();
+    for (mount, at) in [("--bind \"$1\"", "a/b"), ("-t tmpfs none", "a/b"), ("--bind \"$1\"", "c")] {
+        fs::create_dir_all(volume.join(at)).unwrap();
+        let script = format!(
+            "mount {mount} \"$2\" && : >\"$2/kept\" && {{ \"$3\" remove \"$4\"; code=$?; ls \"$2\"; exit $code; }}"
+        );
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &script, "sh"])
+            .args([&victim, &volume.join(at)])
+            .arg(env!("CARGO_BIN_EXE_flex-pv"))
+            .arg(&volume)
+            .output()
+            .unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(75), "{mount} {at}: {err}");
+        assert!(err.contains("mounted there") && err.contains(at), "{mount} {at}: {err}");
+        assert!(out.contains("kept"), "{mount} {at}: {out}");
+        assert!(victim.join("precious").exists());
+    }
+    let ended = flex_pv(&["remove", text(&volume)], &[], "");
+    assert_eq!(ended.code, 0, "with nothing mounted: {ended:?}");
+}
