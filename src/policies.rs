@@ -213,6 +213,8 @@ fn difference(shipped: &Value, live: &Value, at: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn all(live: &[Value]) -> Vec<State> {
@@ -232,6 +234,54 @@ mod tests {
         assert_eq!(shipped.len(), POLICIES.len() * 2, "each policy has its binding, and each is described here");
         assert_eq!(all(&shipped), vec![State::Installed; POLICIES.len()]);
         assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
+    }
+
+    /// Names of the contract that neither claims nor volumes bear as annotation or label.
+    const ELSEWHERE: [&str; 15] = [
+        "capacity",
+        "claim",
+        "class",
+        "clone-",
+        "operation",
+        "p",
+        "policy",
+        "revision-of",
+        "saw",
+        "size",
+        "snapshot",
+        "snapshot-",
+        "snapshot-content",
+        "verdict",
+        "volume",
+    ];
+
+    /// The names in the lists of the policies.
+    fn listed() -> Vec<BTreeSet<&'static str>> {
+        let lists = SHIPPED.split("['abandon',").skip(1).map(|rest| rest.split(']').next().unwrap());
+        let names = |list: &'static str| list.split('\'').skip(1).step_by(2).chain(["abandon"]).collect();
+        lists.map(names).collect()
+    }
+
+    #[test]
+    fn the_policies_know_every_name_that_claims_and_volumes_bear() {
+        let contract = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/crates/contract/src/names.rs"));
+        let names = contract.split("\"flex-provisioner.io/").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let (elsewhere, borne): (BTreeSet<&str>, BTreeSet<&str>) = names.partition(|name| ELSEWHERE.contains(name));
+        assert_eq!(elsewhere, ELSEWHERE.into());
+        let stamp: BTreeSet<_> = borne.iter().copied().filter(|name| !name.starts_with("created-by")).collect();
+        let lists = listed();
+        let (of_copies, of_all): (Vec<_>, Vec<_>) = lists.iter().partition(|list| list.len() == stamp.len());
+        assert_eq!((of_copies.len(), of_all.len()), (2, 6), "{lists:?}");
+        of_copies.iter().for_each(|list| assert_eq!(**list, stamp, "a name is missing in the policy copies"));
+        of_all.iter().for_each(|list| assert_eq!(**list, borne, "a name is missing in a policy"));
+    }
+
+    #[test]
+    fn no_policy_goes_through_all_that_an_object_has_or_asks_for_rights_in_one_namespace() {
+        for slow in ["annotations.orValue({}).", "labels.orValue({}).", "after.filter", "before.filter"] {
+            assert!(!SHIPPED.contains(slow), "{slow}: a user can make this slow; look the names up that matter");
+        }
+        assert!(!SHIPPED.contains(".namespace("), "who owns a namespace has every right in it, by `*`");
     }
 
     #[test]
