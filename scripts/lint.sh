@@ -126,6 +126,21 @@ kustomize() {
     normal "$work/kustomize" >"$work/kustomize.yaml" && [[ -s $work/kustomize.yaml ]]
 }
 
+# An overlay with nothing but another namespace, over the orchestrator and over a shipped config, leaves no object, subject or
+# text in the namespace of before. (Names of objects and the image may be called flex-provisioner.)
+kustomize_elsewhere() {
+    local base left
+    base=$(realpath --relative-to="$work/elsewhere" deploy/kustomize)
+    cp configmaps/hostpath.yaml "$work/elsewhere/" || return
+    printf 'namespace: elsewhere\nresources: [%s, hostpath.yaml]\n' "$base" >"$work/elsewhere/kustomization.yaml"
+    "$kubernetes" kubectl kustomize "$work/elsewhere" >"$work/elsewhere.yaml" || return
+    left=$(grep -nE '(namespace: *|system:serviceaccounts?:)flex-provisioner|namespace[ =]flex-provisioner' "$work/elsewhere.yaml")
+    [[ -z $left ]] || { say "an overlay with another namespace leaves: $left"; return 1; }
+    # The account of the orchestrator is a subject three times, that of the image once.
+    [[ $(grep -A2 'kind: ServiceAccount' "$work/elsewhere.yaml" | grep -c '  namespace: elsewhere') == 4 ]] ||
+        { say "an overlay with another namespace loses subjects"; return 1; }
+}
+
 # A helm that was built by `go install` takes the cluster for an old one unless told.
 template() { # ARGUMENTS...
     "$helm" template flex-provisioner "$chart" --namespace flex-provisioner --kube-version 1.36.0 "$@"
@@ -154,14 +169,22 @@ chart_values() {
     done < <(sed -n 's/^# renders: //p' "$chart/ci/all-values.yaml")
 }
 
-# The use cases of the README name tests: each must be there.
-use_cases() {
+# The use cases of the README and the promises of SECURITY.md name tests: each must be there.
+named_tests() { # FILE, the text on the standard input
     local name status=0 pattern='([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}'
     while read -r name; do
         grep -rqE "fn ${name##*::}\(" --include='*.rs' src tests provisioner-images crates ||
-            { say "README.md names the test $name, which is not there"; status=1; }
-    done < <(sed -n '/^## Use cases/,/^## Figures/p' README.md | grep -oE "$pattern")
+            { say "$1 names the test $name, which is not there"; status=1; }
+    done < <(grep -oE "$pattern")
     return "$status"
+}
+
+use_cases() {
+    sed -n '/^## Use cases/,/^## Figures/p' README.md | named_tests README.md
+}
+
+promises() {
+    sed -n p SECURITY.md | named_tests SECURITY.md
 }
 
 json() {
@@ -173,7 +196,7 @@ json() {
 }
 
 mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
-mkdir "$work/kustomize" "$work/chart" "$work/values"
+mkdir "$work/kustomize" "$work/elsewhere" "$work/chart" "$work/values"
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "cargo clippy of tests with stages of their own" \
@@ -186,9 +209,11 @@ check "go vet" go_vet
 install_package python3 python3
 check "json" json
 check "the README's use cases" use_cases
+check "the promises of SECURITY.md" promises
 if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
+    check "kustomize with another namespace" kustomize_elsewhere
     if helm=$(scripts/helm.sh); then
         readonly helm
         check "helm lint" chart_lint

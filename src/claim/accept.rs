@@ -7,11 +7,12 @@ use super::origin::fillable;
 use super::request::tellable;
 use crate::config::Recipe;
 
-/// Whether the class can serve such a claim.
+/// Whether the class can serve such a claim. Of one that asks for a volume to be kept ready (`is_request`), whose selector is
+/// there to be met by nothing, that is no question; of all others no label says so, since their users write those.
 ///
 /// # Errors
 /// What keeps it from that, in words for the claim.
-pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
+pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), String> {
     let size = claim.size.clone()?;
     if let Some(min) = recipe.min_size.filter(|min| size < *min) {
         return Err(format!(
@@ -44,8 +45,7 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
             recipe.volume_modes.join(", ")
         ));
     }
-    // Those that ask for a volume to be kept ready select none.
-    if claim.has_selector && !claim.for_pool {
+    if claim.has_selector && !is_request {
         return Err(
             "the claim selects volumes by labels (spec.selector), which no new volume can satisfy; remove the selector"
                 .into(),

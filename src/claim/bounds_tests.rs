@@ -49,12 +49,12 @@ fn what_stands_in_a_stamp_is_bounded() {
 #[test]
 fn what_no_pod_can_carry_is_refused_before_an_attempt() {
     let long = "x".repeat(limits::CLAIM);
-    assert_eq!(acceptable(&claim(&[("c", &long)]), &recipe()), Ok(()), "it is not passed on");
+    assert_eq!(acceptable(&claim(&[("c", &long)]), &recipe(), false), Ok(()), "it is not passed on");
     for key in ["a", names::CREATED_BY, names::CREATED_BY_GROUPS] {
-        let why = acceptable(&claim(&[(key, &long)]), &recipe()).unwrap_err();
+        let why = acceptable(&claim(&[(key, &long)]), &recipe(), false).unwrap_err();
         assert!(why.contains("shorten them to 32768"), "{key}: {why}");
     }
-    let why = acceptable(&claim(&[(names::CREATED_BY, "a\0")]), &recipe()).unwrap_err();
+    let why = acceptable(&claim(&[(names::CREATED_BY, "a\0")]), &recipe(), false).unwrap_err();
     assert!(why.contains("zero byte"), "{why}");
 }
 

@@ -93,7 +93,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
                 table.verdicts.values().map(|verdict| crate::config::joined(&verdict.problems)).collect();
             anyhow::anyhow!("claim {}: {why} {}", claim.name.name, verdicts.join("; "))
         })?;
-        if let Err(why) = acceptable(&claim, recipe) {
+        if let Err(why) = acceptable(&claim, recipe, claim.is_request(&identity.namespace)) {
             bail!("claim {}: {why}", claim.name.name);
         }
         let ts = "1970-01-01T00:00:00Z".to_owned();

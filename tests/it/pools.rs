@@ -3,19 +3,19 @@
 mod image;
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use contract::names::{self, reason};
 use contract::request::Operation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use self::image::*;
 use crate::kubelet::request;
-use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, phase, uid};
-use crate::wait::{seen, until};
+use crate::orchestrator::{ADMIN, OWN, Ring, USER, annotation, merge, phase, uid};
+use crate::wait::{seen, stays, until};
 
 /// The image can make volumes before there is a claim.
 const CAN: (&str, &str) = ("capabilities", "pool");
@@ -177,6 +177,46 @@ async fn what_is_ready_for_others_does_not_suit_every_claim() {
     assert_eq!(ready, [ring.volume_of("usual").await.name_any()].into());
     image.filled(&ring, 1).await;
     assert_eq!(image.stored.len(), 8);
+    image.goes_empty(&ring).await;
+}
+
+#[tokio::test]
+async fn what_users_write_on_their_claims_reaches_nothing_that_is_ready() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &ONE).await;
+    let ready = image.filled(&ring, 1).await;
+    let name = ready.first().unwrap();
+    let volume = ring.volumes().get(name).await.unwrap();
+    let kind = &volume.labels()[names::LABEL_POOL];
+    let selects = |value: &str| json!({ "spec": { "selector": { "matchLabels": { names::LABEL_POOL: value } } } });
+    let as_request = json!({ "metadata": { "labels": { names::LABEL_POOL: names::POOL_REQUEST } } });
+    let mut like_a_request = selects(names::POOL_REQUEST);
+    merge(&mut like_a_request, as_request);
+    let any =
+        json!({ "spec": { "selector": { "matchExpressions": [{ "key": names::LABEL_POOL, "operator": "Exists" }] } } });
+    for (claim, more) in [("kind", selects(kind)), ("any", any), ("request", like_a_request)] {
+        ring.claim_with(claim, "c", more).await;
+        ring.event(USER, claim, reason::PROVISIONING_FAILED, "remove the selector").await;
+    }
+    // By its name, and under the name of the claim that it is reserved for.
+    ring.claim_with("by-name", "c", json!({ "spec": { "volumeName": name } })).await;
+    let reserved = volume.spec.clone().unwrap().claim_ref.unwrap();
+    assert_eq!(reserved.namespace.as_deref(), Some(OWN), "where users create nothing");
+    ring.claim_with(&reserved.name.unwrap(), "c", json!({ "spec": { "volumeName": name } })).await;
+    // The PV controller looks at waiting claims every 15 s.
+    stays("no claim gets it", Duration::from_secs(20), || async {
+        let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
+        let bound: Vec<_> =
+            claims.iter().filter(|claim| phase(claim) != "Pending").map(|claim| claim.name_any()).collect();
+        let now = ring.ready("c").await;
+        if bound.is_empty() && now == ready { Ok(()) } else { seen((bound, now)) }
+    })
+    .await;
+    assert_eq!(ring.volumes().get(name).await.unwrap().metadata.resource_version, volume.metadata.resource_version);
+    for claim in ring.claims().list(&ListParams::default()).await.unwrap().items {
+        ring.claims().delete(&claim.name_any(), &DeleteParams::default()).await.unwrap();
+    }
     image.goes_empty(&ring).await;
 }
 

@@ -61,7 +61,7 @@ fn unserved(o: &Observed<'_>) -> Decision {
 
 /// Whether the class can serve the claim, with the attributes that it asks for.
 fn servable(o: &Observed<'_>, recipe: &Recipe) -> Result<(), String> {
-    acceptable(o.claim, recipe)?;
+    acceptable(o.claim, recipe, o.request)?;
     o.attributes.map_or(Ok(()), |why| Err(why.to_owned()))
 }
 

@@ -472,6 +472,8 @@ fn row_18_what_cannot_be_served_is_told() {
     with(&[("volume-mode", "Block")], |_| {}).waits("has no volume mode Filesystem; it has Block");
     with(&[], |claim| claim.size = Err("no size".into())).waits("no size");
     with(&[], |claim| claim.has_selector = true).waits("remove the selector");
+    // A label that its user wrote does not make it a request of a pool.
+    with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true)).waits("remove the selector");
     with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
         .waits("filled from VolumeSnapshot s");
     with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod, ServiceAccount};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::people::*;
@@ -138,6 +138,13 @@ async fn a_run_makes_the_volume_of_its_own_claim_and_no_other() {
     says(&said, &["only the provisioner writes flex-provisioner.io/provenance", "leave it out"]);
     let said = refused(json!({ "metadata": { "annotations": { names::VOLUME_ID: other } } })).await;
     says(&said, &["only the provisioner writes flex-provisioner.io/volume-id", "$CLAIM_UUID"]);
+    // Among the volumes that are kept ready, and kept by what only others take off.
+    for labels in [json!({ names::LABEL_POOL: names::POOL_REQUEST }), json!({ names::LABEL_CLAIM_UUID: other })] {
+        let said = refused(json!({ "metadata": { "labels": labels } })).await;
+        says(&said, &["only the provisioner writes flex-provisioner.io/", "leave it out"]);
+    }
+    let said = refused(json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER] } })).await;
+    says(&said, &["only the provisioner writes flex-provisioner.io/claim", "leave it out"]);
     assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "nothing was made");
 
     // Its own is welcome, and then it cannot touch it any more: its role has no such right, and the policy is
@@ -191,13 +198,54 @@ async fn an_account_of_images_without_a_run_needs_a_grant_for_each_class() {
     let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
     let unknown = "c0ffee00-0000-4000-8000-00000000cafe";
     let said = refusal(create(&operator, volume_of(&names::pv_name(unknown), unknown)).await);
-    says(&said, &[OPERATOR, "may not create volumes of class c"]);
+    says(&said, &[OPERATOR, "is not the account of an image"]);
     // Volumes of other provisioners are nobody's business here.
     let mut foreign = volume_of("foreign", "");
     foreign["metadata"]["annotations"] = json!({ names::PROVISIONED_BY: "example.com/other" });
     merge(&mut foreign, json!({ "spec": { "claimRef": { "namespace": USER, "name": "x", "uid": unknown } } }));
     let made = create(&operator, foreign).await.unwrap();
     assert_eq!(made.spec.unwrap().claim_ref.unwrap().uid.as_deref(), Some(unknown), "as it was written");
+}
+
+#[tokio::test]
+async fn a_volume_of_a_stranger_bears_nothing_of_the_orchestrator_s() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    ring.claim("a", "c").await;
+    let (claim, job) = ring.attempt("a").await;
+    // An account that may create volumes, and that is no image: a driver's, in a namespace where users create pods.
+    let driver: ServiceAccount = object(json!({ "metadata": { "name": "driver" } }));
+    ring.api::<ServiceAccount>(USER).create(&PostParams::default(), &driver).await.unwrap();
+    grant(&ring, "volumes-operator", account(USER, "driver"), None).await;
+    // Its pod is called as that of the claim's run.
+    let pod: Pod = object(json!({
+        "metadata": { "name": format!("provision-{}-1-x", uid(&claim)) },
+        "spec": { "serviceAccountName": "driver", "containers": [{ "name": "c", "image": "example/image" }] },
+    }));
+    let pod = ring.api::<Pod>(USER).create(&PostParams::default(), &pod).await.unwrap();
+    let named_like_a_run = ring.mounted("driver", pod).await;
+    until("the rights are known", || async {
+        match named_like_a_run.create(&dry(), &object(script_volume(&job))).await {
+            Err(kube::Error::Api(status)) if status.message.contains("is not the account of an image") => Ok(()),
+            other => seen(other.map(drop)),
+        }
+    })
+    .await;
+    let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
+    for (marks, name) in [
+        (json!({ "annotations": { names::PROVENANCE: "{}" } }), "annotation"),
+        (json!({ "annotations": { names::VOLUME_ID: uid(&claim) } }), "annotation"),
+        (json!({ "labels": { names::LABEL_POOL: names::POOL_REQUEST } }), "label"),
+        (json!({ "labels": { names::LABEL_INSTANCE: names::DEFAULT_INSTANCE } }), "label"),
+        (json!({ "finalizers": [names::VOLUME_FINALIZER] }), "finalizer"),
+    ] {
+        let mut volume = volume_of("stranger", "");
+        volume["metadata"] = json!({ "name": "stranger" });
+        merge(&mut volume, json!({ "metadata": marks }));
+        let said = refusal(create(&operator, volume).await);
+        says(&said, &["volume stranger", OPERATOR, "is not the account of an image", name]);
+    }
+    assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "nothing was made");
 }
 
 #[tokio::test]

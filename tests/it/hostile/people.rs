@@ -4,7 +4,7 @@ use cluster::Cluster;
 use contract::names;
 use contract::request::Request;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -190,12 +190,16 @@ pub(super) async fn in_force(ring: &Ring) {
 impl Ring {
     /// A client with the token that the pod of a Job finds mounted.
     pub(super) async fn image(&self, job: &Job) -> Api<PersistentVolume> {
-        let pod = self.pod_of(job).await;
+        self.mounted(IMAGE, self.pod_of(job).await).await
+    }
+
+    /// A client with the token of an account that a pod finds mounted.
+    pub(super) async fn mounted(&self, account: &str, pod: Pod) -> Api<PersistentVolume> {
         let (name, uid) = (pod.metadata.name.unwrap(), pod.metadata.uid.unwrap());
         let output = self
             .cluster()
             .kubectl()
-            .args(["-n", pod.metadata.namespace.as_deref().unwrap(), "create", "token", IMAGE])
+            .args(["-n", pod.metadata.namespace.as_deref().unwrap(), "create", "token", account])
             .args(["--bound-object-kind", "Pod", "--bound-object-name", &name, "--bound-object-uid", &uid])
             .output()
             .unwrap();

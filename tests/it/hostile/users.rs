@@ -1,5 +1,8 @@
 //! What users can do to what the orchestrator wrote, and to each other.
 
+use std::collections::BTreeMap;
+use std::time::Instant;
+
 use contract::names::{self};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -35,7 +38,7 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
             says(&said, &["claim team/a", "only the provisioner writes the annotation", key, "leave it as it is"]);
         }
     }
-    for key in [names::NODES, names::FAILURE, "flex-provisioner.io/of-a-later-version"] {
+    for key in [names::NODES, names::FAILURE, names::TAKEN, names::BATCH] {
         let said = refusal(patch(json!({ "metadata": { "annotations": { key: "forged" } } })).await);
         says(&said, &["only the provisioner writes the annotation", key]);
     }
@@ -59,6 +62,61 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
         .await;
     claims.delete("a", &DeleteParams::default()).await.unwrap();
     ring.claim_gone("a").await;
+}
+
+#[tokio::test]
+async fn who_owns_a_namespace_is_no_admin_of_the_storage() {
+    let ring = ring(true).await;
+    ring.class_of_images("c", &[]).await;
+    // All rights there are, in one namespace.
+    let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
+    role(&ring, "everything", all).await;
+    grant(&ring, "everything", user("owner"), Some(USER)).await;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(as_user(&ring, "owner").await, USER);
+    ring.claim("a", "c").await;
+    let (claim, _) = ring.attempt("a").await;
+    let patch = async |change: Value| claims.patch("a", &PatchParams::default(), &Patch::Merge(change)).await;
+    until("the rights are known", || async {
+        patch(json!({ "metadata": { "labels": { "team": "green" } } })).await.map_err(|error| error.to_string())
+    })
+    .await;
+    for (key, value) in
+        [(names::CLAIM_UUID, Value::Null), (names::ATTEMPT, json!("9")), (names::CREATED_BY, json!("x"))]
+    {
+        let said = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
+        says(&said, &["only the provisioner writes the annotation", key]);
+    }
+    let said = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
+    says(&said, &["only the provisioner sets and removes its finalizer"]);
+    let said = refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
+    says(&said, &["verb abandon on claims.flex-provisioner.io in the whole cluster"]);
+    let forged = json!({ "metadata": { "annotations": { names::CREATED_BY: "root" } } });
+    let made = claims.create(&PostParams::default(), &claim_of("c", "b", forged)).await.unwrap();
+    assert_eq!(annotation(&made, names::CREATED_BY).as_deref(), Some("owner"));
+    let now = ring.get_claim("a").await;
+    assert_eq!(now.metadata.annotations, claim.metadata.annotations);
+}
+
+/// A user may make a claim as large as the API allows. What the policies look for is found all the same, and at once: an
+/// expression that goes through all of it would take seconds for each request, and then fail by its cost.
+#[tokio::test]
+async fn much_on_a_claim_hides_nothing() {
+    let ring = ring(true).await;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(as_user(&ring, TOM).await, USER);
+    let annotations: BTreeMap<_, _> = (0..25_000).map(|n| (format!("a{n}"), "")).collect();
+    let mut finalizers: Vec<_> = (0..5_000).map(|n| format!("e.io/f{n}")).collect();
+    let much = json!({ "metadata": { "annotations": annotations, "finalizers": finalizers.clone() } });
+    claims.create(&PostParams::default(), &claim_of("nobody", "much", much)).await.unwrap();
+    let patch = async |change: Value| claims.patch("much", &PatchParams::default(), &Patch::Merge(change)).await;
+    let began = Instant::now();
+    patch(json!({ "metadata": { "annotations": { "a1": "x" } } })).await.unwrap();
+    println!("an update of a claim with 25,000 annotations takes {:?}", began.elapsed());
+    let said = refusal(patch(json!({ "metadata": { "annotations": { names::ATTEMPT: "9" } } })).await);
+    says(&said, &["only the provisioner writes the annotation flex-provisioner.io/attempt"]);
+    finalizers.insert(2_500, names::CLAIM_FINALIZER.into());
+    let said = refusal(patch(json!({ "metadata": { "finalizers": finalizers } })).await);
+    says(&said, &["only the provisioner sets and removes its finalizer"]);
+    patch(json!({ "metadata": { "finalizers": null } })).await.unwrap();
 }
 
 #[tokio::test]
@@ -90,7 +148,9 @@ async fn nobody_else_touches_what_the_orchestrator_wrote_on_volumes() {
     let said = refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
     says(&said, &["verb abandon on volumes.flex-provisioner.io"]);
     let said = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).await);
-    says(&said, &["only the provisioner writes labels"]);
+    says(&said, &["only the provisioner writes the label flex-provisioner.io/instance"]);
+    let said = refusal(patch(json!({ "metadata": { "labels": { names::LABEL_POOL: "request" } } })).await);
+    says(&said, &["only the provisioner writes the label flex-provisioner.io/pool"]);
     let said = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
     says(&said, &["finalizer flex-provisioner.io/volume", "delete the claim that has it"]);
     let mark = json!({ "status": { "reason": "Adopted-forged" } });
@@ -151,8 +211,31 @@ async fn a_backup_tool_brings_volumes_back_as_they_were() {
     grant(&ring, "cluster-admin", account(USER, "velero"), None).await;
     let mut volume = volume_of(&names::pv_name(uuid), uuid);
     let reference = json!({ "kind": "PersistentVolumeClaim", "namespace": USER, "name": "restored" });
-    let annotations = json!({ names::VOLUME_ID: uuid, names::PROVENANCE: "{}" });
-    merge(&mut volume, json!({ "metadata": { "annotations": annotations }, "spec": { "claimRef": reference } }));
+    let annotations = json!({ names::VOLUME_ID: uuid, names::PROVENANCE: "{}", names::NODES: "a" });
+    let labels = json!({ names::LABEL_INSTANCE: names::DEFAULT_INSTANCE });
+    let metadata = json!({ "annotations": annotations, "labels": labels, "finalizers": [names::VOLUME_FINALIZER] });
+    merge(&mut volume, json!({ "metadata": metadata, "spec": { "claimRef": reference } }));
+    // So may who has the right and nothing else; to who has all rights in one namespace that is no such right.
+    let operator: Api<PersistentVolume> = Api::all(as_user(&ring, OPERATOR).await);
+    let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
+    role(&ring, "everything", all).await;
+    grant(&ring, "everything", user(OPERATOR), Some(USER)).await;
+    let said = refusal(operator.create(&dry(), &object(volume.clone())).await);
+    says(
+        &said,
+        &["is not the account of an image", "a backup tool needs the verb manage on volumes.flex-provisioner.io"],
+    );
+    role(
+        &ring,
+        "restores",
+        json!([{ "apiGroups": ["flex-provisioner.io"], "resources": ["volumes"], "verbs": ["manage"] }]),
+    )
+    .await;
+    grant(&ring, "restores", user(OPERATOR), None).await;
+    until("the right is known", || async {
+        operator.create(&dry(), &object(volume.clone())).await.map_err(|error| error.to_string())
+    })
+    .await;
     let made = create(&Api::all(as_user(&ring, &tool).await), volume.clone()).await.unwrap();
     let reference = made.spec.unwrap().claim_ref.unwrap();
     assert_eq!((reference.namespace.as_deref(), reference.name.as_deref()), (Some(USER), Some("restored")));
@@ -188,6 +271,10 @@ async fn who_created_a_claim_reaches_the_image_and_cannot_be_forged() {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ann, USER);
     claims.create(&PostParams::default(), &claim("of-a-group", Value::Null)).await.unwrap();
     assert_eq!(asked("of-a-group").await, ("ann".to_owned(), "devs,system:authenticated".to_owned()));
+    // The class is named in the way of old, and the field says that there is none.
+    let of_old = json!({ "metadata": { "annotations": { "volume.beta.kubernetes.io/storage-class": "c" } }, "spec": { "storageClassName": "" } });
+    claims.create(&PostParams::default(), &claim_of("c", "of-old", of_old)).await.unwrap();
+    assert_eq!(asked("of-old").await.0, "ann");
     // A ServiceAccount.
     grant(&ring, "edit", account(USER, "default"), Some(USER)).await;
     let name = format!("system:serviceaccount:{USER}:default");
