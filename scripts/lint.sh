@@ -123,7 +123,11 @@ kustomize() {
     local base
     base=$(realpath --relative-to="$work/kustomize" deploy/kustomize)
     printf 'resources: [%s]\nsortOptions: {order: legacy}\n' "$base" >"$work/kustomize/kustomization.yaml"
-    normal "$work/kustomize" >"$work/kustomize.yaml" && [[ -s $work/kustomize.yaml ]]
+    normal "$work/kustomize" >"$work/kustomize.yaml" && [[ -s $work/kustomize.yaml ]] || return
+    # The same with all that is optional.
+    cp "$work/kustomize/kustomization.yaml" "$work/kustomize-all"
+    printf 'components: [%s/network-policy]\n' "$base" >>"$work/kustomize-all/kustomization.yaml"
+    normal "$work/kustomize-all" >"$work/kustomize-all.yaml" && grep -q NetworkPolicy "$work/kustomize-all.yaml"
 }
 
 # An overlay with nothing but another namespace, over the orchestrator and over a shipped config, leaves no object, subject or
@@ -150,12 +154,20 @@ chart_lint() {
     "$helm" lint --strict --quiet "$chart" >&2
 }
 
-chart_is_kustomize() {
-    cmp deploy/kustomize/policies.yaml "$chart/files/policies.yaml" >&2 || return
-    template --set namespace.create=true >"$work/chart/all.yaml" || return
+# The chart with some values is what kustomize made.
+same() { # NAME-OF-WHAT-KUSTOMIZE-MADE ARGUMENTS...
+    local made=$1
+    shift
+    template --set namespace.create=true "$@" >"$work/chart/all.yaml" || return
     printf 'resources: [all.yaml]\nsortOptions: {order: legacy}\n' >"$work/chart/kustomization.yaml"
     normal "$work/chart" >"$work/chart.yaml" || return
-    diff -u --label deploy/kustomize --label "$chart" "$work/kustomize.yaml" "$work/chart.yaml" >&2
+    diff -u --label deploy/kustomize --label "$chart" "$work/$made.yaml" "$work/chart.yaml" >&2
+}
+
+chart_is_kustomize() {
+    cmp deploy/kustomize/policies.yaml "$chart/files/policies.yaml" >&2 || return
+    same kustomize || return
+    same kustomize-all --set networkPolicy.enabled=true
 }
 
 # Every value at once: the templates must still make objects that kustomize can read.
@@ -196,7 +208,7 @@ json() {
 }
 
 mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
-mkdir "$work/kustomize" "$work/elsewhere" "$work/chart" "$work/values"
+mkdir "$work/kustomize" "$work/kustomize-all" "$work/elsewhere" "$work/chart" "$work/values"
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "cargo clippy of tests with stages of their own" \

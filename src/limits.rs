@@ -33,5 +33,16 @@ pub const MISFIT: usize = 400;
 pub const REASON: usize = 64;
 /// The words of a failure. The last words of an image are 600 characters of it.
 pub const MESSAGE: usize = 4096;
+/// Labels, annotations and finalizers of a claim that is served, each with [`ENTRY`]: the annotations that Kubernetes
+/// allows, and room for the rest.
+pub const METADATA: usize = 320 * 1024;
+/// What holds one label, annotation or finalizer in memory.
+pub const ENTRY: usize = 64;
+/// Finalizers of an object that are all kept, each with [`ENTRY`].
+pub const FINALIZERS: usize = 16 * 1024;
+/// What is kept of a claim's labels, annotations and creator for as long as it is there. More is read when it is needed.
+pub const WORDS: usize = 2048;
+/// A name of an object, or of one in a namespace: nothing that there is has a longer one.
+pub const NAME: usize = 330;
 /// A time as the orchestrator writes it.
 pub const TIME: usize = 40;

@@ -6,6 +6,7 @@ use super::Claim;
 use super::origin::fillable;
 use super::request::tellable;
 use crate::config::Recipe;
+use crate::limits;
 
 /// Whether the class can serve such a claim. Of one that asks for a volume to be kept ready (`is_request`), whose selector is
 /// there to be met by nothing, that is no question; of all others no label says so, since their users write those.
@@ -50,6 +51,14 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<()
             "the claim selects volumes by labels (spec.selector), which no new volume can satisfy; remove the selector"
                 .into(),
         );
+    }
+    if claim.burden > limits::METADATA {
+        return Err(format!(
+            "the labels, annotations and finalizers of the claim have {} bytes, with {} more for each; the provisioner takes {}: remove those that nobody needs",
+            claim.burden,
+            limits::ENTRY,
+            limits::METADATA
+        ));
     }
     fillable(claim, recipe)?;
     tellable(claim, recipe)

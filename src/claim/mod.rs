@@ -5,6 +5,7 @@ pub mod accept;
 pub mod decide;
 pub mod fit;
 pub mod grant;
+pub mod keep;
 pub mod modification;
 pub mod origin;
 pub mod pace;
@@ -20,6 +21,7 @@ use contract::request::Operation;
 use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use self::keep::Kept;
 use self::modification::Modification;
 use self::origin::DataSource;
 use self::resize::Resize;
@@ -27,6 +29,7 @@ use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
 use crate::run::state::Cause;
+use crate::text::cut;
 use crate::volume::Volume;
 
 /// No volume sees so many attempts: a number beyond was written by somebody else, and could not be
@@ -152,8 +155,10 @@ pub struct Claim {
     pub class: Option<String>,
     /// It is being deleted.
     pub deleting: bool,
-    /// All finalizers on it.
+    /// The finalizers on it.
     pub finalizers: Vec<String>,
+    /// These are all of them.
+    pub finalizers_whole: bool,
     /// The stamp on it, ours or not.
     pub stamp: Option<Stamp>,
     /// The orchestrator instance that wrote the stamp.
@@ -200,6 +205,10 @@ pub struct Claim {
     pub created_by_groups: Vec<String>,
     /// Labels and annotations, only while it is not bound.
     pub metadata: BTreeMap<String, String>,
+    /// How much of these is kept, and of who created it.
+    pub words: Kept,
+    /// What its labels, annotations and finalizers take, as it came.
+    pub burden: usize,
 }
 
 impl Claim {
@@ -284,29 +293,35 @@ impl From<&PersistentVolumeClaim> for Claim {
         };
         let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let data_source = DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default());
-        let mut kept = BTreeMap::new();
-        if phase != "Bound" {
-            kept.extend(metadata.labels.clone().unwrap_or_default());
-            kept.extend(metadata.annotations.clone().unwrap_or_default());
-            kept.retain(|key, _| !key.starts_with("kubectl.kubernetes.io/"));
-        }
-        Claim {
+        // What is so heavy is not served, so that nobody is told its words.
+        let burden = keep::burden(metadata);
+        let heavy = burden > limits::METADATA;
+        let words = if phase == "Bound" || heavy { BTreeMap::new() } else { keep::words(metadata) };
+        let (finalizers, finalizers_whole) = keep::finalizers(metadata);
+        let name = |text: String| cut(&text, limits::NAME).into_owned();
+        let claim = Claim {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
             class: annotation("volume.beta.kubernetes.io/storage-class")
                 .or(spec.storage_class_name)
-                .filter(|c| !c.is_empty()),
+                .filter(|c| !c.is_empty())
+                .map(name),
             deleting: metadata.deletion_timestamp.is_some(),
-            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            finalizers,
+            finalizers_whole,
             stamp: annotation(names::CLAIM_UUID).map(|uuid| Stamp {
-                uuid,
+                uuid: name(uuid),
                 ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
                 attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
-                config: annotation(names::CONFIG).unwrap_or_default(),
+                config: annotation(names::CONFIG)
+                    .map(|config| cut(&config, 2 * limits::NAME).into_owned())
+                    .unwrap_or_default(),
                 taken: taken(metadata.annotations.as_ref()),
-                batch: annotation(names::BATCH).filter(|name| batch::operation(name) == Some(Operation::Provision)),
+                batch: annotation(names::BATCH)
+                    .filter(|name| batch::operation(name) == Some(Operation::Provision))
+                    .map(name),
             }),
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes: nodes(annotation(names::NODES).as_deref()),
@@ -314,9 +329,10 @@ impl From<&PersistentVolumeClaim> for Claim {
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
             storage_provisioner: annotation(names::STORAGE_PROVISIONER)
-                .or_else(|| annotation(names::STORAGE_PROVISIONER_BETA)),
+                .or_else(|| annotation(names::STORAGE_PROVISIONER_BETA))
+                .map(name),
             phase,
-            volume_name: spec.volume_name.filter(|name| !name.is_empty()),
+            volume_name: spec.volume_name.filter(|name| !name.is_empty()).map(name),
             bind_completed: annotation(names::BIND_COMPLETED).is_some(),
             size,
             capacity: claim
@@ -334,8 +350,11 @@ impl From<&PersistentVolumeClaim> for Claim {
             attributes_class: spec.volume_attributes_class_name.filter(|name| !name.is_empty()),
             created_by: annotation(names::CREATED_BY).unwrap_or_default(),
             created_by_groups: list(annotation(names::CREATED_BY_GROUPS)),
-            metadata: kept,
-        }
+            metadata: words,
+            words: Kept::Whole,
+            burden,
+        };
+        if heavy { claim.without_words() } else { claim }
     }
 }
 

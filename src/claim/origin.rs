@@ -9,9 +9,11 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 
 use super::Claim;
 use crate::config::Recipe;
+use crate::limits;
 use crate::object::ObjectName;
 use crate::snapshot::restore::Stored;
 use crate::snapshot::{self, api};
+use crate::text::cut;
 use crate::volume::Volume;
 
 /// The capability that a config declares.
@@ -37,12 +39,15 @@ impl DataSource {
         let new = new.map(|s| (s.api_group.clone(), s.kind.clone(), s.namespace.clone(), s.name.clone()));
         let old = spec.data_source.as_ref().map(|s| (s.api_group.clone(), s.kind.clone(), None, s.name.clone()));
         let (group, kind, other, name) = new.or(old)?;
+        let name = cut(&name, limits::NAME).into_owned();
         let namespace = other.filter(|other| !other.is_empty()).unwrap_or_else(|| namespace.to_owned());
         Some(match (group.unwrap_or_default().as_str(), kind.as_str()) {
             ("", "PersistentVolumeClaim") => DataSource::Claim(ObjectName::new(namespace, name)),
             (api::GROUP, "VolumeSnapshot") => DataSource::Snapshot(ObjectName::new(namespace, name)),
-            ("" | api::GROUP, kind) => DataSource::Unknown(format!("{kind} {name}")),
-            (group, kind) => DataSource::Populated(format!("{kind}.{group} {name}")),
+            ("" | api::GROUP, kind) => DataSource::Unknown(format!("{} {name}", cut(kind, limits::NAME))),
+            (group, kind) => {
+                DataSource::Populated(format!("{}.{} {name}", cut(kind, limits::NAME), cut(group, limits::NAME)))
+            }
         })
     }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyhow::Context;
 use kube::{Client, Config};
 
+use super::pages;
+
 /// No API request takes longer; a hung connection must not hold a worker for ever. Watches end
 /// before it by themselves, and the server sends bookmarks meanwhile.
 const READ: Duration = Duration::from_secs(240);
@@ -23,5 +25,6 @@ pub async fn connect() -> anyhow::Result<(Client, String)> {
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    Ok((Client::try_from(config).context("the kubeconfig cannot be used")?, address))
+    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
+    Ok((pages::bounded(&client), address))
 }

@@ -33,8 +33,8 @@ use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnap
 const WATCH_SECONDS: u32 = 200;
 /// A namespace or kind that does not exist is looked for at least so often.
 const LOOK: Duration = Duration::from_secs(30);
-/// Objects of one page of a list.
-const PAGE: u32 = 500;
+/// Objects of one page of a list, at most: see [`pages`](super::pages).
+pub(super) const PAGE: u32 = 500;
 
 /// The index, shared between the watches that fill it and the workers that read it.
 #[derive(Clone, Debug)]

@@ -25,6 +25,7 @@ use crate::cluster::writes::WriteError;
 use crate::config::Recipe;
 use crate::config::classes::{Classes, Lookup};
 use crate::config::record::hash_of;
+use crate::limits;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
@@ -48,6 +49,13 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         return Ok(Pass::Done);
     }
     let mut learnt = Learnt::default();
+    if lacks_words(context, &claim) {
+        match context.writes.read_claim(name).await? {
+            Some(whole) if whole.uid == claim.uid => claim = whole,
+            _ => return Ok(Pass::Done),
+        }
+        learnt.fresh = true;
+    }
     for _ in 0..STEPS {
         let snapshot = look(context, &claim, &learnt);
         let decision = decided(context, &claim, &snapshot, &learnt);
@@ -86,6 +94,15 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         }
     }
     Ok(Pass::After(Duration::from_secs(1)))
+}
+
+/// An image may be told more of a claim than is kept of it. What is too heavy is refused, and nobody told of it.
+fn lacks_words(context: &Context, claim: &Claim) -> bool {
+    if claim.is_bound() || claim.burden > limits::METADATA {
+        return false;
+    }
+    let index = context.shared.index();
+    matches!(serving(claim, &index.classes()), Serving::Ours(_)) && !claim.has_words_of(&index.keys_of_words(claim))
 }
 
 enum Next {

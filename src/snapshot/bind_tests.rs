@@ -14,6 +14,7 @@ fn snapshot(of: Of) -> Snapshot {
         resource_version: "1".into(),
         deleting: false,
         finalizers: Vec::new(),
+        finalizers_whole: true,
         class: Some("c".into()),
         of,
         status: Status::default(),

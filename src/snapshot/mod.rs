@@ -15,10 +15,12 @@ pub mod restore;
 use contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-use crate::claim::{LastFailure, MOST_ATTEMPTS};
+use crate::claim::{LastFailure, MOST_ATTEMPTS, keep};
 use crate::config::record::Record;
+use crate::limits;
 use crate::object::ObjectName;
 use crate::run::view::seconds;
+use crate::text::cut;
 
 /// The capability that a config declares.
 pub const CAPABILITY: &str = "snapshot";
@@ -49,8 +51,10 @@ pub struct Snapshot {
     pub resource_version: String,
     /// It is being deleted.
     pub deleting: bool,
-    /// All finalizers on it.
+    /// The finalizers on it.
     pub finalizers: Vec<String>,
+    /// These are all of them.
+    pub finalizers_whole: bool,
     /// Its class.
     pub class: Option<String>,
     /// Of what.
@@ -226,16 +230,19 @@ impl From<&VolumeSnapshot> for Snapshot {
         let metadata = &snapshot.metadata;
         let source = &snapshot.spec.source;
         let status = snapshot.status.clone().unwrap_or_default();
+        let (finalizers, finalizers_whole) = keep::finalizers(metadata);
+        let name = |text: &String| cut(text, limits::NAME).into_owned();
         Snapshot {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
-            finalizers: metadata.finalizers.clone().unwrap_or_default(),
-            class: snapshot.spec.volume_snapshot_class_name.clone().filter(|class| !class.is_empty()),
+            finalizers,
+            finalizers_whole,
+            class: snapshot.spec.volume_snapshot_class_name.as_ref().filter(|class| !class.is_empty()).map(name),
             of: match (&source.persistent_volume_claim_name, &source.volume_snapshot_content_name) {
-                (Some(claim), None) => Of::Claim(claim.clone()),
-                (None, Some(content)) => Of::Content(content.clone()),
+                (Some(claim), None) => Of::Claim(name(claim)),
+                (None, Some(content)) => Of::Content(name(content)),
                 _ => Of::Nothing,
             },
             status: Status {

@@ -24,6 +24,7 @@ mod csi;
 mod deletion;
 mod expansion;
 mod failures;
+mod fat;
 mod hostile;
 mod lifecycle;
 mod limits;

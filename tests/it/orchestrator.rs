@@ -143,6 +143,11 @@ impl Ring {
         self.process = Some(child);
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().and_then(Child::id).expect("it runs")
+    }
+
     /// Starts a replica beside it.
     pub async fn spawn(&self, replica: &str) -> Child {
         let log = File::create(self.log(self.starts, replica)).unwrap();

@@ -7,6 +7,8 @@ use contract::request::Operation;
 use super::{Change, Index, Key, drop_from, within};
 use crate::claim::Claim;
 use crate::claim::origin::DataSource;
+use crate::config::classes::Lookup;
+use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::volume::{expand, modify};
 
@@ -41,6 +43,8 @@ impl Index {
                 keys
             }
             Change::Apply(claim) => {
+                let keys = self.keys_of_words(&claim);
+                let claim = claim.kept(keys);
                 let name = claim.name.clone();
                 self.written.shows(&Key::Claim(name.clone()), &claim.resource_version);
                 let before = self.claims.get(&name).cloned();
@@ -113,6 +117,23 @@ impl Index {
                 self.retain(all, |index| within(index.claims.keys(), &namespace), Index::change_claim)
             }
         }
+    }
+
+    /// The labels and annotations of a claim that an image may be told, by the config of its class and by that of its
+    /// attempt.
+    pub fn keys_of_words(&self, claim: &Claim) -> Vec<String> {
+        let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
+        let current = match self.classes.lookup(class) {
+            Lookup::Ours(class) => class.recipe.as_ref().ok(),
+            Lookup::Foreign | Lookup::Unknown => None,
+        };
+        let stamped = claim.own_stamp().and_then(|stamp| self.recipes.get(hash_of(&stamp.config)?));
+        let stamped = stamped.filter(|recipe| recipe.class == class);
+        let mut keys: Vec<_> =
+            current.into_iter().chain(stamped).flat_map(|recipe| recipe.claim_metadata.iter().cloned()).collect();
+        keys.sort();
+        keys.dedup();
+        keys
     }
 
     /// The size or the attributes of a claim's volume are something to decide about.

@@ -111,6 +111,7 @@ fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_decided_anew_when_that_i
         resource_version: "1".into(),
         deleting: false,
         finalizers: Vec::new(),
+        finalizers_whole: true,
         class: None,
         of: Of::Claim(claim.name.name.clone()),
         status: Status::default(),

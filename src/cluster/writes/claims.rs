@@ -16,6 +16,7 @@ use crate::claim::resize::Report;
 use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
 use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
+use crate::cluster::watch::PAGE;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::volume::Volume;
@@ -53,25 +54,48 @@ impl Writes {
             let uid = meta.uid.clone().unwrap_or_default();
             volume_ids(&uid, taken(meta.annotations.as_ref())).collect::<Vec<_>>()
         };
-        Ok(self.all_claims().await?.iter().flat_map(ids).collect())
+        Ok(self.all_claims(ids).await?.into_iter().collect())
     }
 
     /// Whether the stamp of any claim names a version of a config, by the API.
     pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
-        let version = |meta: &ObjectMeta| meta.annotations.as_ref()?.get(names::CONFIG).cloned();
-        Ok(self.all_claims().await?.iter().filter_map(version).any(|version| hash_of(&version) == Some(hash)))
+        let is = |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::CONFIG)?)?.eq(hash).then_some(());
+        Ok(!self.all_claims(is).await?.is_empty())
     }
 
-    async fn all_claims(&self) -> Result<Vec<ObjectMeta>> {
+    /// What is to be known of each claim, page by page.
+    async fn all_claims<T, I: IntoIterator<Item = T>>(&self, of: impl Fn(&ObjectMeta) -> I) -> Result<Vec<T>> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
-        let claims = api.list(&ListParams::default()).await.map_err(WriteError::of("all claims"))?;
-        Ok(claims.items.into_iter().map(|claim| claim.metadata).collect())
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+        loop {
+            let page = api.list(&params).await.map_err(WriteError::of("all claims"))?;
+            all.extend(page.items.iter().flat_map(|claim| of(&claim.metadata)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// All finalizers of a claim, of which very many are not kept.
+    async fn all_finalizers(&self, claim: &Claim) -> Result<Vec<String>> {
+        if claim.finalizers_whole {
+            return Ok(claim.finalizers.clone());
+        }
+        let what = || format!("claim {}", claim.name);
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> =
+            Api::namespaced(self.client.clone(), &claim.name.namespace);
+        let now = api.get(&claim.name.name).await.map_err(WriteError::of(what()))?.metadata;
+        match now.uid.as_ref() == Some(&claim.uid) && now.resource_version.as_ref() == Some(&claim.resource_version) {
+            true => Ok(now.finalizers.unwrap_or_default()),
+            false => Err(WriteError::Conflict(what())),
+        }
     }
 
     /// Stamp and finalizer, in one write. With it, who is asked to provision where that is a class that there is as an
     /// object: the PV controller would write that otherwise, in a write of its own and at its own pace.
     pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String], asked: Option<&str>) -> Result<Claim> {
-        let mut finalizers = claim.finalizers.clone();
+        let mut finalizers = self.all_finalizers(claim).await?;
         if !claim.is_held() {
             finalizers.push(names::CLAIM_FINALIZER.into());
         }
@@ -134,21 +158,22 @@ impl Writes {
         let request = claim.is_request(&self.identity.namespace);
         let ours =
             |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
-        let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| !ours(finalizer)).collect();
+        let finalizers = self.all_finalizers(claim).await?;
+        let rest: Vec<_> = finalizers.iter().filter(|finalizer| !ours(finalizer)).collect();
         let annotations = json!({ names::FAILURE: null, names::NODES: null });
         self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
     }
 
     /// Keeps a claim while another is made as a copy of its volume.
     pub async fn keep_original(&self, original: &Claim, copy: &str) -> Result<Claim> {
-        let mut finalizers = original.finalizers.clone();
+        let mut finalizers = self.all_finalizers(original).await?;
         finalizers.push(names::clone_finalizer(copy));
         self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
     }
 
     /// Keeps a claim while a snapshot of its volume is made.
     pub async fn keep_source(&self, source: &Claim, snapshot: &str) -> Result<Claim> {
-        let mut finalizers = source.finalizers.clone();
+        let mut finalizers = self.all_finalizers(source).await?;
         finalizers.push(names::source_finalizer(snapshot));
         self.patch_claim(source, json!({ "finalizers": finalizers }), json!({})).await
     }
@@ -157,7 +182,8 @@ impl Writes {
     pub async fn let_original_go(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
         let gone: Vec<_> =
             copies.iter().flat_map(|copy| [names::clone_finalizer(copy), names::source_finalizer(copy)]).collect();
-        let rest: Vec<_> = original.finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).collect();
+        let finalizers = self.all_finalizers(original).await?;
+        let rest: Vec<_> = finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).collect();
         self.patch_claim(original, json!({ "finalizers": rest }), json!({})).await
     }
 
@@ -166,7 +192,8 @@ impl Writes {
     ///
     /// A claim that was given a volume that was ready has its stamp in the same write.
     pub async fn bind(&self, claim: &Claim, volume: &Volume, stamp: Option<&Stamp>) -> Result<Claim> {
-        let rest: Vec<_> = claim.finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
+        let finalizers = self.all_finalizers(claim).await?;
+        let rest: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
         let mut annotations = json!({
             names::FAILURE: null,
             names::NODES: null,

@@ -52,9 +52,22 @@ impl Writes {
         patched.map(|s| Snapshot::from(&s)).map_err(WriteError::of(format!("VolumeSnapshot {}", snapshot.name)))
     }
 
+    /// All finalizers of a VolumeSnapshot, of which very many are not kept.
+    async fn all_finalizers_of_snapshot(&self, snapshot: &Snapshot) -> Result<Vec<String>> {
+        if snapshot.finalizers_whole {
+            return Ok(snapshot.finalizers.clone());
+        }
+        let what = || format!("VolumeSnapshot {}", snapshot.name);
+        let api = self.snapshots(&snapshot.name.namespace);
+        let now = api.get(&snapshot.name.name).await.map_err(WriteError::of(what()))?.metadata.clone();
+        let same = now.uid.as_ref() == Some(&snapshot.uid)
+            && now.resource_version.as_ref() == Some(&snapshot.resource_version);
+        if same { Ok(now.finalizers.unwrap_or_default()) } else { Err(WriteError::Conflict(what())) }
+    }
+
     /// Puts our finalizer on a VolumeSnapshot.
     pub async fn hold_snapshot(&self, snapshot: &Snapshot) -> Result<Snapshot> {
-        let mut finalizers = snapshot.finalizers.clone();
+        let mut finalizers = self.all_finalizers_of_snapshot(snapshot).await?;
         finalizers.push(names::SNAPSHOT_FINALIZER.into());
         self.patch_snapshot(snapshot, json!({ "finalizers": finalizers }), json!({})).await
     }
@@ -62,7 +75,11 @@ impl Writes {
     /// Takes our finalizer off a VolumeSnapshot.
     pub async fn release_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
         let ours = |finalizer: &&String| *finalizer != names::SNAPSHOT_FINALIZER;
-        let rest: Vec<_> = snapshot.finalizers.iter().filter(ours).collect();
+        let finalizers = match self.all_finalizers_of_snapshot(snapshot).await {
+            Err(WriteError::NotFound { .. }) => return Ok(()),
+            finalizers => finalizers?,
+        };
+        let rest: Vec<_> = finalizers.iter().filter(ours).collect();
         match self.patch_snapshot(snapshot, json!({ "finalizers": rest }), json!({})).await {
             Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),

@@ -1,0 +1,207 @@
+//! Lists in pages that fit into memory, whatever their objects weigh.
+//!
+//! Users write objects of more than a megabyte. A page of a fixed number of these has no bound that a small process could
+//! hold, and one object at a time is slow for the many small ones that there are else. So the number of objects in a page
+//! follows from the bytes of the page before, and a page that is too large all the same is not read to its end: it is asked
+//! for again with fewer objects.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube::Client;
+use kube::client::Body;
+use tower::BoxError;
+
+/// The text of a page has no more bytes, unless it is of a single object. What is built of it may take ten times as much,
+/// for objects of many short texts, and several kinds are listed at one time.
+const MOST: usize = 4 << 20;
+/// What pages are to have, so that most of them need not be asked for again.
+const AIM: usize = MOST / 2;
+/// By how much a page becomes smaller that was too large.
+const FEWER: u32 = 8;
+
+/// A page that came: how many objects it could have, and its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Page {
+    limit: u32,
+    bytes: usize,
+}
+
+/// How many objects to ask for in a page, after the last one of that kind, where so many are wanted at most. A page grows
+/// to twice its number at most, since what comes next may weigh more.
+fn limit(most: u32, last: Option<Page>) -> u32 {
+    let Some(Page { limit, bytes }) = last else { return most };
+    let fit = AIM as u64 * u64::from(limit) / bytes.max(1) as u64;
+    let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+    fit.min(limit.saturating_mul(2)).clamp(1, most.max(1))
+}
+
+/// How many to ask for where a page of so many was too large.
+fn fewer(limit: u32) -> u32 {
+    (limit / FEWER).max(1)
+}
+
+/// A client that reads lists in pages that fit. All other requests pass as they are.
+pub fn bounded(client: &Client) -> Client {
+    let last: Arc<Mutex<HashMap<String, Page>>> = Arc::default();
+    let through = client.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (last, through) = (last.clone(), through.clone());
+        async move {
+            match wanted(request.method(), request.uri()) {
+                Some(most) => page(&through, request, most, &last).await,
+                None => through.send(request).await.map_err(BoxError::from),
+            }
+        }
+    });
+    Client::new(service, client.default_namespace())
+}
+
+/// How many objects a request for a page wants.
+fn wanted(method: &Method, uri: &Uri) -> Option<u32> {
+    let of = |name: &'static str| {
+        uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)
+    };
+    (*method == Method::GET && of("watch").is_none()).then(|| of("limit")?.1.parse().ok()).flatten()
+}
+
+/// The same request for another number of objects.
+fn with_limit(uri: &Uri, limit: u32) -> Result<Uri, http::Error> {
+    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| match pair.split_once('=') {
+        Some(("limit", _)) => format!("limit={limit}"),
+        _ => pair.to_owned(),
+    });
+    let query = pairs.collect::<Vec<_>>().join("&");
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{}?{query}", uri.path()).try_into()?);
+    Ok(Uri::from_parts(parts)?)
+}
+
+async fn page(
+    client: &Client,
+    request: Request<Body>,
+    most: u32,
+    last: &Mutex<HashMap<String, Page>>,
+) -> Result<Response<Body>, BoxError> {
+    let known = || last.lock().expect("no code panics while it holds the sizes");
+    let (parts, _) = request.into_parts();
+    let kind = parts.uri.path().to_owned();
+    let before = known().get(&kind).copied();
+    let mut now = limit(most, before);
+    loop {
+        let mut request = Request::from_parts(parts.clone(), Body::empty());
+        *request.uri_mut() = with_limit(&parts.uri, now)?;
+        let response = client.send(request).await?;
+        if !response.status().is_success() {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        let bound = if now == 1 { usize::MAX } else { MOST };
+        match Limited::new(body, bound).collect().await {
+            Ok(whole) => {
+                let bytes = whole.to_bytes();
+                known().insert(kind, Page { limit: now, bytes: bytes.len() });
+                return Ok(Response::from_parts(head, Body::from(bytes)));
+            }
+            Err(error) if error.is::<LengthLimitError>() => now = fewer(now),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    use kube::Api;
+    use kube::api::ListParams;
+
+    use super::*;
+
+    #[test]
+    fn a_page_follows_from_the_bytes_of_the_one_before() {
+        let after = |limit_: u32, bytes| limit(500, Some(Page { limit: limit_, bytes }));
+        assert_eq!(limit(500, None), 500, "nothing is known");
+        assert_eq!(limit(0, Some(Page { limit: 0, bytes: 0 })), 1, "there is no page of nothing");
+        assert_eq!(after(500, 1 << 20), 500, "small objects: as many as are wanted");
+        assert_eq!(after(500, MOST), 250);
+        assert_eq!(after(1, 1_500_000), 1, "objects that are as large as they can be");
+        assert_eq!(after(1, 600_000), 2, "twice as many at most");
+        assert_eq!(after(4, 100), 8, "twice as many at most, however small they were");
+        assert_eq!(after(7, 7 * 1_500_000), 1);
+        assert_eq!([500, 62, 7, 1].map(fewer), [62, 7, 1, 1]);
+    }
+
+    #[test]
+    fn pages_of_lists_are_told_from_all_else() {
+        let of = |method: &Method, uri: &str| wanted(method, &uri.parse().unwrap());
+        assert_eq!(of(&Method::GET, "/api/v1/pods?&limit=500&continue=x"), Some(500));
+        for uri in ["/api/v1/pods", "/api/v1/pods?unlimit=5", "/api/v1/pods?watch=true&limit=500", "/a?limit=x"] {
+            assert_eq!(of(&Method::GET, uri), None, "{uri}");
+        }
+        assert_eq!(of(&Method::DELETE, "/api/v1/pods?limit=500"), None);
+        let uri = "https://h:1/api/v1/pods?&limit=500&continue=a%3D&labelSelector=a%2Cb".parse().unwrap();
+        let other = with_limit(&uri, 7).unwrap().to_string();
+        assert_eq!(other, "https://h:1/api/v1/pods?&limit=7&continue=a%3D&labelSelector=a%2Cb");
+    }
+
+    /// A server of so many claims, each with an annotation of so many bytes. It notes how many were asked for at one time.
+    fn server(sizes: Vec<usize>) -> (Client, Arc<Mutex<Vec<u32>>>) {
+        let asked: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let noted = asked.clone();
+        let answer = move |request: Request<Body>| {
+            let limit = wanted(request.method(), request.uri()).unwrap();
+            noted.lock().unwrap().push(limit);
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let from = query.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok()).unwrap_or(0usize);
+            let until = (from + limit as usize).min(sizes.len());
+            let items: Vec<_> = (from..until)
+                .map(|n| serde_json::json!({ "metadata": { "name": format!("c{n}"), "annotations": { "a": "x".repeat(sizes[n]) } } }))
+                .collect();
+            let next = (until < sizes.len()).then(|| until.to_string());
+            let list = serde_json::json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaimList",
+                "metadata": { "continue": next }, "items": items });
+            async move { Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))) }
+        };
+        (Client::new(tower::service_fn(answer), "n"), asked)
+    }
+
+    async fn listed(client: &Client) -> Vec<usize> {
+        let api: Api<PersistentVolumeClaim> = Api::all(bounded(client));
+        let (mut pages, mut params) = (Vec::new(), ListParams::default().limit(500));
+        loop {
+            let page = api.list(&params).await.unwrap();
+            pages.push(page.items.len());
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return pages,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn fat_objects_come_in_small_pages_and_all_of_them() {
+        // Small ones first, so that the next page is asked for as if all were.
+        let sizes = [vec![100; 600], vec![1_400_000; 20], vec![100; 600]].concat();
+        let (client, asked) = server(sizes.clone());
+        let pages = listed(&client).await;
+        assert_eq!(pages.iter().sum::<usize>(), sizes.len(), "{pages:?}");
+        let mut at = 0;
+        for page in pages {
+            let bytes: usize = sizes[at..at + page].iter().sum();
+            assert!(bytes <= MOST || page == 1, "{bytes} bytes in a page of {page}");
+            at += page;
+        }
+        assert!(asked.lock().unwrap().len() < 60, "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn small_objects_come_in_pages_as_large_as_are_wanted() {
+        let (client, asked) = server(vec![100; 1200]);
+        assert_eq!(listed(&client).await, [500, 500, 200]);
+        assert_eq!(*asked.lock().unwrap(), [500, 500, 500]);
+    }
+}
