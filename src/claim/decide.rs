@@ -13,6 +13,7 @@
 //! | 5a | bound, not held, not stamped | by the PV controller, to a volume that it was given | [`Step::Note`] |
 //! | 6 | going, not held | | nothing, or [`Step::RemoveJob`] |
 //! | 7 | going, held | an admin lets go of it | [`Step::Release`] |
+//! | 7a | going, held | no container of the attempt has run, which is not noted | [`Step::RecordFailure`] |
 //! | 8 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
 //! | 9 | going, held | a provision Job is being removed | wait for its end |
 //! | 10 | going, held | a pod may still run | wait for its end |
@@ -21,6 +22,7 @@
 //! | 13 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
 //! | 14 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
 //! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
+//! | 15a | going, held | no container of any attempt has run | [`Step::Release`]: nothing can be left |
 //! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
 //! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
 //! | 17a | pending, not stamped | a volume is reserved for it by name, as one that was restored | wait for its binding, and told |
@@ -157,6 +159,10 @@ pub struct Observed<'a> {
     pub delete_run: RunState,
     /// Its Job.
     pub delete_job: Option<&'a Job>,
+    /// What a delete run works by now: the recipe of the stamp, with the program of the class.
+    pub cleanup: Option<&'a Recipe>,
+    /// No container of the stamped attempt has run, and none will.
+    pub never_ran: bool,
     /// The class has room for another run.
     pub room: bool,
     /// Why its class has no room for another volume; none for a claim that has its place.

@@ -156,12 +156,12 @@ mod tests {
         ] {
             let claim = claim(heavy);
             assert!(weight(&claim) < limits::FINALIZERS, "{}", weight(&claim));
-            let why = acceptable(&claim, &recipe).unwrap_err();
+            let why = acceptable(&claim, &recipe, false).unwrap_err();
             assert!(why.contains("labels, annotations and finalizers") && why.contains("remove"), "{why}");
             assert!(!claim.has_words_of(&[]));
         }
         let usual = claim(json!({ "annotations": { "a": "x".repeat(200_000) } }));
-        assert_eq!(acceptable(&usual, &recipe), Ok(()), "what Kubernetes allows in one annotation is served");
+        assert_eq!(acceptable(&usual, &recipe, false), Ok(()), "what Kubernetes allows in one annotation is served");
     }
 
     #[test]

@@ -25,6 +25,7 @@ use self::keep::Kept;
 use self::modification::Modification;
 use self::origin::DataSource;
 use self::resize::Resize;
+use crate::config::Recipe;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
@@ -110,6 +111,16 @@ pub struct LastFailure {
     /// A delete run could not start for want of its ServiceAccount: later ones go without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_account: bool,
+    /// Of a delete run: the recipe that it worked by, as `namespace/name@hash`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub config: String,
+    /// On claims: no container of the attempts up to this one has run, so that they can have left nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub idle_attempts: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl LastFailure {
@@ -125,6 +136,16 @@ impl LastFailure {
         LastFailure::of_deletion(Operation::Delete, attempt, at, cause, last)
     }
 
+    /// The same, of a run that worked by this recipe.
+    pub fn by(self, recipe: &Recipe) -> Self {
+        LastFailure { config: recipe.version(), ..self }
+    }
+
+    /// It is a failure by another version of the config than this: the next run need not wait.
+    pub fn is_of_other(&self, recipe: &Recipe) -> bool {
+        !self.config.is_empty() && self.config != recipe.version()
+    }
+
     /// A failed run of an operation that takes something away, after the last one.
     pub fn of_deletion(operation: Operation, attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
         let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
@@ -136,6 +157,8 @@ impl LastFailure {
             reason: cause.reason.clone(),
             message: cause.message.clone(),
             without_account: account_gone || last.is_some_and(|last| last.without_account),
+            config: String::new(),
+            idle_attempts: last.map_or(0, |last| last.idle_attempts),
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::limits;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
+use crate::run::state::never_ran;
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
 
@@ -175,6 +176,16 @@ fn observed<T>(
         volumes: &volumes,
         no_volume: learnt.no_volume,
         delete_run,
+        cleanup: s
+            .cleanup
+            .as_deref()
+            .filter(|_| s.stamped.is_some() || matches!(serving(claim, &s.classes), Serving::Ours(_))),
+        never_ran: {
+            let name = provision_name(claim);
+            let job = s.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
+            let pods: Vec<&Pod> = s.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
+            never_ran(job, &pods)
+        },
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
         limit: s.limit.as_deref(),
@@ -345,7 +356,7 @@ async fn act(
             Ok(Next::Again)
         }
         Step::RemoveJob { job } => {
-            if let Some(job) = s.jobs.iter().find(|candidate| candidate.name == job) {
+            if let Some(job) = s.jobs.iter().chain(&s.deletes).find(|candidate| candidate.name == job) {
                 context.remove_run(job).await?;
             }
             Ok(Next::Wait)
@@ -414,11 +425,11 @@ async fn start_delete(
     attempt: u32,
     (node, elsewhere): (String, bool),
 ) -> Result<Next, WriteError> {
-    let (current, allowed) = match serving(claim, &s.classes) {
-        Serving::Ours(class) => (class.recipe.as_ref().ok().cloned(), class.allowed.json()),
-        Serving::NotOurs => (None, String::new()),
+    let allowed = match serving(claim, &s.classes) {
+        Serving::Ours(class) => class.allowed.json(),
+        Serving::NotOurs => String::new(),
     };
-    let Some(recipe) = s.stamped.clone().or(current) else { return Ok(Next::Wait) };
+    let Some(recipe) = s.cleanup.clone() else { return Ok(Next::Wait) };
     // A backend may only tell which volume it made to somebody who asks for the same again.
     let asked = match &s.original {
         None => copies::Asked::default(),

@@ -8,6 +8,7 @@ use contract::request::{Operation, Request};
 
 use super::claims::{recipe_of_jobs, timestamp};
 use super::deletes::start_delete_job;
+use super::volumes::class_record;
 use super::{Context, Pass};
 use crate::cluster::writes::WriteError;
 use crate::config::Recipe;
@@ -16,6 +17,7 @@ use crate::run::batch;
 use crate::run::job::{self, Place};
 use crate::run::late::{self, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
+use crate::volume::expand::with_program_of;
 
 /// A delete run that cannot be created is tried again after this time.
 const REFUSED: Duration = Duration::from_secs(30);
@@ -90,7 +92,10 @@ pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass
         .filter(|job| job.name.name == job::name(deletes, left.id, job.marks.attempt, SCOPE))
         .map(|job| (job.marks.attempt, context.run_state(left.jobs, left.pods, &job.name.name)))
         .collect();
-    let recipe = recipe_of_jobs(context, &stored);
+    let recipe = recipe_of_jobs(context, &stored).map(|recipe| {
+        let now = class_record(context, &recipe.class);
+        with_program_of(recipe, now.as_ref())
+    });
     let seen: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let decision = late::decide(
         &Observed {

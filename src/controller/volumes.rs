@@ -18,6 +18,7 @@ use crate::cluster::events::About;
 use crate::cluster::index::Arrival;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
+use crate::config::record::Record;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::decision::Tell;
 use crate::node::NodeState;
@@ -51,8 +52,9 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         };
         let claim = confirmed.unwrap_or_else(|| claim_state(context, &volume));
         let provenance = provenance(context, &volume, &jobs);
+        let now = class_record(context, &volume.class);
         let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-            let recipe = provenance.record.checked();
+            let recipe = expand::record(&provenance.record, now.as_ref()).checked();
             recipe.map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
         });
         let home = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
@@ -75,12 +77,13 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             claim,
             recipe: recipe.as_deref().map_err(String::clone),
             run_known: jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str()),
-            pods_alive: pods_alive(&pods, Operation::Provision),
+            pods_alive: pods_alive(&pods, Operation::Provision) || is_pod_unseen(&jobs, &pods),
             alive_on: &alive_on,
             places: &places,
             home,
             node_gone: node_gone(context, &volume, recipe.as_deref().ok()),
             run,
+            delete_job: jobs.iter().map(Arc::as_ref).find(|job| job.name.name == run_name),
             expansion: size.observed(size.runs.observed(&expand_runs, &places)),
             modification: attributes.observed(attributes.runs.observed(&modify_runs, &places)),
         };
@@ -131,6 +134,12 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 }
                 confirmed = Some(claim);
             }
+            Step::RemoveJob { job } => {
+                if let Some(job) = jobs.iter().find(|candidate| candidate.name == job) {
+                    context.remove_run(job).await?;
+                }
+                return Ok(Pass::Done);
+            }
             Step::RecordFailure(failure) => {
                 context.metrics.delete_failed(&volume.class);
                 volume = context.writes.record_volume_failure(&volume, &failure).await?;
@@ -175,6 +184,15 @@ fn scope(volume: &Volume, home: bool, node: &str) -> String {
     }
 }
 
+/// What the class's config says now.
+pub(super) fn class_record(context: &Context, class: &str) -> Option<Record> {
+    let classes = context.shared.index().classes();
+    match classes.lookup(class) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| recipe.record.clone()),
+        _ => None,
+    }
+}
+
 /// What the class says now about nodes that are gone; where there is none any more, what it said.
 fn node_gone(context: &Context, volume: &Volume, made_by: Option<&Recipe>) -> NodeGone {
     let classes = context.shared.index().classes();
@@ -189,6 +207,12 @@ fn node_gone(context: &Context, volume: &Volume, made_by: Option<&Recipe>) -> No
 pub(super) fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
     let nodes: BTreeSet<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     nodes.into_iter().collect()
+}
+
+/// A provision run has not ended, and its pod is not seen: the watch of pods may be behind that of Jobs.
+fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
+    let begun = jobs.iter().filter(|job| job.marks.operation == Operation::Provision.as_str() && !job.over);
+    begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
 }
 
 /// A pod of a run of this operation may still be running.
@@ -336,7 +360,7 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
             let message = format!("delete run {attempt}: {}", cause.message);
             context.tell(about(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             context.metrics.delete_failed(&volume.class);
-            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last);
+            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
             context.writes.record_volume_failure(volume, &failure).await.map(Some)
         }
     }

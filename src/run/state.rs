@@ -2,7 +2,7 @@
 
 use contract::exit::{self, Failure};
 
-use super::view::{Complaint, Job, Pod};
+use super::view::{Complaint, Job, Pod, START_ERRORS};
 use crate::limits;
 use crate::text::printable;
 
@@ -76,7 +76,11 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
     let words = |text: &str| last_words(text);
     if let Some(failed) = &job.failed {
         let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
-        if failed.reason == "DeadlineExceeded" {
+        // A container beside the image, as a mesh injects one, may go on until the deadline when the image has failed.
+        let ended_before = |end: &&super::view::Terminated| {
+            end.container == super::job::CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
+        };
+        if failed.reason == "DeadlineExceeded" && end.filter(ended_before).is_none() {
             let complaint = complaints.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
             let kept =
                 pod.and_then(|pod| pod.stuck.clone()).or(complaint.map(|c| (c.reason.clone(), c.message.clone())));
@@ -84,6 +88,9 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
                 (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
                 (None, Some((reason, message))) => {
                     format!("the pod did not start within `timeout`: {reason}: {}", words(&message))
+                }
+                (None, None) if never_ran(Some(job), &pods) => {
+                    "no container of the run had started within `timeout`".to_owned()
                 }
                 (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
             };
@@ -114,13 +121,22 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
     stuck(job, pod.copied(), complaints).unwrap_or(RunState::Running)
 }
 
+/// No container of a run has run, and none will: by its Job, and by what is seen of its pods. An absent pod says nothing,
+/// unless its Job has ended and counted none.
+pub fn never_ran(job: Option<&Job>, pods: &[&Pod]) -> bool {
+    match pods.is_empty() {
+        true => job.is_some_and(|job| job.over && !job.complete && !job.had_pods),
+        false => pods.iter().all(|pod| pod.never_ran),
+    }
+}
+
 fn failed_container(end: &super::view::Terminated, settled: bool) -> RunState {
     let said = last_words(&end.message);
     let whose =
         if end.container == super::job::CONTAINER { String::new() } else { format!("container {}: ", end.container) };
     let (reason, what) = match end.reason.as_str() {
         "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
-        "StartError" | "ContainerCannotRun" => ("StartError", "the container could not start".to_owned()),
+        reason if START_ERRORS.contains(&reason) => ("StartError", "the container could not start".to_owned()),
         _ => ("ExitCode", exit::explain(end.code)),
     };
     let message = match said.as_str() {

@@ -83,6 +83,8 @@ pub struct Job {
     pub failed: Option<Ended>,
     /// It has ended, and with it its pods.
     pub over: bool,
+    /// Its status counts a pod, whether it is there or not.
+    pub had_pods: bool,
     /// When it was created, in seconds since 1970.
     pub created: i64,
     /// After how many seconds Kubernetes ends it; none for never.
@@ -124,6 +126,12 @@ impl From<&batch::Job> for Job {
             ),
             ..Job::default()
         };
+        let counts = job.status.iter().flat_map(|status| {
+            let uncounted = status.uncounted_terminated_pods.as_ref();
+            let uncounted = uncounted.map(|u| u.failed.iter().chain(&u.succeeded).map(Vec::len).sum::<usize>() as i32);
+            [status.active, status.failed, status.succeeded, status.terminating, uncounted]
+        });
+        view.had_pods = counts.flatten().any(|count| count > 0);
         if let Some(annotations) = &job.metadata.annotations {
             view.config = annotations.get(names::JOB_CONFIG).cloned().unwrap_or_default();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
@@ -198,6 +206,8 @@ pub struct Pod {
     pub terminated: Option<Terminated>,
     /// A container has begun to run.
     pub started: bool,
+    /// No container of it has run, and none will: Kubernetes says so of each, or it has ended without a node.
+    pub never_ran: bool,
     /// Whom it is for, if it is of a batch.
     pub members: Arc<[Member]>,
 }
@@ -224,6 +234,9 @@ const STUCK: &[&str] = &[
     "CrashLoopBackOff",
     "PreStartHookError",
 ];
+
+/// With these the runtime says that it could not start a process.
+pub(super) const START_ERRORS: &[&str] = &["StartError", "ContainerCannotRun"];
 
 /// The label with which Kubernetes says of which Job a pod is.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
@@ -265,9 +278,11 @@ impl From<&core::Pod> for Pod {
             {
                 view.stuck = Some((reason.to_owned(), waiting.message.clone().unwrap_or_default()));
             }
-            view.started |= state.running.is_some() || state.terminated.is_some();
+            view.started |= state.running.is_some() || (state.terminated.is_some() && !has_not_run(container));
             // The image's own end counts most; else that of a container before it that failed.
+            // Kubernetes invents an end for what it has never made.
             if let Some(end) = &state.terminated
+                && !was_never_made(container)
                 && (container.name == CONTAINER || (end.exit_code != 0 && view.terminated.is_none()))
             {
                 view.terminated = Some(Terminated {
@@ -279,8 +294,30 @@ impl From<&core::Pod> for Pod {
                 });
             }
         }
+        let init = status.init_container_statuses.iter().flatten();
+        let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
+        let told = all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_run);
+        let placeless = view.node.is_none() && (view.deleting || view.is_over());
+        view.never_ran = placeless || (view.phase == "Failed" && told);
         view
     }
+}
+
+/// Kubernetes has never made the container, be it that its pod has ended.
+fn was_never_made(container: &core::ContainerStatus) -> bool {
+    let end = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+    let id = |id: &Option<String>| id.as_deref().unwrap_or_default().is_empty();
+    let fresh =
+        container.restart_count == 0 && container.last_state.as_ref().is_none_or(|last| last.terminated.is_none());
+    let unknown = |end: &core::ContainerStateTerminated| end.started_at.is_none() && id(&end.container_id);
+    fresh && container.image_id.is_empty() && id(&container.container_id) && end.is_some_and(unknown)
+}
+
+/// No process of the container has run: it was never made, or could not be started.
+fn has_not_run(container: &core::ContainerStatus) -> bool {
+    let end = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+    let refused = end.and_then(|end| end.reason.as_deref()).is_some_and(|reason| START_ERRORS.contains(&reason));
+    was_never_made(container) || (refused && container.restart_count == 0)
 }
 
 /// A warning that Kubernetes wrote on a Job or pod, kept while it is fresh.

@@ -460,6 +460,8 @@ pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Optio
         reason: cause.reason.clone(),
         message: cause.message.clone(),
         without_account: false,
+        config: String::new(),
+        idle_attempts: 0,
     };
     let next = match (kind, recipe) {
         (Failure::Never, _) => format!(

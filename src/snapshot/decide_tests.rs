@@ -62,7 +62,17 @@ fn content() -> Content {
 
 fn failure(operation: Operation, attempt: u32, kind: Failure) -> LastFailure {
     let (reason, message) = ("ExitCode".to_owned(), "the array is on fire".to_owned());
-    LastFailure { operation, attempt, at: NOW, kind, reason, message, without_account: false }
+    LastFailure {
+        operation,
+        attempt,
+        at: NOW,
+        kind,
+        reason,
+        message,
+        without_account: false,
+        config: String::new(),
+        idle_attempts: 0,
+    }
 }
 
 #[derive(Clone, Debug)]

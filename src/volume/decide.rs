@@ -5,6 +5,7 @@
 //! | # | the volume | and | step |
 //! |---|---|---|---|
 //! | 1 | is not ours | | nothing |
+//! | 1a | has lost its claim by somebody's will, and is being deleted | its policy is not Delete, or an admin lets go of it | [`Step::Unhold`]; else nothing, and told |
 //! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
 //! | 2a | belongs to a claim that lives | is adopted, not held, to be deleted, and being deleted already | nothing, and told: its storage stays |
 //! | 3 | belongs to a claim that lives, or is kept ready for one | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
@@ -20,7 +21,7 @@
 //! | 12 | is not held | no delete run is under way | [`Step::Hold`] |
 //! | 13 | | the next node is not in the cache | [`Step::ConfirmNode`] |
 //! | 14 | | the next node is gone | by `node-gone`: nothing, and told; [`Step::SettleNode`]; or as the next row, elsewhere |
-//! | 15 | | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`], after the last of them [`Step::Remove`] |
+//! | 15 | | by the state of the delete run: absent, unable to go on by a config that has changed, failed, done | [`Step::StartDelete`], [`Step::RemoveJob`], [`Step::RecordFailure`], [`Step::SettleNode`], after the last of them [`Step::Remove`] |
 //!
 //! Where something is to be deleted is [`todo`]: while the claim lives, on nodes where attempts
 //! before the one that made the volume may have left something; afterwards also where it is itself.
@@ -33,7 +34,9 @@ use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, Places, lost_words, without};
+use crate::object::ObjectName;
 use crate::run::state::RunState;
+use crate::run::view::Job;
 
 /// The end of a pod concerns its claim; a volume whose claim is gone looks again, in seconds.
 const POD_ENDS: i64 = 5;
@@ -71,7 +74,7 @@ pub struct Observed<'a> {
     pub ours: bool,
     /// Its claim.
     pub claim: ClaimState,
-    /// How it was made, from its provenance, or why that cannot be read.
+    /// How it was made, from its provenance, with the program of its class; or why that cannot be read.
     pub recipe: Result<&'a Recipe, String>,
     /// A provision run of its id is known.
     pub run_known: bool,
@@ -87,6 +90,8 @@ pub struct Observed<'a> {
     pub node_gone: NodeGone,
     /// The delete run on the node of [`next_node`].
     pub run: RunState,
+    /// Its Job.
+    pub delete_job: Option<&'a Job>,
     /// What concerns its size.
     pub expansion: expand::Observed<'a>,
     /// What concerns its attributes.
@@ -120,6 +125,11 @@ pub enum Step {
         node: String,
         /// It need not run there: the node is gone.
         elsewhere: bool,
+    },
+    /// Remove the Job of a delete run that cannot go on, with its pods: the config has changed since.
+    RemoveJob {
+        /// The Job.
+        job: ObjectName,
     },
     /// A node is done with: these remain.
     SettleNode {
@@ -169,6 +179,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     let elsewhere = !volume.abandoned && !todo(volume, ClaimState::Alive, o.home).is_empty();
     match o.claim {
+        ClaimState::None if volume.deleting && volume.is_held() && volume.is_adopted() => {
+            return taken_off(volume, elsewhere);
+        }
         ClaimState::None => return Step::Nothing.into(),
         ClaimState::Awaited if elsewhere => return clearing(o, now),
         ClaimState::Awaited => return Step::Nothing.into(),
@@ -215,6 +228,15 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return if volume.is_held() { Step::Unhold.into() } else { Step::Nothing.into() };
     }
     clearing(o, now)
+}
+
+/// Row 1a. Nobody released it, so that its storage is not deleted.
+fn taken_off(volume: &Volume, elsewhere: bool) -> Decision {
+    if volume.abandoned || (volume.reclaim_policy != "Delete" && !elsewhere) {
+        let message = "somebody took its claim off it before it was deleted; its storage was not deleted";
+        return Decision::warning(Step::Unhold, reason::VOLUME_FAILED_DELETE, message);
+    }
+    by_hand("it was deleted while it referred to no claim, so that no claim has released it")
 }
 
 /// What its size and its attributes ask for: one after the other, because no two runs for a volume go on at one time.
@@ -289,7 +311,8 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = attempt(volume);
     match &o.run {
         RunState::Absent => {
-            let due = last.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
+            let waits = last.filter(|failure| !failure.is_of_other(recipe));
+            let due = waits.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
             if now < due {
                 return Decision::from(Step::Nothing).until(due);
             }
@@ -300,13 +323,18 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             start(o, attempt, node)
         }
         RunState::Running => lost(o),
+        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.deleting) => Step::Nothing.into(),
         RunState::Stuck { cause, .. } => {
+            let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.config != recipe.version());
+            if let Some(job) = outdated {
+                return Step::RemoveJob { job: job.name.clone() }.into();
+            }
             Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, format!("delete run: {}", cause.message))
         }
         RunState::Succeeded => settled(o, &node),
         RunState::Failed { settled: false, .. } => lost(o),
         RunState::Failed { cause, at, .. } => {
-            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
+            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last).by(recipe);
             let message =
                 format!("delete run {attempt} failed: {}; next try in {} s", cause.message, pause(recipe, attempt));
             Decision::warning(Step::RecordFailure(failure), reason::VOLUME_FAILED_DELETE, message)

@@ -90,6 +90,7 @@ impl World {
             home,
             node_gone,
             run,
+            delete_job: None,
             expansion,
             modification,
         };
@@ -148,6 +149,15 @@ fn failed(at: i64, settled: bool) -> RunState {
 fn row_1_what_is_not_ours_is_left_alone() {
     World { ours: false, ..released() }.rests();
     world(volume("Delete"), ClaimState::None).rests();
+}
+
+#[test]
+fn row_1a_what_is_deleted_without_a_claim_is_told_and_can_be_let_go_of() {
+    let deleted = |policy| Volume { deleting: true, ..volume(policy) };
+    world(deleted("Delete"), ClaimState::None).waits("no claim has released it");
+    assert_eq!(world(deleted("Retain"), ClaimState::None).step(), Step::Unhold);
+    let abandoned = Volume { abandoned: true, ..deleted("Delete") };
+    assert_eq!(world(abandoned, ClaimState::None).step(), Step::Unhold);
 }
 
 #[test]
@@ -546,7 +556,10 @@ proptest! {
                 prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
             }
             Step::Hold => prop_assert!(!volume.is_held() && !volume.deleting && (deletes || !todo.is_empty())),
-            Step::Unhold => prop_assert!(volume.is_held() && (todo.is_empty() || volume.abandoned) && !deletes),
+            Step::Unhold => {
+                let free = world.claim == ClaimState::None && volume.deleting && volume.abandoned;
+                prop_assert!(volume.is_held() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
+            }
             Step::Reserve => prop_assert!(false, "it was not restored"),
             Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::Missing),
             Step::ConfirmNode { node } => prop_assert_eq!(world.places.0.get(node), Some(&NodeState::Missing)),
@@ -561,6 +574,7 @@ proptest! {
                 prop_assert!(!elsewhere || world.node_gone == NodeGone::RunElsewhere);
                 prop_assert_eq!(&volume.name, &names::pv_name(volume.id().unwrap()));
             }
+            Step::RemoveJob { .. } => prop_assert!(false, "there is no Job"),
             Step::SettleNode { nodes } => {
                 let forgotten = world.node_gone == NodeGone::Forget;
                 prop_assert!(world.run == RunState::Succeeded || forgotten && world.run == RunState::Absent);

@@ -27,6 +27,8 @@
 //!
 //! Once the claim is gone, [`stopping`] comes before all else that is done with the volume.
 
+use std::sync::Arc;
+
 use contract::exit::Failure;
 use contract::names::reason;
 use contract::quantity::quantity;
@@ -46,7 +48,7 @@ use crate::run::view::Job;
 /// The capability that a config declares.
 pub const CAPABILITY: &str = "expand";
 
-/// The keys that say which program runs and at which pace. An expand run takes them from the class as it
+/// The keys that say which program runs, as whom, where and at which pace. An expand or delete run takes them from the class as it
 /// is now; all others say where the storage is and how it is reached, and stay the volume's.
 const OF_THE_CLASS: &[&str] = &[
     "image",
@@ -54,6 +56,9 @@ const OF_THE_CLASS: &[&str] = &[
     "args",
     "image-pull-policy",
     "image-pull-secrets",
+    "service-account-name",
+    "node-selector",
+    "tolerations",
     "capabilities",
     "timeout",
     "retries",
@@ -94,7 +99,7 @@ impl Failed {
     }
 }
 
-/// The record that an expand run works by: the volume's own, with the program of its class. A class that
+/// The record that an expand or delete run works by: the volume's own, with the program of its class. A class that
 /// is served from another ConfigMap by now has no say: its image is another vendor's.
 pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     let mut record = provenance.clone();
@@ -105,6 +110,12 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
         }
     }
     record
+}
+
+/// A recipe with the program of its class, as [`record`] has it.
+pub fn with_program_of(recipe: Arc<Recipe>, class: Option<&Record>) -> Arc<Recipe> {
+    let merged = record(&recipe.record, class);
+    if merged == recipe.record { recipe } else { merged.checked().unwrap_or(recipe) }
 }
 
 /// The size that a run is to reach, in bytes.

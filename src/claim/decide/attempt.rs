@@ -8,7 +8,9 @@ use contract::request::Operation;
 
 use super::adoption::{adopted, ceded, is_stolen, is_vanishing, taken, vanishing};
 use super::copying::{keeps_original, left_to_others, waits_for_original};
-use super::place::{has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, selected_is_unfit};
+use super::place::{
+    has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, passed_over, selected_is_unfit,
+};
 use super::ready::{finished, given, was_given};
 use super::{Candidate, Decision, Observed, Serving, Step, lost, recipe, succeeded};
 use crate::claim::accept::acceptable;
@@ -25,6 +27,11 @@ use crate::volume::Volume;
 const STUCK_IMAGE: Duration = Duration::from_secs(30);
 /// A pod that the selected node does not take is given up after this time; another node may take it.
 const STUCK_NODE: Duration = Duration::from_secs(15);
+
+/// The image has ended, and a container beside it goes on, as one that a mesh injects. After this time it is stopped.
+const LINGER: i64 = 5;
+/// Why an attempt failed whose volume does not fit.
+const VOLUME_REFUSED: &str = "VolumeRefused";
 
 /// Rows 17 to 34.
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
@@ -117,7 +124,10 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             reason::CLASS_WITHOUT_OBJECT,
             format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
         ),
-        None => stamp,
+        None => match passed_over(o, class, recipe) {
+            Some(told) => stamp.saying(true, reason::RESCHEDULING, told),
+            None => stamp,
+        },
     }
 }
 
@@ -212,7 +222,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     if let Some(wrong) = o.volumes.iter().find(|candidate| !candidate.misfits.is_empty()) {
         let why = format!("volume {} does not fit: {}", wrong.volume.name, wrong.misfits.join("; "));
-        return record(o, class, Cause::new("VolumeRefused", why), Failure::Never, now);
+        return record(o, class, Cause::new(VOLUME_REFUSED, why), Failure::Never, now);
     }
     if !claim.is_held() {
         return stopping(o).unwrap_or_else(|| after_another(o, anew(o, class, now)));
@@ -348,11 +358,32 @@ fn is_newer(o: &Observed<'_>, class: &Class) -> bool {
 
 /// The Job of an attempt could not be created: the attempt has failed.
 pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
-    record(o, class, cause, kind, now)
+    record_idle(o, class, cause, (kind, now), true)
+}
+
+/// So many attempts, from the first on, are known to have run no container; `idle` says so of the stamped one.
+pub(super) fn idle_attempts(o: &Observed<'_>, idle: bool) -> u32 {
+    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
+    let joins = before.saturating_add(1) >= attempt;
+    // Who removes a Job removes what is known of its pods.
+    if idle && joins && o.removed.is_none() { before.max(attempt) } else { before }
+}
+
+/// The failure of the stamped attempt, with the note that none of its containers has run, if that is new.
+pub(super) fn noted_idle(o: &Observed<'_>) -> Option<LastFailure> {
+    let last = o.claim.last_failure.as_ref()?;
+    let known = idle_attempts(o, o.never_ran);
+    (known > last.idle_attempts).then(|| LastFailure { idle_attempts: known, ..last.clone() })
 }
 
 /// Rows 23 and 30 to 33: remember a failed attempt, and say what comes next.
 fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
+    record_idle(o, class, cause, (kind, at), o.never_ran)
+}
+
+/// The same; `idle` says that no container of the attempt has run.
+fn record_idle(o: &Observed<'_>, class: &Class, cause: Cause, (kind, at): (Failure, i64), idle: bool) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let failure = LastFailure {
         operation: Operation::Provision,
@@ -362,6 +393,8 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
         reason: cause.reason,
         message: cause.message,
         without_account: false,
+        config: String::new(),
+        idle_attempts: idle_attempts(o, idle),
     };
     let next = match (kind, recipe(o)) {
         (Failure::Never, _) => format!(
@@ -380,8 +413,11 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
 /// Rows 24 to 27.
 fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
     let claim = o.claim;
+    if let Some(failure) = noted_idle(o) {
+        return Step::RecordFailure { failure }.into();
+    }
     if let Some(wait) = stopping(o) {
-        return wait;
+        return ended_but_in_part(o, failure, now).unwrap_or(wait);
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
@@ -407,6 +443,8 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     let wait = match failure.kind {
         _ if is_newer(o, class) => 0,
         Failure::NoRoom if has_new_node(o, class) => 0,
+        // Somebody has deleted the volume that was refused.
+        Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.is_empty() => 0,
         Failure::Never => seconds(SLOW),
         Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
     };
@@ -418,6 +456,18 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
         return Decision::nothing().until(due);
     }
     after_another(o, next(o, class, recipe, failure.attempt, now))
+}
+
+/// The image has ended with a failure, and another container of its pod goes on: the run is over all the same.
+fn ended_but_in_part(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
+    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    let job = o.jobs.iter().find(|job| job.marks.attempt == attempt && !job.over && !job.deleting)?;
+    let due = failure.at.saturating_add(LINGER);
+    match o.run {
+        RunState::Failed { settled: false, .. } if now >= due => Some(Step::RemoveJob { job: job.name.clone() }.into()),
+        RunState::Failed { settled: false, .. } => Some(lost(o).unwrap_or_else(Decision::nothing).until(due)),
+        _ => None,
+    }
 }
 
 /// No volume is seen, and nobody has asked the API for one.

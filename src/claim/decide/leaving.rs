@@ -4,13 +4,14 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::adoption::{adopted, ceded, is_taken, is_vanishing, taken, vanishing};
+use super::attempt::{idle_attempts, noted_idle};
 use super::ready::finished;
 use super::{Decision, Observed, Serving, Step, cleanup_node, lost, recipe, unholdable, unknown};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, without};
-use crate::run::state::RunState;
+use crate::run::state::{Cause, RunState};
 
 /// Rows 7 to 16: what was begun for a claim that goes, or that found another volume, is taken back.
 pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
@@ -25,6 +26,9 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     // A volume that is ready is on its own, whatever goes on of the run that made it.
     if let Some(done) = finished(o).filter(|done| done.step == Step::Release) {
         return done;
+    }
+    if let Some(failure) = idle(o, now) {
+        return Step::RecordFailure { failure }.into();
     }
     if let Some(wait) = process(o) {
         return wait;
@@ -64,10 +68,32 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if !o.no_volume {
         return Step::ConfirmNoVolume.into();
     }
-    match recipe(o) {
+    if has_left_nothing(o) {
+        return Step::Release.into();
+    }
+    match o.cleanup {
         Some(recipe) => deleting(o, recipe, now),
         None => unknown(),
     }
+}
+
+/// Row 7a. Noted before the Job is gone, and with it the proof.
+fn idle(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
+    let stamp = o.claim.own_stamp()?;
+    if o.claim.last_failure.is_some() {
+        return noted_idle(o);
+    }
+    let known = idle_attempts(o, o.never_ran);
+    let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
+    let failure = LastFailure::of_delete(stamp.attempt, now, &cause, None);
+    (known > 0).then(|| LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })
+}
+
+/// Row 15a.
+fn has_left_nothing(o: &Observed<'_>) -> bool {
+    let stamp = o.claim.own_stamp();
+    let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
+    stamp.is_some_and(|stamp| known >= stamp.attempt)
 }
 
 /// Rows 8 to 10: no process of a provision run may be left before its traces are removed.
@@ -88,13 +114,19 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let node = cleanup_node(claim, o.places);
     match &o.delete_run {
         RunState::Absent => {
-            let due = last.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
+            let waits = last.filter(|failure| !failure.is_of_other(recipe));
+            let due = waits.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
             if now < due {
                 return Decision::nothing().until(due);
             }
             start(o, recipe, attempt, node)
         }
         RunState::Running => lost(o).unwrap_or_else(Decision::nothing),
+        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.deleting) => Decision::nothing(),
+        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.config != recipe.version()) => {
+            let job = o.delete_job.map(|job| job.name.clone()).unwrap_or_default();
+            Step::RemoveJob { job }.into()
+        }
         RunState::Stuck { cause, .. } => Decision::wait(
             reason::VOLUME_FAILED_DELETE,
             format!("deleting what an attempt left behind: {}", cause.message),
@@ -107,7 +139,9 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
             if !settled {
                 return lost(o).unwrap_or_else(Decision::nothing);
             }
-            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last);
+            let idle_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
+            let failure = LastFailure::of_delete(attempt, just_now(*at, now), cause, last).by(recipe);
+            let failure = LastFailure { idle_attempts, ..failure };
             let next = pause(recipe, attempt);
             Decision::from(Step::RecordFailure { failure }).saying(
                 true,

@@ -91,6 +91,57 @@ fn row_15_that_no_volume_exists_is_asked() {
 }
 
 #[test]
+fn row_7a_that_nothing_has_run_is_noted_before_the_proof_is_gone() {
+    let mut world = World { never_ran: true, jobs: vec![super::worlds::job_of(1)], ..going() };
+    let noted = records(&world);
+    assert_eq!((noted.operation, noted.attempt, noted.idle_attempts), (Operation::Provision, 1, 1));
+    world.claim.last_failure = Some(noted);
+    assert!(matches!(world.step(), Step::RemoveJob { .. }), "then the Job goes");
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Failure::Retry));
+    assert_eq!(records(&world).idle_attempts, 1, "an attempt whose failure was noted while its pod could still start");
+    world.removed = Some(Removed { times: 1, at: NOW });
+    assert!(matches!(world.step(), Step::RemoveJob { .. }), "who removes a Job removes what is known of it");
+}
+
+#[test]
+fn row_15a_what_never_ran_has_left_nothing() {
+    let mut world = World { no_volume: true, ..going() };
+    let idle =
+        |idle_attempts| Some(LastFailure { idle_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) });
+    world.claim.last_failure = idle(1);
+    assert_eq!(world.step(), Step::Release);
+    // A node that is gone holds nothing of it.
+    world.claim.nodes = vec!["a".into()];
+    assert_eq!(with_state("a", NodeState::Gone, world.clone()).step(), Step::Release);
+    assert_eq!(World { no_volume: false, ..world.clone() }.step(), Step::ConfirmNoVolume);
+    world.claim.last_failure = idle(0);
+    assert_eq!(world.step(), begin(1, "a"));
+    // The second attempt may have run.
+    let mut second = World { no_volume: true, claim: stamped(2).claim, ..going() };
+    second.claim.deleting = true;
+    second.claim.last_failure = idle(1);
+    assert!(matches!(second.step(), Step::StartDelete { .. }));
+    second.never_ran = true;
+    assert_eq!(records(&second).idle_attempts, 2);
+    second.claim.last_failure = idle(0);
+    assert!(matches!(second.step(), Step::StartDelete { .. }), "nobody knows of the first");
+}
+
+#[test]
+fn row_16_a_config_that_was_mended_is_gone_by_at_once() {
+    let mut world = World { no_volume: true, ..going() };
+    let before = LastFailure { config: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Failure::Retry) };
+    world.claim.last_failure = Some(before);
+    assert!(matches!(world.step(), Step::StartDelete { attempt: 2, .. }));
+    world.claim.last_failure = None;
+    world.delete_run = RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW };
+    world.delete_job = Some(Job { config: "n/c@before".into(), ..over(1) });
+    assert!(matches!(world.step(), Step::RemoveJob { .. }));
+    world.delete_job = Some(Job { deleting: true, config: "n/c@before".into(), ..over(1) });
+    world.rests();
+}
+
+#[test]
 fn row_16_a_delete_run_per_node() {
     let mut world = World { no_volume: true, ..going() };
     world.claim.nodes = vec!["a".into(), "b".into()];

@@ -1,7 +1,7 @@
 //! Where the runs of a claim are to be, if nodes matter.
 
 use contract::exit::Failure;
-use contract::names::reason;
+use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::copying::tied;
@@ -30,7 +30,7 @@ pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Re
 
 /// The node of an attempt that begins now: that of the original, the selected one, or one that is chosen here.
 fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, String> {
-    if let Some(node) = tied(o, recipe).or(o.claim.selected_node.as_deref()) {
+    if let Some(node) = tied(o, recipe).or(selected(o, class)) {
         return Ok(node);
     }
     let last = || o.claim.nodes.last().filter(|_| o.choice.last && o.claim.own_stamp().is_some());
@@ -42,6 +42,25 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
             "no node takes a run for this claim: class {} makes volumes on nodes (`placement: selected-node`), and none answers, is within allowedTopologies, and is open to the runs (`node-selector`, `tolerations`, `pod-template`); for storage that is reached through the network, set `placement: any` in the provisioner config",
             class.name
         )
+    })
+}
+
+/// The node that was selected for the claim. Where the class binds immediately no scheduler selects one: anybody may have
+/// named it, and one that does not exist is passed over.
+fn selected<'a>(o: &Observed<'a>, class: &Class) -> Option<&'a str> {
+    let exists = |node: &&str| class.binding == BindingMode::WaitForFirstConsumer || !is_gone(o, node);
+    o.claim.selected_node.as_deref().filter(exists)
+}
+
+fn is_gone(o: &Observed<'_>, node: &str) -> bool {
+    o.places.state(node) == NodeState::Gone
+}
+
+/// What is told of a node that the claim names and that is passed over.
+pub(super) fn passed_over(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Option<String> {
+    let node = o.claim.selected_node.as_deref().filter(|_| selected(o, class).is_none())?;
+    (recipe.placement == Placement::SelectedNode).then(|| {
+        format!("the claim names node {node} ({}), which does not exist; another node is chosen", names::SELECTED_NODE)
     })
 }
 
@@ -61,7 +80,7 @@ pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
 fn chooses(o: &Observed<'_>, class: &Class) -> bool {
     let on_node =
         recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode && tied(o, recipe).is_none());
-    class.binding == BindingMode::Immediate && o.claim.selected_node.is_none() && on_node
+    class.binding == BindingMode::Immediate && selected(o, class).is_none() && on_node
 }
 
 /// The node that the stamp was written for is not the one where the attempt is to be now.
@@ -70,7 +89,7 @@ pub(super) fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
     match run_node(&o.claim.nodes, recipe) {
         None => true,
         Some(_) if chooses(o, class) => !o.choice.last,
-        Some(noted) => tied(o, recipe).or(o.claim.selected_node.as_deref()).is_some_and(|node| node != noted),
+        Some(noted) => tied(o, recipe).or(selected(o, class)).is_some_and(|node| node != noted),
     }
 }
 
@@ -83,7 +102,13 @@ pub(super) fn is_movable(o: &Observed<'_>, class: &Class) -> bool {
 /// The node that the scheduler selected does not exist any more, or is none that the class allows: it is asked for
 /// another.
 pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
-    let node = o.claim.selected_node.as_ref().filter(|_| is_movable(o, class))?;
+    let node = o.claim.selected_node.as_ref()?;
+    if !is_movable(o, class) {
+        let matters = class.binding == BindingMode::Immediate
+            && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode);
+        let unsure = matters && o.places.state(node) == NodeState::Missing;
+        return unsure.then(|| Step::ConfirmNode { node: node.clone() }.into());
+    }
     match o.places.state(node) {
         NodeState::Ready | NodeState::Unreachable if o.outside => {
             Some(Decision::from(Step::Reschedule { failure: None }).saying(

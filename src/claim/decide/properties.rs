@@ -81,7 +81,9 @@ impl World {
                     Some("a pod ends that uses it")
                 }
                 (RunState::Running | RunState::Failed { settled: false, .. }, _) => Some("the delete run ends"),
-                (RunState::Succeeded, Some(Job { deleting: true, .. })) => Some("the delete run's Job goes"),
+                (RunState::Succeeded | RunState::Stuck { .. }, Some(Job { deleting: true, .. })) => {
+                    Some("the delete run's Job goes")
+                }
                 _ => None,
             };
         }
@@ -338,7 +340,8 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::ConfirmNode { node } => assert_eq!(world.places.state(node), NodeState::Missing),
         Step::RemoveJob { job } => {
-            let job = world.jobs.iter().find(|candidate| candidate.name == *job).expect("a Job that was observed");
+            let all = world.jobs.iter().chain(&world.delete_job);
+            let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
             assert!(!job.deleting);
             assert!(job.over || claim.is_held() || !world.is_leaving() && !claim.is_bound());
         }

@@ -56,6 +56,7 @@ struct World {
     no_volume: bool,
     delete_run: RunState,
     delete_job: Option<Job>,
+    never_ran: bool,
     room: bool,
     limit: Option<&'static str>,
     promised: bool,
@@ -113,6 +114,8 @@ impl World {
             no_volume: self.no_volume,
             delete_run: self.delete_run.clone(),
             delete_job: self.delete_job.as_ref(),
+            cleanup: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
+            never_ran: self.never_ran,
             room: self.room,
             limit: self.limit,
             promised: self.promised,
@@ -192,6 +195,7 @@ fn new() -> World {
         no_volume: false,
         delete_run: RunState::Absent,
         delete_job: None,
+        never_ran: false,
         room: true,
         limit: None,
         promised: false,
@@ -257,7 +261,17 @@ fn with_volume(mut world: World, volume: Volume, misfits: &[&str]) -> World {
 }
 
 fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFailure {
-    LastFailure { operation, attempt, at, kind, reason: "R".into(), message: "m".into(), without_account: false }
+    LastFailure {
+        operation,
+        attempt,
+        at,
+        kind,
+        reason: "R".into(),
+        message: "m".into(),
+        without_account: false,
+        config: String::new(),
+        idle_attempts: 0,
+    }
 }
 
 fn failed_run(kind: Failure, at: i64) -> RunState {

@@ -69,7 +69,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     prop_oneof![2 => Just(vec![]), 1 => jobs]
 }
 
-fn job_of(attempt: u32) -> Job {
+pub(super) fn job_of(attempt: u32) -> Job {
     super::job(attempt)
 }
 

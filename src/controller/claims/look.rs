@@ -17,6 +17,7 @@ use crate::node::{NodeState, Places};
 use crate::run::nodes::{Choice, choose};
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
+use crate::volume::expand::with_program_of;
 
 /// What a decision borrows from.
 pub(super) struct Snapshot {
@@ -32,6 +33,8 @@ pub(super) struct Snapshot {
     pub alive_on: Vec<String>,
     pub places: Places,
     pub kept: bool,
+    /// What a delete run works by: the recipe of the stamp with the program of the class.
+    pub cleanup: Option<Arc<Recipe>>,
     pub room: bool,
     pub limit: Option<String>,
     pub promised: bool,
@@ -74,6 +77,8 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         _ => None,
     };
     let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
+    let served = current.as_ref().map(|recipe| &recipe.record);
+    let cleanup = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
     let request =
         index.is_request(claim).then(|| ours.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
     let ready = match (ours, &current) {
@@ -165,6 +170,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         alive_on,
         places,
         kept,
+        cleanup,
         room,
         limit,
         promised: index.is_promised(&claim.uid),
@@ -192,7 +198,8 @@ fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Optio
 /// Where the next attempt may be, for a claim that has no node and needs one.
 fn choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> Choice {
     let current = class.and_then(|class| class.recipe.as_deref().ok());
-    let asks = !claim.is_bound() && !claim.deleting && claim.selected_node.is_none();
+    let exists = claim.selected_node.as_deref().is_some_and(|node| index.node(node).is_some());
+    let asks = !claim.is_bound() && !claim.deleting && !exists;
     let on_node = |recipe: &&Recipe| recipe.placement == Placement::SelectedNode;
     match (class, current.filter(on_node).or(stamped.filter(on_node))) {
         (Some(class), Some(recipe)) if asks && class.binding == BindingMode::Immediate => {

@@ -66,6 +66,8 @@ pub enum Bug {
     TwoJobs,
     /// A volume that came back from a backup is taken for one that a run has just made.
     RestoredAsHalfMade,
+    /// Of every attempt it is noted that no container of it has run.
+    AllAttemptsIdle,
     /// A batch is removed as soon as one of its claims goes.
     RemovedForOne,
 }
@@ -122,6 +124,10 @@ impl Bug {
             Bug::RestoredAsHalfMade => {
                 *classes = vec!["shared"];
                 (profile.restores, profile.share, profile.bad_image, profile.kill) = (true, None, 0, 0);
+            }
+            Bug::AllAttemptsIdle => {
+                *classes = vec!["shared"];
+                profile.bad_image = 500;
             }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
@@ -185,6 +191,14 @@ impl Bug {
                 });
                 store.delete(Kind::Volume, &volume);
             }
+            (Bug::AllAttemptsIdle, Verb::Patch, Kind::Claim) => {
+                let failure = body.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(names::FAILURE));
+                let noted = failure.as_ref().and_then(|text| serde_json::from_str::<Value>(text.as_str()?).ok());
+                if let (Some(failure), Some(mut noted)) = (failure, noted) {
+                    noted["idle_attempts"] = noted["attempt"].clone();
+                    *failure = json!(noted.to_string());
+                }
+            }
             (Bug::NewestVersion, Verb::Create, Kind::Job) if !is_delete(body) => {
                 let class = crate::store::label(body, names::LABEL_CLASS).to_owned();
                 let config = ObjectName::new(crate::SYSTEM, class);
@@ -235,7 +249,7 @@ impl Bug {
                 if let Some(name) = found.map(|(name, _)| name.clone()) {
                     store.update(Kind::Volume, &name, |volume| {
                         let id = crate::store::annotation(volume, names::VOLUME_ID).to_owned();
-                        volume["metadata"]["annotations"][names::PROVENANCE] = Value::Null;
+                        volume["metadata"]["annotations"].as_object_mut().map(|all| all.remove(names::PROVENANCE));
                         volume["spec"]["claimRef"] = json!({ "namespace": crate::SYSTEM, "name": id });
                     });
                 }

@@ -238,7 +238,7 @@ impl People {
             Some(3) if rng.permille(500) => People::modify(store, rng),
             Some(3) => People::grow(store, rng),
             Some(4) => self.by_hand(store, rng),
-            Some(5) => self.touch_config(store, rng),
+            Some(5) => self.touch_config(store, rng, profile),
             Some(6) => {
                 let name = ObjectName::new("", *rng.pick(NODES));
                 match store.get(Kind::Node, &name).is_some() {
@@ -414,7 +414,7 @@ impl People {
         store.delete(kind, name);
     }
 
-    fn touch_config(&mut self, store: &mut Store, rng: &mut Rng) {
+    fn touch_config(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile) {
         let at = rng.below(self.configs.len());
         let name = crate::store::name_of(&self.configs[at]);
         count("configs changed");
@@ -424,6 +424,12 @@ impl People {
                 line(|| format!("admin: config {name} gets image {version}"));
                 self.configs[at]["data"]["image"] = json!(version);
                 self.mend(store, at);
+            }
+            1 if profile.typos => {
+                line(|| format!("admin: config {name} names an image that is not there"));
+                store.update(Kind::Config, &name, |config| {
+                    config["data"]["image"] = json!("registry.example/images/maker:typo");
+                });
             }
             1 => {
                 line(|| format!("admin: breaks config {name}"));

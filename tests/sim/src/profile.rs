@@ -90,6 +90,8 @@ pub struct Profile {
     pub batch: Option<usize>,
     /// Volumes that each class keeps ready; none for no pools.
     pub pool: Option<usize>,
+    /// Configs name images that are not there.
+    pub typos: bool,
     /// Claims with their volumes are lost and restored from backups.
     pub restores: bool,
 }
@@ -153,6 +155,7 @@ impl Profile {
             batch: None,
             pool: None,
             restores: false,
+            typos: false,
         }
         .with_classes(rng)
     }
@@ -202,6 +205,10 @@ impl Profile {
         self.restores = rng.permille(200) && self.share.is_none() && !self.snapshots;
         if self.restores {
             self.deeds += 6;
+        }
+        if rng.permille(150) {
+            (self.typos, self.configs) = (true, true);
+            self.deeds += 4;
         }
         self
     }

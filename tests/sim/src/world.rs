@@ -221,8 +221,12 @@ impl World {
         }
         let over = |store: &mut Store, kind: &str, reason: &str| {
             let millis = store.time.millis();
+            let counted = pods.iter().filter(|(_, pod)| ended(pod)).count();
             store.update(Kind::Job, name, |job| {
                 condition(job, kind, reason, &now);
+                if counted > 0 {
+                    job["status"]["failed"] = json!(counted);
+                }
                 if let Some(last) = job["status"]["conditions"].as_array_mut().and_then(|c| c.last_mut()) {
                     last["at"] = json!(millis);
                 }
@@ -286,17 +290,24 @@ impl World {
         }
         if node.is_empty() {
             if is_deleting(&pod) {
-                end_pod(store, name, 137, "never started");
+                end_unstarted(store, name);
                 return true;
             }
             return self.schedule(store, rng, name, &pod);
         }
         if text(&pod, "/status/phase") == "Pending" {
             if is_deleting(&pod) {
-                end_pod(store, name, 137, "never started");
+                end_unstarted(store, name);
                 return true;
             }
             let Some(job) = job else { return true };
+            let image = text(&store.pod_spec(uid(&job))["containers"][0], "/image");
+            if image.ends_with(":typo") {
+                count("images that are not there");
+                let waiting = json!([{ "name": "provisioner", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no such image" } } }]);
+                store.update(Kind::Pod, name, |pod| pod["status"]["containerStatuses"] = waiting);
+                return false;
+            }
             self.start(store, rng, profile, name, &pod, &job);
             return true;
         }
@@ -405,6 +416,17 @@ fn owner(pod: &Value) -> &str {
 
 fn owner_uid(pod: &Value) -> &str {
     text(pod, "/metadata/ownerReferences/0/uid")
+}
+
+/// Kubernetes says so of a pod of which it has never made a container.
+fn end_unstarted(store: &mut Store, name: &ObjectName) {
+    store.update(Kind::Pod, name, |pod| {
+        pod["status"]["phase"] = json!("Failed");
+        pod["status"]["containerStatuses"] = json!([{
+            "name": "provisioner", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "message": "The container could not be located when the pod was terminated" } },
+        }]);
+    });
 }
 
 fn end_pod(store: &mut Store, name: &ObjectName, code: i32, words: &str) {

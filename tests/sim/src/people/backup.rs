@@ -127,8 +127,8 @@ impl People {
                     named => named == name.name,
                 }
             };
-            if !store.all(Kind::Claim).any(|(_, claim)| wants(claim)) {
-                line(|| format!("admin: gives up volume {}, which has no claim any more", name.name));
+            if is_deleting(&volume) || !store.all(Kind::Claim).any(|(_, claim)| wants(claim)) {
+                line(|| format!("admin: gives up volume {}, which has no claim or was deleted", name.name));
                 store.remove(Kind::Volume, &name);
                 world.backend.remove(&place);
                 continue;
