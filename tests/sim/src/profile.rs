@@ -206,7 +206,7 @@ impl Profile {
         if self.restores {
             self.deeds += 6;
         }
-        if rng.permille(150) {
+        if rng.permille(150) && !self.swaps && !self.vendor {
             (self.typos, self.configs) = (true, true);
             self.deeds += 4;
         }

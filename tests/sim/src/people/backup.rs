@@ -129,6 +129,12 @@ impl People {
             };
             if is_deleting(&volume) || !store.all(Kind::Claim).any(|(_, claim)| wants(claim)) {
                 line(|| format!("admin: gives up volume {}, which has no claim or was deleted", name.name));
+                let named: Vec<_> = store
+                    .all(Kind::Claim)
+                    .filter(|(_, claim)| text(claim, "/spec/volumeName") == name.name)
+                    .map(|(name, _)| name.clone())
+                    .collect();
+                named.iter().for_each(|claim| store.remove(Kind::Claim, claim));
                 store.remove(Kind::Volume, &name);
                 world.backend.remove(&place);
                 continue;
