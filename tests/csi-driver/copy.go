@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,15 +21,23 @@ func copyData(from, to, kind string) error {
 }
 
 // copySparse copies a file without the parts that were never written: an image of 1 GiB holds mostly nothing.
-func copySparse(from, to string, mode os.FileMode) (err error) {
+func copySparse(from, to string, mode os.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {
 		return err
 	}
+	return copyOpened(source, to, mode)
+}
+
+// copyOpened copies a file that is open, and closes it.
+func copyOpened(source *os.File, to string, mode os.FileMode) (err error) {
 	defer source.Close()
 	info, err := source.Stat()
 	if err != nil {
 		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("it was exchanged while it was copied")
 	}
 	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
@@ -60,52 +69,73 @@ func copySparse(from, to string, mode os.FileMode) (err error) {
 }
 
 // copyTree copies a directory with owners, modes and times. What pods can make there: files, directories, links,
-// pipes, sockets (which are nothing without their process and are left out) and devices.
+// pipes, sockets (which are nothing without their process and are left out) and devices. A pod may exchange what is
+// copied for links meanwhile: the source is a root, out of which no link leads.
 func copyTree(from, to string) error {
-	var directories []func() error
-	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a pod removed it meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, relative)
-		var found unix.Stat_t
-		if err := unix.Lstat(path, &found); err != nil {
-			return fmt.Errorf("stat %s: %w", path, err)
-		}
-		if err := copyEntry(path, target, &found); err != nil {
-			return fmt.Errorf("copy %s: %w", path, err)
-		}
-		if entry.IsDir() {
-			// Filling a directory changes its time, and its mode may forbid to fill it.
-			directories = append(directories, func() error { return attributes(target, &found) })
-			return nil
-		}
-		if found.Mode&unix.S_IFMT == unix.S_IFSOCK {
-			return nil
-		}
-		return attributes(target, &found)
-	})
-	for at := len(directories) - 1; at >= 0 && err == nil; at-- {
-		err = directories[at]()
+	source, err := os.OpenRoot(from)
+	if err != nil {
+		return err
 	}
-	return err
+	defer source.Close()
+	return copyAt(source, ".", to)
 }
 
-func copyEntry(from, to string, found *unix.Stat_t) error {
+// copyAt copies what stands at a path below the source, with all that is in it.
+func copyAt(source *os.Root, path, to string) error {
+	info, err := source.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a pod removed it meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	found := info.Sys().(*syscall.Stat_t)
+	err = copyEntry(source, path, to, found)
+	if errors.Is(err, fs.ErrNotExist) || found.Mode&unix.S_IFMT == unix.S_IFSOCK {
+		return nil
+	}
+	if err == nil && info.IsDir() {
+		err = copyInside(source, path, to)
+	} else if err != nil {
+		err = fmt.Errorf("copy %s: %w", path, err)
+	}
+	if err != nil {
+		return err
+	}
+	// Last: filling a directory changes its time, and its mode may forbid to fill it.
+	return attributes(to, found)
+}
+
+func copyInside(source *os.Root, path, to string) error {
+	folder, err := source.Open(path)
+	if err != nil {
+		return err
+	}
+	names, err := folder.Readdirnames(-1)
+	if err := errors.Join(err, folder.Close()); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := copyAt(source, filepath.Join(path, name), filepath.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyEntry(source *os.Root, from, to string, found *syscall.Stat_t) error {
 	switch found.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		return os.Mkdir(to, 0o700)
 	case unix.S_IFREG:
-		return copySparse(from, to, 0o600)
+		// A pipe in its place must not keep the driver waiting.
+		opened, err := source.OpenFile(from, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		return copyOpened(opened, to, 0o600)
 	case unix.S_IFLNK:
-		points, err := os.Readlink(from)
+		points, err := source.Readlink(from)
 		if err != nil {
 			return err
 		}
@@ -117,7 +147,7 @@ func copyEntry(from, to string, found *unix.Stat_t) error {
 	}
 }
 
-func attributes(path string, found *unix.Stat_t) error {
+func attributes(path string, found *syscall.Stat_t) error {
 	if err := unix.Lchown(path, int(found.Uid), int(found.Gid)); err != nil {
 		return err
 	}
@@ -126,6 +156,6 @@ func attributes(path string, found *unix.Stat_t) error {
 			return err
 		}
 	}
-	times := []unix.Timespec{found.Atim, found.Mtim}
+	times := []unix.Timespec{unix.Timespec(found.Atim), unix.Timespec(found.Mtim)}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, path, times, unix.AT_SYMLINK_NOFOLLOW)
 }

@@ -157,3 +157,49 @@ func TestCopyKeepsWhatAPodMade(t *testing.T) {
 		t.Errorf("copied %q", text)
 	}
 }
+
+// A pod that has the original exchanges a file and a directory for links that lead out of it, all the time.
+func TestCopyFollowsNoLinkOutOfTheVolume(t *testing.T) {
+	from, outside, over := t.TempDir(), t.TempDir(), make(chan struct{})
+	must(t, os.WriteFile(filepath.Join(outside, "file"), []byte("secret"), 0o600))
+	must(t, os.Mkdir(filepath.Join(from, "real"), 0o700))
+	must(t, os.WriteFile(filepath.Join(from, "real/file"), []byte("mine"), 0o600))
+	must(t, os.WriteFile(filepath.Join(from, "in"), []byte("mine"), 0o600))
+	must(t, os.Symlink(outside, filepath.Join(from, "way")))
+	must(t, os.Symlink(filepath.Join(outside, "file"), filepath.Join(from, "out")))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			for _, pair := range [][2]string{{"real", "way"}, {"in", "out"}} {
+				a, b := filepath.Join(from, pair[0]), filepath.Join(from, pair[1])
+				unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+			}
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	}()
+	defer func() { close(over); <-ended }()
+	for range 300 {
+		to := filepath.Join(t.TempDir(), "copy")
+		// It may well fail, and must never be fooled.
+		_ = copyTree(from, to)
+		for _, name := range []string{"in", "out", "real", "way"} {
+			file := filepath.Join(to, name)
+			info, err := os.Lstat(file)
+			if err == nil && info.IsDir() {
+				file = filepath.Join(file, "file")
+				info, err = os.Lstat(file)
+			}
+			if err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			if text, _ := os.ReadFile(file); string(text) == "secret" {
+				t.Fatalf("%s led out of the volume", name)
+			}
+		}
+	}
+}

@@ -7,16 +7,18 @@ use std::process::Command;
 use std::time::Instant;
 
 use cluster::Snapshotter;
-use contract::names;
+use contract::names::{self, reason};
 use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, Pod, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::deployed::{HOSTPATH, IMAGE, clean, directory, local_class, log_of, pod, root, users, volumes_in};
+use crate::deployed::{
+    HOSTPATH, IMAGE, clean, directory, local_class, log_of, pod, root, script_class, users, volumes_in,
+};
 use crate::orchestrator::{OWN, Ring, WHILE, merge, uid};
 use crate::wait::{seen, stays, until};
 
@@ -211,6 +213,10 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     pod_with(&ring, "writer", write, block.clone()).await;
     assert_eq!(log_of(&ring, "writer").await.trim(), (16 << 20).to_string(), "as large as was asked for");
     delete_pod(&ring, "writer").await;
+    // A pod may detach its device, which asks for no right. It is held, and stays.
+    pod_with(&ring, "careless", "losetup -d /dev/data; echo $?", block.clone()).await;
+    log_of(&ring, "careless").await;
+    delete_pod(&ring, "careless").await;
     pod_with(&ring, "reader", "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15", block.clone()).await;
     assert_eq!(log_of(&ring, "reader").await, "kept in block 7");
     let id = uid(&ring.bound("c").await);
@@ -256,6 +262,28 @@ async fn a_block_volume_gives_back_the_bytes_that_were_written() {
     assert_eq!(volumes_in(&on_node), before);
     assert!(volumes_in(devices).is_empty(), "no name of a device is left");
     let _ = fs::remove_dir(devices);
+}
+
+/// A shell that traces its commands prints what is in their variables. The end of the log of such a run is no last words.
+#[tokio::test]
+async fn a_secret_that_a_shell_traces_is_not_told() {
+    let ring = users("traces").await;
+    let secret = json!({ "metadata": { "name": "traces-login" }, "stringData": { "ARRAY_PASSWORD": "hunter22" } });
+    let secrets = ring.api::<Secret>(OWN);
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let traces = r#"[ "$OPERATION" != delete ] || exit 0; set -x; : login "$ARRAY_PASSWORD"; [ "$PVC_NAME" = traced ] || exec flex-pv fail retry "no login as $ARRAY_PASSWORD"; exit 75"#;
+    let keys = [("secret-env", "traces-login"), ("backoff", "1h")];
+    script_class(&ring, "traces", traces, &keys).await;
+    for (claim, says) in [("traced", "exit code 75"), ("told", "no login as ***")] {
+        ring.claim(claim, "traces").await;
+        ring.event(&ring.user, claim, reason::PROVISIONING_FAILED, says).await;
+        let events = ring.api::<Event>(&ring.user).list(&ListParams::default()).await.unwrap();
+        let told = format!("{:?} {:?}", ring.get_claim(claim).await, events.items);
+        assert!(!told.contains("hunter22"), "{told}");
+        ring.delete_claim(claim).await;
+    }
+    clean(&ring).await;
+    secrets.delete("traces-login", &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Keeping the secrets of a run out of its last words, which become an event that many can read.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use contract::names::SECRET_DIR;
@@ -79,7 +80,8 @@ fn is_place(value: &str) -> bool {
     let in_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     let is_path = value.starts_with('/') && value[1..].contains('/') && value.chars().all(in_path);
     let is_address = value.contains("://") && !value.contains(['@', '?', '\n']);
-    is_path || is_address
+    let is_number = value.parse::<IpAddr>().is_ok() || value.parse::<SocketAddr>().is_ok();
+    is_path || is_address || is_number
 }
 
 /// The texts of the files of all Secrets. What cannot be read cannot be repeated either.
@@ -125,6 +127,7 @@ mod tests {
                 ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
                 ("ARRAY_URL", "https://array.example/api"),
                 ("ARRAY_WITH_PASSWORD", "https://me:secret@array.example/api"),
+                ("ARRAY", "10.20.30.40"),
                 ("CA_FILE", "/etc/flex-secrets/array/ca.pem"),
                 ("EMPTY", ""),
             ],
@@ -140,6 +143,7 @@ mod tests {
                 "c0ffee00-0000-4000-8000-000000000001 on nas.example",
             ),
             ("provision-c0ffee-x asks 10.96.0.1", "provision-c0ffee-x asks 10.96.0.1"),
+            ("10.20.30.40 is off", "10.20.30.40 is off"),
             ("https://array.example/api is off", "https://array.example/api is off"),
             ("https://me:secret@array.example/api is off", "*** is off"),
             ("no /etc/flex-secrets/array/ca.pem", "no /etc/flex-secrets/array/ca.pem"),

@@ -8,7 +8,7 @@ use kit::Failure;
 use nfs_rs::{Mount, NfsError, ObjRes, ReaddirplusEntry};
 
 use crate::server::Server;
-use crate::trouble::{Kind, kind};
+use crate::trouble::{Kind, is_no_directory, kind};
 
 /// What both protocol versions call a directory.
 const DIRECTORY: u32 = 2;
@@ -22,7 +22,8 @@ struct Open {
     parent: ObjRes,
     name: String,
     handle: ObjRes,
-    shown: String,
+    /// How many directories are around it.
+    depth: usize,
 }
 
 /// Removes the directory; one that is gone already is no error.
@@ -40,7 +41,7 @@ pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
         Err(error) => return Err(server.failure(&format!("cannot look at {path}"), &error)),
     };
     // Depth first with a stack of its own: a user decides how deep the directories are.
-    let mut stack = vec![Open { parent, name: name.to_owned(), handle, shown: path.to_owned() }];
+    let mut stack = vec![Open { parent, name: name.to_owned(), handle, depth: 0 }];
     while let Some(open) = stack.last() {
         match step(mount, open).await {
             Ok(Step::Descend(directories)) => stack.extend(directories),
@@ -48,10 +49,35 @@ pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
             Ok(Step::Done) => {
                 stack.pop();
             }
-            Err(error) => return Err(server.failure(&format!("cannot remove {}", open.shown), &error)),
+            // Somebody has exchanged it for a file or a link, which is removed when its directory is looked at again.
+            Err(error) if is_no_directory(&error) && open.depth > 0 => {
+                stack.pop();
+            }
+            Err(error) => return Err(server.failure(&format!("cannot remove {}", shown(path, &stack)), &error)),
         }
     }
     Ok(())
+}
+
+/// So many directories of a path are shown: its depth is a user's affair.
+const SHOWN: usize = 20;
+
+/// Where the directory on top of the stack is. Those around it are the nearest below it of each lesser depth.
+fn shown(path: &str, stack: &[Open]) -> String {
+    let mut names = Vec::new();
+    let mut wanted = stack.last().map_or(0, |open| open.depth);
+    for open in stack.iter().rev() {
+        if open.depth == wanted && wanted > 0 {
+            names.push(open.name.as_str());
+            wanted -= 1;
+        }
+    }
+    let left_out = names.len().saturating_sub(SHOWN);
+    names.truncate(SHOWN);
+    if left_out > 0 {
+        names.push("…");
+    }
+    [path].into_iter().chain(names.into_iter().rev()).collect::<Vec<_>>().join("/")
 }
 
 enum Step {
@@ -84,8 +110,8 @@ async fn step(mount: &dyn Mount, open: &Open) -> Result<Step, NfsError> {
     for entry in page {
         if is_directory(mount, open, &entry).await? {
             let handle = mount.lookup(open.handle.fh.clone(), &entry.file_name).await?;
-            let shown = format!("{}/{}", open.shown, entry.file_name);
-            directories.push(Open { parent: open.handle.clone(), name: entry.file_name, handle, shown });
+            let parent = open.handle.clone();
+            directories.push(Open { parent, name: entry.file_name, handle, depth: open.depth + 1 });
         } else {
             files.push(entry.file_name);
         }
@@ -110,4 +136,25 @@ async fn is_directory(mount: &dyn Mount, open: &Open, entry: &ReaddirplusEntry) 
     }
     let found = mount.lookup(open.handle.fh.clone(), &entry.file_name).await?;
     Ok(mount.getattr(found.fh).await?.type_ == DIRECTORY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(name: &str, depth: usize) -> Open {
+        let handle = ObjRes::default();
+        Open { parent: handle.clone(), name: name.to_owned(), handle, depth }
+    }
+
+    #[test]
+    fn where_a_failure_is_shows_its_stack() {
+        let mut stack = vec![open("volume", 0)];
+        assert_eq!(shown("exports/volume", &stack), "exports/volume");
+        stack.extend([open("a", 1), open("b", 1), open("x", 2), open("y", 2), open("z", 3)]);
+        assert_eq!(shown("exports/volume", &stack), "exports/volume/b/y/z");
+        stack.extend((4..5000).map(|depth| open("d", depth)));
+        let deep = shown("exports/volume", &stack);
+        assert_eq!(deep, format!("exports/volume/…/{}", ["d"; SHOWN].join("/")));
+    }
 }

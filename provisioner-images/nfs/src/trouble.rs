@@ -55,6 +55,11 @@ pub fn kind(error: &NfsError) -> Kind {
     }
 }
 
+/// Whether what was taken for a directory is none.
+pub fn is_no_directory(error: &NfsError) -> bool {
+    matches!(error, NfsError::Nfs4(V4::NFS4ERR_NOTDIR | V4::NFS4ERR_SYMLINK) | NfsError::Nfs3(V3::NFS3ERR_NOTDIR))
+}
+
 /// Whether the server may only dislike the version of the protocol: it answered, and not about the
 /// export.
 pub fn is_of_version(error: &NfsError) -> bool {

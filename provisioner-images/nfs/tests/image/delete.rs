@@ -131,3 +131,48 @@ fn what_is_kept_stays_taken() {
     let other = Run::new(&server, TWO).with("SUBDIRECTORY", "${pvc.name}").provision();
     assert_eq!(other.code, 65, "{other:?}");
 }
+
+/// A client that still has the volume puts links and files in the place of its directories, all the time.
+#[test]
+fn what_is_exchanged_meanwhile_leads_nowhere() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    let volume = server.directory().join(run.directory());
+    let outside = server.directory().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("precious"), "x").unwrap();
+    for n in 0..60 {
+        fs::create_dir_all(volume.join(format!("{n}/real/deep"))).unwrap();
+        symlink(&outside, volume.join(format!("{n}/way"))).unwrap();
+        fs::write(volume.join(format!("{n}/file")), "x").unwrap();
+    }
+    let held = fs::canonicalize("/proc/self/fd").unwrap();
+    let open = fs::File::open(&volume).unwrap();
+    // The directory as it is open, whatever its name is by now.
+    let volume = held.join(std::os::fd::AsRawFd::as_raw_fd(&open).to_string());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let codes = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                for n in 0..60 {
+                    let at = |name: &str| volume.join(format!("{n}/{name}"));
+                    for other in ["way", "file"] {
+                        let _ = fs::rename(at("real"), at("aside"));
+                        let _ = fs::rename(at(other), at("real"));
+                        let _ = fs::rename(at("real"), at(other));
+                        let _ = fs::rename(at("aside"), at("real"));
+                    }
+                }
+            }
+        });
+        let codes: Vec<i32> = (0..3).map(|_| run.delete_bound().code).collect();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        codes
+    });
+    assert!(codes.iter().all(|code| [0, 75].contains(code)), "{codes:?}");
+    assert!(outside.join("precious").exists(), "a link was followed");
+    let ended = run.delete_bound();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(server.list(""), ["outside"]);
+}
