@@ -10,7 +10,7 @@ pub use super::input::{
 use super::record::{Checked, Record};
 use super::sidecar::{self, Sidecar, Sidecars};
 use super::topology::Topologies;
-use super::{Problem, Recipe};
+use super::{Problem, Recipe, SourceRule};
 use crate::object::ObjectName;
 
 /// A class that is ours.
@@ -230,8 +230,20 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             .problems
             .push(Problem::new("plugin-name", format!("is missing; write `plugin-name: {}`", identity.plugin)));
     }
-    if let Err(problems) = record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
-        verdict.problems.extend(problems);
+    match record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
+        Err(problems) => verdict.problems.extend(problems),
+        Ok(recipe) => {
+            let any = |rule: &&SourceRule| {
+                rule.driver.is_none()
+                    && (rule.kind == "flexVolume" || rule.kind == "csi" && config.stands_for().is_none())
+            };
+            verdict.warnings.extend(recipe.volume_sources.iter().find(any).map(|rule| {
+                let kind = &rule.kind;
+                Problem::new("volume-sources", format!(
+                    "allows volumes of every {kind} driver of the cluster, with whatever the image tells it; name the driver, such as `{kind}:driver.example`"
+                ))
+            }));
+        }
     }
     if config.stands_for() == Some(identity.provisioner.as_str()) {
         let why =
