@@ -9,7 +9,7 @@ use super::Claim;
 use crate::config::values::is_clean_absolute;
 use crate::config::{Recipe, SourceRule};
 use crate::limits;
-use crate::text::printable;
+use crate::text::line;
 use crate::volume::written::{FINALIZERS, said_namespaces};
 use crate::volume::{Volume, affinity};
 
@@ -88,7 +88,7 @@ pub fn misfits(
             limits::VOLUME
         ));
     }
-    misfits.iter().map(|misfit| printable(misfit, limits::MISFIT)).collect()
+    misfits.iter().map(|misfit| line(misfit, limits::MISFIT)).collect()
 }
 
 /// By how much a volume may be larger than its claim asks for, unless the config says so: backends round up, and by how

@@ -20,6 +20,7 @@ use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
 use crate::config::sidecar::drivers_stood_for;
 use crate::policies::{self, Policy, State};
 use crate::pool::Marks;
+use crate::text::line;
 use crate::volume::Volume;
 
 #[derive(Debug, Args)]
@@ -209,7 +210,8 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
         let text = |size: u64| contract::quantity::quantity(size).0;
         stunted.iter().for_each(|(volume, failed)| {
             let size = volume.size.clone().map(text).unwrap_or_else(|_| "-".into());
-            let (wanted, why) = (text(failed.size), format!("{}: {}", failed.reason, failed.message));
+            let why = line(&format!("{}: {}", failed.reason, failed.message), usize::MAX);
+            let wanted = text(failed.size);
             println!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
         });
     }
@@ -218,7 +220,8 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     if !unmodified.is_empty() {
         println!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
         unmodified.iter().for_each(|(volume, note)| {
-            println!("{:<48} {:>7} {}: {}", volume.name, note.attempt, note.reason, note.message)
+            let why = line(&format!("{}: {}", note.reason, note.message), usize::MAX);
+            println!("{:<48} {:>7} {why}", volume.name, note.attempt)
         });
     }
     let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
@@ -245,6 +248,7 @@ fn print_capacities(capacities: &Capacities) {
         let at: Vec<_> = topology.iter().map(|(label, value)| format!("{label}={value}")).collect();
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
         let why = record.as_ref().map(|record| record.message.as_str()).filter(|why| !why.is_empty()).unwrap_or("-");
+        let why = line(why, usize::MAX);
         println!("{class:<24} {at:<44} {:>12} {why}", contract::quantity::quantity(*bytes).0);
     }
 }
