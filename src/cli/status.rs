@@ -189,6 +189,13 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             println!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
         }
     }
+    for (class, why) in table.left() {
+        println!("\nStorageClass {class} is left to another: {why}");
+    }
+    for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.warnings.is_empty()) {
+        println!("\nConfigMap {name} is accepted, but:");
+        verdict.warnings.iter().for_each(|warning| println!("  {warning}"));
+    }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.problems.is_empty()) {
         println!("\nConfigMap {name} is refused:");
         verdict.problems.iter().for_each(|problem| println!("  {problem}"));
@@ -315,5 +322,5 @@ fn to_json(
         let entry = |(told, record): (&Published, &crate::capacity::Record)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "largest": told.largest, "lastFailure": record.message });
         asked.map(entry).collect()
     });
-    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
+    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "left": table.left().collect::<BTreeMap<_, _>>(), "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
 }

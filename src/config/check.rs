@@ -19,6 +19,7 @@ use crate::pool::Pool;
 pub const KEYS: &[&str] = &[
     "plugin-name",
     "stands-for",
+    "stands-for-namespace",
     "image",
     "command",
     "args",
@@ -157,6 +158,10 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     let r = &mut reader;
 
     let _ = r.read(sidecar::KEY, driver);
+    let _ = r.names(sidecar::NAMESPACE_KEY, "namespace");
+    if r.text(sidecar::NAMESPACE_KEY).is_some() && r.text(sidecar::KEY).is_none() {
+        r.fail(sidecar::NAMESPACE_KEY, "says where an external provisioner is, and the config stands for none; write `stands-for: DRIVER`, too, or remove it");
+    }
     let image = r.read("image", image).unwrap_or_default();
     if r.text("image").is_none() {
         r.fail(

@@ -71,6 +71,8 @@ pub struct Verdict {
 pub struct Classes {
     ours: BTreeMap<String, Class>,
     foreign: BTreeSet<String>,
+    /// Those of them that a config would serve if no other provisioner did, and why it does not.
+    left: BTreeMap<String, String>,
     /// The verdict on each ConfigMap that is meant for us.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// What is wrong with a good config and one StorageClass, which is no reason to refuse others.
@@ -98,6 +100,16 @@ impl Classes {
                 class.name
             ));
         }
+    }
+
+    /// Why a class is left to the external provisioner of its driver, where a config stands for that.
+    pub fn left_to_another(&self, class: &str) -> Option<&str> {
+        self.left.get(class).map(String::as_str)
+    }
+
+    /// All classes that are left to others, by name, and why.
+    pub fn left(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.left.iter().map(|(class, why)| (class.as_str(), why.as_str()))
     }
 
     /// All of our classes, by name.
@@ -208,7 +220,14 @@ pub fn classes<'a>(
     }
     for ((config, driver), classes) in left {
         if let Some(why) = sidecars.of(driver).keeps(driver, &classes) {
+            table.left.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
             warn(&mut table, configs[config], sidecar::KEY, why);
+        }
+    }
+    for config in configs.values() {
+        let Some(driver) = config.stands_for() else { continue };
+        if let Some(lease) = sidecars.elsewhere(driver) {
+            warn(&mut table, config, sidecar::NAMESPACE_KEY, sidecar::does_not_count(driver, lease));
         }
     }
     for (config, problem) in std::mem::take(&mut table.pairs) {
