@@ -12,19 +12,74 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &text[..end]))
 }
 
-/// The same, with control characters other than ends of lines made visible.
-pub fn printable(text: &str, most: usize) -> String {
+/// Whether a character does something to the text around it instead of being shown: it moves the cursor, ends a line, or
+/// turns the direction of reading, so that a text reads as another one.
+fn acts(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let ends_a_line = matches!(c, '\u{2028}' | '\u{2029}');
+    let is_not_seen = matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}');
+    c.is_control() || turns || ends_a_line || is_not_seen
+}
+
+fn shown(text: &str, most: usize, lines: bool) -> String {
     let mut shown = String::new();
     // Nothing becomes shorter by being shown.
-    for c in text.chars().take(most + 1) {
+    for c in text.chars().take(most.saturating_add(1)) {
         match c {
-            '\n' => shown.push(c),
+            '\n' if lines => shown.push(c),
             '\t' => shown.push(' '),
-            c if c.is_control() => shown.extend(c.escape_default()),
+            c if acts(c) => shown.extend(c.escape_default()),
             c => shown.push(c),
         }
     }
     cut(&shown, most).into_owned()
+}
+
+/// A text with the characters made visible that would do something to a terminal or a reader, other than ends of lines.
+pub fn printable(text: &str, most: usize) -> String {
+    shown(text, most, true)
+}
+
+/// The same for a text of somebody else: it stays on its line, so that nobody writes lines in our name.
+pub fn line(text: &str, most: usize) -> String {
+    shown(text, most, false)
+}
+
+/// Where a program's own lines go. Each write is a line, of which the text may be anybody's.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<W>(pub W, pub Escape);
+
+/// How a character is written that must not act.
+#[derive(Clone, Copy, Debug)]
+pub enum Escape {
+    /// As Rust writes it, for people.
+    Text,
+    /// As JSON writes it.
+    Json,
+}
+
+impl<W: std::io::Write> std::io::Write for Lines<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let Lines(to, escape) = self;
+        let text = String::from_utf8_lossy(line);
+        let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));
+        let mut safe = String::with_capacity(line.len());
+        for c in text.chars() {
+            match escape {
+                _ if !acts(c) => safe.push(c),
+                Escape::Text => safe.extend(c.escape_default()),
+                Escape::Json => {
+                    c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")))
+                }
+            }
+        }
+        to.write_all((safe + end).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 #[cfg(test)]
@@ -44,5 +99,26 @@ mod tests {
     fn a_terminal_is_told_nothing() {
         assert_eq!(printable("a\u{1b}[2Jb\tc\nd\0", 100), "a\\u{1b}[2Jb c\nd\\u{0}");
         assert_eq!(printable(&"\0".repeat(100), 20), format!("{}\\u…", "\\u{0}".repeat(3)));
+    }
+
+    #[test]
+    fn nobody_writes_a_line_of_ours_or_turns_one_around() {
+        let words = "ok\nWARN all is well\r\u{202e}dab\u{2066}\u{2028}\u{feff}é";
+        assert_eq!(line(words, 1000), "ok\\nWARN all is well\\r\\u{202e}dab\\u{2066}\\u{2028}\\u{feff}é");
+        assert!(printable(words, 1000).starts_with("ok\nWARN") && !printable(words, 1000).contains('\u{202e}'));
+        assert_eq!(line(&line(words, 1000), 1000), line(words, 1000), "what was shown once is not shown otherwise");
+    }
+
+    #[test]
+    fn each_event_is_one_line_of_the_log() {
+        let written = |escape: Escape, text: &str| {
+            let mut to = Vec::new();
+            std::io::Write::write_all(&mut Lines(&mut to, escape), text.as_bytes()).unwrap();
+            String::from_utf8(to).unwrap()
+        };
+        assert_eq!(written(Escape::Text, "a\u{1b}[31m\nb\u{202e}c\n"), "a\\u{1b}[31m\\nb\\u{202e}c\n");
+        let json = written(Escape::Json, "{\"a\":\"b\u{202e}c\"}\n");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["a"], "b\u{202e}c");
+        assert!(!json.contains('\u{202e}') && json.ends_with("}\n"));
     }
 }

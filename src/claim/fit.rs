@@ -9,7 +9,8 @@ use super::Claim;
 use crate::config::values::is_clean_absolute;
 use crate::config::{Recipe, SourceRule};
 use crate::limits;
-use crate::text::printable;
+use crate::text::line;
+use crate::volume::written::{FINALIZERS, said_namespaces};
 use crate::volume::{Volume, affinity};
 
 /// Everything that keeps a volume from being bound to a claim; nothing if it fits. `node` is the
@@ -70,6 +71,7 @@ pub fn misfits(
     if let Err(misfit) = source_fits(volume, recipe) {
         refuse(misfit);
     }
+    written_fits(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // What is half-way adopted comes to its end, whatever node is selected meanwhile: the scheduler follows the volume.
     if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.is_held()), node)
         && !affinity::matches(selector, labels)
@@ -86,7 +88,74 @@ pub fn misfits(
             limits::VOLUME
         ));
     }
-    misfits.iter().map(|misfit| printable(misfit, limits::MISFIT)).collect()
+    misfits.iter().map(|misfit| line(misfit, limits::MISFIT)).collect()
+}
+
+/// By how much a volume may be larger than its claim asks for, unless the config says so: backends round up, and by how
+/// much follows from the size.
+const SURPLUS: u64 = 10 << 30;
+
+/// What an image wrote on its volume that others would act on, and that the config does not allow.
+fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
+    let mut misfits = Vec::new();
+    let mut refuse = |misfit: String| misfits.push(misfit);
+    if let (Ok(has), Ok(asked)) = (&volume.size, &claim.size) {
+        let surplus = recipe.max_surplus.unwrap_or(SURPLUS.max(*asked));
+        if *has > asked.saturating_add(surplus) {
+            refuse(format!(
+                "its size is {}, the claim asks for {}, and it may have {} more; `max-surplus` of the provisioner config allows another difference",
+                quantity::quantity(*has).0,
+                quantity::quantity(*asked).0,
+                quantity::quantity(surplus).0
+            ));
+        }
+    }
+    let allowed = |finalizer: &&String| {
+        FINALIZERS.contains(&finalizer.as_str())
+            || finalizer.starts_with("external-attacher/")
+            || recipe.volume_finalizers.contains(finalizer)
+    };
+    if let Some(finalizer) = volume.finalizers.iter().find(|finalizer| !allowed(finalizer)) {
+        refuse(format!(
+            "it has the finalizer {finalizer}, which would keep it from being deleted; `volume-finalizers` of the provisioner config allows it"
+        ));
+    }
+    let Some(written) = volume.written.as_deref() else { return misfits };
+    if let Some(owner) = written.owners.first() {
+        refuse(format!(
+            "it is owned by {owner} (ownerReferences): Kubernetes would delete it together with that; the image must not write owners"
+        ));
+    }
+    let record = &recipe.record;
+    let parameters = record.data.iter().chain(&record.parameters);
+    let said: Vec<_> = said_namespaces(parameters, &volume.name, &claim.name.namespace).collect();
+    let own = |namespace: &&String| {
+        namespace.is_empty()
+            || **namespace == claim.name.namespace
+            || **namespace == recipe.config.namespace
+            || recipe.secret_namespaces.contains(namespace)
+            || said.contains(namespace)
+    };
+    if let Some(namespace) = written.secret_namespaces.iter().find(|namespace| !own(namespace)) {
+        refuse(format!(
+            "it names a Secret in the namespace {namespace}, which is neither the claim's nor the provisioner config's; `secret-namespaces` of the config allows it"
+        ));
+    }
+    let known = |option: &&String| {
+        let among = |options: &[String]| options.contains(option);
+        among(&recipe.mount_options) || among(&recipe.volume_mount_options)
+    };
+    if let Some(option) = written.mount_options.iter().find(|option| !known(option)) {
+        refuse(format!(
+            "it has the mount option {option}, which the class has not; `volume-mount-options` of the provisioner config allows it"
+        ));
+    }
+    if let Some(key) = written.metadata.iter().find(|key| !recipe.volume_metadata.contains(key)) {
+        refuse(format!(
+            "it bears {key}, by which Kubernetes would treat it otherwise; `volume-metadata` of the provisioner config allows it"
+        ));
+    }
+    misfits
 }
 
 /// Whether the PV controller binds a claim to a volume that is reserved for it by name.
@@ -137,24 +206,43 @@ pub fn derived_affinity(
 /// # Errors
 /// What is wrong with it, in words for the claim.
 pub fn source_fits(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
-    source(volume, &recipe.volume_sources)
+    source(volume, &recipe.volume_sources, &recipe.record.stands_for)
 }
 
 /// Whether the rules of a class allow such a source. Without a rule every kind is allowed but paths on
-/// nodes: an image that could name any of them could hand out the node itself.
-fn source(volume: &Volume, rules: &[SourceRule]) -> Result<(), String> {
+/// nodes, since an image that could name any of them could hand out the node itself, and drivers of others, which would do
+/// with their rights what the image says. A class that stands for a driver has that one.
+fn source(volume: &Volume, rules: &[SourceRule], stands_for: &str) -> Result<(), String> {
     let Some(kind) = volume.source else { return Err("it has no volume source, or several".into()) };
     let on_node = matches!(kind, "hostPath" | "local");
     let path = volume.path.as_deref().unwrap_or_default();
     if on_node && !is_clean_absolute(path) {
         return Err(format!("its path `{path}` is not absolute and clean"));
     }
+    let by_driver = matches!(kind, "csi" | "flexVolume");
+    let driver = volume.written.as_ref().and_then(|written| written.driver.as_deref()).unwrap_or_default();
+    let own = kind == "csi" && !stands_for.is_empty() && driver == stands_for;
+    let any = |rule: &SourceRule| rule.driver.is_none() && (kind != "csi" || stands_for.is_empty());
     let allowed = |rule: &SourceRule| {
         rule.kind == kind
+            && (!by_driver || any(rule) || own || rule.driver.as_deref() == Some(driver))
             && rule.prefix.as_ref().is_none_or(|prefix| {
                 path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
             })
     };
+    if by_driver && rules.is_empty() {
+        let why = || {
+            format!(
+                "a {kind} volume needs `volume-sources: {kind}:DRIVER` in the provisioner config; its driver is `{driver}`"
+            )
+        };
+        return own.then_some(()).ok_or_else(why);
+    }
+    if by_driver && rules.iter().any(|rule| rule.kind == kind) && !rules.iter().any(allowed) {
+        return Err(format!(
+            "`volume-sources` of the provisioner config does not allow the driver `{driver}`; `{kind}:{driver}` would"
+        ));
+    }
     match (rules.is_empty(), on_node) {
         (true, false) => Ok(()),
         (true, true) => Err(format!(

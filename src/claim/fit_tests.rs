@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use crate::claim::modification::Modification;
 use crate::config::record::Record;
@@ -192,7 +194,145 @@ fn a_volume_leaves_room_for_what_is_noted_on_it() {
         Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
     };
     let half = "x".repeat(crate::limits::VOLUME / 2);
-    assert_eq!(said(&with("", &half), ""), [""; 0], "a provenance is written over");
-    assert_eq!(said(&with(&half, ""), ""), [""; 0]);
-    refused(with(&half, &half), "32768 leave room for what the orchestrator notes on it");
+    assert_eq!(said(&with("", &half), "csi:d"), [""; 0], "a provenance is written over");
+    assert_eq!(said(&with(&half, ""), "csi:d"), [""; 0]);
+    let found = said(&with(&half, &half), "csi:d");
+    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator notes"), "{found:?}");
+}
+
+/// The volume of the claim with something more on it, or in place of what is there.
+fn with(more: serde_json::Value) -> Volume {
+    fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
+        match (into, from) {
+            (serde_json::Value::Object(into), serde_json::Value::Object(from)) => {
+                from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert_with(|| json!({})), value));
+            }
+            (into, from) => *into = from,
+        }
+    }
+    let mut volume = json!({
+        "metadata": { "name": format!("pvc-{UID}"), "annotations": { names::CLAIM_UUID: UID } },
+        "spec": { "storageClassName": "silver", "capacity": { "storage": "1Gi" },
+            "accessModes": ["ReadWriteOnce", "ReadOnlyMany"], "nfs": { "server": "s", "path": "/p" } },
+    });
+    merge(&mut volume, more);
+    Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
+}
+
+fn recipe_with(keys: &[(&str, &str)], stands_for: &str, parameters: &[(&str, &str)]) -> Recipe {
+    let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let mut data: BTreeMap<String, String> = map(keys);
+    data.insert("image".into(), "x".into());
+    Record {
+        config: ObjectName::new("storage", "silver"),
+        class: "silver".into(),
+        data,
+        stands_for: stands_for.into(),
+        parameters: map(parameters),
+        ..Record::default()
+    }
+    .recipe()
+    .unwrap()
+}
+
+#[test]
+fn what_others_would_act_on_is_refused_unless_the_config_allows_it() {
+    let secret = |namespace: &str| {
+        let reference = json!({ "name": "s", "namespace": namespace });
+        json!({ "spec": { "nfs": null, "iscsi": { "iqn": "i", "lun": 1, "targetPortal": "t", "secretRef": reference } } })
+    };
+    let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u" }]);
+    // What is written, the key that allows it, and what is said else.
+    let table = [
+        (json!({ "metadata": { "ownerReferences": owner } }), None, "owned by ConfigMap o (ownerReferences)"),
+        (
+            json!({ "metadata": { "finalizers": ["example.com/hold"] } }),
+            Some(("volume-finalizers", "example.com/hold")),
+            "has the finalizer example.com/hold",
+        ),
+        (secret("kube-system"), Some(("secret-namespaces", "kube-system")), "a Secret in the namespace kube-system"),
+        (json!({ "spec": { "mountOptions": ["suid"] } }), Some(("volume-mount-options", "suid")), "mount option suid"),
+        (
+            json!({ "spec": { "mountOptions": ["suid"] } }),
+            Some(("mount-options", "noatime, suid")),
+            "mount option suid",
+        ),
+        (
+            json!({ "metadata": { "annotations": { "volume.beta.kubernetes.io/mount-options": "suid" } } }),
+            Some(("volume-mount-options", "suid")),
+            "mount option suid",
+        ),
+        (
+            json!({ "metadata": { "annotations": { "pv.beta.kubernetes.io/gid": "0" } } }),
+            Some(("volume-metadata", "pv.beta.kubernetes.io/gid")),
+            "bears pv.beta.kubernetes.io/gid",
+        ),
+        (
+            json!({ "metadata": { "labels": { "topology.kubernetes.io/zone": "a" } } }),
+            Some(("volume-metadata", "topology.kubernetes.io/zone")),
+            "bears topology.kubernetes.io/zone",
+        ),
+        (json!({ "spec": { "capacity": { "storage": "1Pi" } } }), Some(("max-surplus", "1Pi")), "may have 10Gi more"),
+        (
+            json!({ "spec": { "nfs": null, "csi": { "driver": "d", "volumeHandle": "h" } } }),
+            Some(("volume-sources", "csi:d")),
+            "needs `volume-sources: csi:DRIVER`",
+        ),
+        (
+            json!({ "spec": { "nfs": null, "flexVolume": { "driver": "a/d" } } }),
+            Some(("volume-sources", "flexVolume:a/d")),
+            "needs `volume-sources: flexVolume:DRIVER`",
+        ),
+    ];
+    for (written, key, says) in table {
+        let volume = with(written.clone());
+        let found = misfits(&volume, &claim(), &recipe_with(&[], "", &[]), None);
+        assert!(found.len() == 1 && found[0].contains(says), "{written}: {found:?}");
+        if let Some(key) = key {
+            assert!(key.0 == "mount-options" || found[0].contains(key.0), "{found:?} does not name {}", key.0);
+            let found = misfits(&volume, &claim(), &recipe_with(&[key], "", &[]), None);
+            assert_eq!(found, [""; 0], "{written} with {key:?}");
+        }
+    }
+}
+
+#[test]
+fn what_usual_images_write_fits() {
+    let reference = |namespace: &str| json!({ "name": "s", "namespace": namespace });
+    let csi = |driver: &str, namespace: &str| {
+        json!({ "spec": { "nfs": null,
+            "csi": { "driver": driver, "volumeHandle": "h", "nodeStageSecretRef": reference(namespace) } } })
+    };
+    let key = "csi.storage.k8s.io/node-stage-secret-namespace";
+    let fits = |written: serde_json::Value, recipe: Recipe| misfits(&with(written), &claim(), &recipe, None);
+    let any = [("volume-sources", "csi")];
+    for namespace in ["storage", "team"] {
+        assert_eq!(fits(csi("d", namespace), recipe_with(&any, "", &[])), [""; 0], "of the config, of the claim");
+    }
+    let said = [(key, "vault"), ("csiNodeStageSecretNamespace", "old"), ("x-secret-namespace", "${pv.name}")];
+    let pv = format!("pvc-{UID}");
+    for namespace in ["vault", "old", &pv] {
+        assert_eq!(fits(csi("d", namespace), recipe_with(&any, "d", &said)), [""; 0], "{namespace}: the class says it");
+    }
+    // The driver that the class is written for is the one that it may have.
+    assert_eq!(fits(csi("d", ""), recipe_with(&[], "d", &[])), [""; 0]);
+    for keys in [&[][..], &any, &[("volume-sources", "csi:e")]] {
+        let found = fits(csi("f", ""), recipe_with(keys, "d", &[]));
+        assert!(found.len() == 1 && found[0].contains("`f`"), "{keys:?}: {found:?}");
+    }
+    assert_eq!(fits(csi("f", ""), recipe_with(&[("volume-sources", "csi:f, csi:g")], "d", &[])), [""; 0]);
+    let finalizers = json!(["kubernetes.io/pv-protection", names::VOLUME_FINALIZER, "external-attacher/d"]);
+    assert_eq!(fits(json!({ "metadata": { "finalizers": finalizers } }), recipe_with(&[], "", &[])), [""; 0]);
+    // Backends round up: by 10 GiB at least, and by as much again as is asked for.
+    let sized = |has: &str, asked: u64| {
+        let claim = Claim { size: Ok(asked << 30), ..claim() };
+        misfits(&with(json!({ "spec": { "capacity": { "storage": has } } })), &claim, &recipe_with(&[], "", &[]), None)
+    };
+    assert_eq!([sized("11Gi", 1), sized("200Gi", 100), sized("100Gi", 100)], [const { Vec::<String>::new() }; 3]);
+    assert!(sized("12Gi", 1).len() == 1 && sized("201Gi", 100).len() == 1);
+    // What is adopted was looked at.
+    assert_eq!(
+        with(json!({ "spec": { "mountOptions": ["suid"] }, "status": { "reason": "Adopted-x" } })).written,
+        None
+    );
 }

@@ -1,6 +1,5 @@
 //! `run`: the orchestrator itself.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::cluster::{client, sidecar, watch as watches};
 use crate::controller::{self, Context};
 use crate::metrics::Metrics;
 use crate::policies;
+use crate::text::{Escape, Lines};
 
 /// Between the wish to stop and the end: what is under way may be written.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -77,11 +77,11 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let filter = EnvFilter::try_new(&log).map_err(|error| anyhow::anyhow!("--log `{log}`: {error}"))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        // A colour is a control character, and what images and users write has none either.
+        .with_ansi(false);
     match log_format {
-        LogFormat::Text => subscriber.init(),
-        LogFormat::Json => subscriber.json().init(),
+        LogFormat::Text => subscriber.with_writer(|| Lines(std::io::stderr(), Escape::Text)).init(),
+        LogFormat::Json => subscriber.json().with_writer(|| Lines(std::io::stderr(), Escape::Json)).init(),
     }
     let identity = names.identity(&namespaces);
     // One thread: all work here is waiting, and memory and wake-ups stay small.

@@ -20,6 +20,7 @@ use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
 use crate::config::sidecar::drivers_stood_for;
 use crate::policies::{self, Policy, State};
 use crate::pool::Marks;
+use crate::text::line;
 use crate::volume::Volume;
 
 #[derive(Debug, Args)]
@@ -188,6 +189,13 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             println!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
         }
     }
+    for (class, why) in table.left() {
+        println!("\nStorageClass {class} is left to another: {why}");
+    }
+    for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.warnings.is_empty()) {
+        println!("\nConfigMap {name} is accepted, but:");
+        verdict.warnings.iter().for_each(|warning| println!("  {warning}"));
+    }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.problems.is_empty()) {
         println!("\nConfigMap {name} is refused:");
         verdict.problems.iter().for_each(|problem| println!("  {problem}"));
@@ -209,7 +217,8 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
         let text = |size: u64| contract::quantity::quantity(size).0;
         stunted.iter().for_each(|(volume, failed)| {
             let size = volume.size.clone().map(text).unwrap_or_else(|_| "-".into());
-            let (wanted, why) = (text(failed.size), format!("{}: {}", failed.reason, failed.message));
+            let why = line(&format!("{}: {}", failed.reason, failed.message), usize::MAX);
+            let wanted = text(failed.size);
             println!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
         });
     }
@@ -218,7 +227,8 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     if !unmodified.is_empty() {
         println!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
         unmodified.iter().for_each(|(volume, note)| {
-            println!("{:<48} {:>7} {}: {}", volume.name, note.attempt, note.reason, note.message)
+            let why = line(&format!("{}: {}", note.reason, note.message), usize::MAX);
+            println!("{:<48} {:>7} {why}", volume.name, note.attempt)
         });
     }
     let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
@@ -245,6 +255,7 @@ fn print_capacities(capacities: &Capacities) {
         let at: Vec<_> = topology.iter().map(|(label, value)| format!("{label}={value}")).collect();
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
         let why = record.as_ref().map(|record| record.message.as_str()).filter(|why| !why.is_empty()).unwrap_or("-");
+        let why = line(why, usize::MAX);
         println!("{class:<24} {at:<44} {:>12} {why}", contract::quantity::quantity(*bytes).0);
     }
 }
@@ -311,5 +322,5 @@ fn to_json(
         let entry = |(told, record): (&Published, &crate::capacity::Record)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "largest": told.largest, "lastFailure": record.message });
         asked.map(entry).collect()
     });
-    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
+    json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "left": table.left().collect::<BTreeMap<_, _>>(), "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
 }

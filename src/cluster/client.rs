@@ -1,8 +1,12 @@
-//! The connection to the API server.
+//! The connection to the API server: as kubectl would have it, by the same kubeconfig and through the same proxy.
 
 use std::time::Duration;
 
 use anyhow::Context;
+use http::header::USER_AGENT;
+use http::{HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::config::Kubeconfig;
 use kube::{Client, Config};
 
 use super::pages;
@@ -15,16 +19,211 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Connects by the kubeconfig of the environment, or as a pod.
 ///
 /// # Errors
-/// If neither exists or is readable; the message says which were tried.
+/// If neither exists or is readable; the message says which were tried. If the environment names a proxy that cannot be one.
 pub async fn connect() -> anyhow::Result<(Client, String)> {
     // Two crypto providers in one binary would make rustls panic at its first use.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut config = Config::infer()
-        .await
-        .context("no access to a cluster: set KUBECONFIG, or run as a pod with a ServiceAccount token")?;
+    let config = Config::infer().await.map_err(|error| {
+        // kubectl passes over such entries. The client reads them before it can be told not to.
+        let what = match format!("{error:?}").contains("ParseNoProxy") {
+            true => "NO_PROXY cannot be read: write hosts, domains and networks with one comma between two of them",
+            false => "no access to a cluster: set KUBECONFIG, or run as a pod with a ServiceAccount token",
+        };
+        anyhow::Error::new(error).context(what)
+    })?;
+    let named = Kubeconfig::read().ok().and_then(|kubeconfig| proxy_of(&kubeconfig));
+    through(config, named, |name| std::env::var(name).ok())
+}
+
+/// The proxy that a kubeconfig names for its current cluster.
+fn proxy_of(kubeconfig: &Kubeconfig) -> Option<String> {
+    let context = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|one| one.name == *context)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|one| one.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+/// A client by a config, through the proxy that the kubeconfig or the environment names.
+fn through(
+    mut config: Config,
+    named: Option<String>,
+    environment: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<(Client, String)> {
+    // What the client finds out by itself goes by the address of the proxy, and not by that of the cluster.
+    config.proxy_url = proxy(&config.cluster_url, named, environment)?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
+    config.headers.push((USER_AGENT, user_agent()));
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
     Ok((pages::bounded(&client), address))
+}
+
+/// The proxy for a cluster: that of the kubeconfig always, else that of the environment, unless `NO_PROXY` names the cluster
+/// or it is on this machine.
+fn proxy(
+    cluster: &Uri,
+    named: Option<String>,
+    environment: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Option<Uri>> {
+    let (what, url) = match named {
+        Some(url) => ("proxy-url of the kubeconfig".to_owned(), url),
+        None => {
+            let set = |name: &str| {
+                let names = [name.to_owned(), name.to_lowercase()];
+                names.into_iter().find_map(|name| Some((environment(&name).filter(|value| !value.is_empty())?, name)))
+            };
+            let name = if cluster.scheme_str() == Some("http") { "HTTP_PROXY" } else { "HTTPS_PROXY" };
+            let Some((url, what)) = set(name) else { return Ok(None) };
+            let no = set("NO_PROXY").map(|(no, _)| no).unwrap_or_default();
+            if is_here(cluster) || is_excepted(cluster, &no) {
+                return Ok(None);
+            }
+            (what, url)
+        }
+    };
+    let whole = if url.contains("://") { url.clone() } else { format!("http://{url}") };
+    let parsed = whole.parse::<Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
+    // Its password is nobody's business.
+    let parsed = parsed.with_context(|| format!("{what} is no URL of a proxy; write http://HOST:PORT"))?;
+    Ok(Some(parsed))
+}
+
+fn is_here(cluster: &Uri) -> bool {
+    let host = cluster.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// A cluster is among those that no proxy is for: hosts, domains, addresses and networks, each also with a port.
+fn is_excepted(cluster: &Uri, no: &str) -> bool {
+    let port = cluster.port_u16().unwrap_or(if cluster.scheme_str() == Some("http") { 80 } else { 443 });
+    let entries = no.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty());
+    let hosts = entries.filter_map(|entry| match entry.rsplit_once(':') {
+        Some((host, of)) if !host.contains(':') => (of.parse::<u16>() == Ok(port)).then_some(host),
+        _ => Some(entry),
+    });
+    // `*.example.com` is how some write `.example.com`.
+    let hosts: Vec<_> =
+        hosts.map(|host| host.strip_prefix('*').filter(|rest| !rest.is_empty()).unwrap_or(host)).collect();
+    let any = "http://proxy";
+    Matcher::builder().http(any).https(any).no(hosts.join(",")).build().intercept(cluster).is_none()
+}
+
+/// Who asks, as it stands in the audit log: `flex-provisioner/VERSION (OS/ARCHITECTURE)`.
+fn user_agent() -> HeaderValue {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let text = format!("flex-provisioner/{} ({}/{architecture})", env!("CARGO_PKG_VERSION"), std::env::consts::OS);
+    HeaderValue::from_str(&text).expect("a version, and names of systems, are plain text")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn chosen(cluster: &str, named: Option<&str>, environment: &[(&str, &str)]) -> Result<String, String> {
+        let of = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        proxy(&cluster.parse().unwrap(), named.map(str::to_owned), of)
+            .map(|proxy| proxy.map(|proxy| proxy.to_string()).unwrap_or_default())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_proxy_is_that_of_kubectl() {
+        let https = [("HTTPS_PROXY", "http://proxy:3128")];
+        let to = |cluster: &str, no: &str| chosen(cluster, None, &[https[0], ("NO_PROXY", no)]).unwrap();
+        const PROXY: &str = "http://proxy:3128/";
+        for (cluster, no, expected) in [
+            ("https://api.example.com:6443", "", PROXY),
+            ("https://api.example.com:6443", "other.example", PROXY),
+            ("https://api.example.com:6443", "example.com", ""),
+            ("https://api.example.com:6443", ".example.com,", ""),
+            ("https://api.example.com:6443", "a, *.example.com", ""),
+            ("https://api.example.com:6443", "*", ""),
+            ("https://api.example.com:6443", "api.example.com:6443", ""),
+            ("https://api.example.com:6443", "api.example.com:443", PROXY),
+            ("https://badexample.com", "example.com", PROXY),
+            ("https://10.1.2.3:6443", "10.0.0.0/8", ""),
+            ("https://10.1.2.3:6443", "10.1.2.3", ""),
+            ("https://10.1.2.3:6443", "11.0.0.0/8,proxy", PROXY),
+            ("https://[fd00::1]:6443", "fd00::/8", ""),
+            ("https://127.0.0.1:6443", "", ""),
+            ("https://[::1]:6443", "", ""),
+            ("https://localhost:6443", "", ""),
+            ("http://api.example.com", "", ""),
+        ] {
+            assert_eq!(to(cluster, no), expected, "{cluster} without {no:?}");
+        }
+        let cluster = "https://api.example.com";
+        let lower = [("https_proxy", "proxy:1"), ("no_proxy", "other")];
+        assert_eq!(chosen(cluster, None, &lower).as_deref(), Ok("http://proxy:1/"), "lower case, and without a scheme");
+        let both = [("HTTPS_PROXY", "http://upper"), ("https_proxy", "http://lower")];
+        assert_eq!(chosen(cluster, None, &both).as_deref(), Ok("http://upper/"));
+        let named = chosen("https://127.0.0.1", Some("socks5://s:1"), &[https[0], ("NO_PROXY", "*")]);
+        assert_eq!(named.as_deref(), Ok("socks5://s:1/"), "that of the kubeconfig is for its cluster alone");
+        assert_eq!(chosen("http://a", None, &[("HTTP_PROXY", "http://h"), https[0]]).as_deref(), Ok("http://h/"));
+        let wrong = chosen(cluster, None, &[("https_proxy", "http://user:secret@")]).unwrap_err();
+        assert!(
+            wrong.contains("https_proxy") && wrong.contains("http://HOST:PORT") && !wrong.contains("secret"),
+            "{wrong}"
+        );
+    }
+
+    /// A proxy that answers as the server behind it, and what it was told: all lines of both requests.
+    async fn asked(environment: impl Fn(String) -> Vec<(String, String)>) -> Vec<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut lines = Vec::new();
+            let body = r#"{"metadata":{"name":"a"}}"#;
+            let answers = [
+                "HTTP/1.1 200 OK\r\n\r\n".to_owned(),
+                format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                ),
+            ];
+            for answer in answers {
+                loop {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).await.unwrap();
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                    lines.push(line.trim().to_owned());
+                }
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            lines
+        });
+        let environment = environment(address);
+        let of = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        let (client, _) = through(Config::new("http://api.example:80".parse().unwrap()), None, of).unwrap();
+        Api::<ConfigMap>::default_namespaced(client).get("a").await.expect("the proxy leads to the server");
+        serving.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn requests_go_through_the_proxy_and_say_who_asks() {
+        let lines = asked(|address| vec![("http_proxy".into(), format!("http://tom:a%40b@{address}"))]).await;
+        assert_eq!(lines[0], "CONNECT api.example:80 HTTP/1.1");
+        let has = |name: &str, says: &str| {
+            let line =
+                lines.iter().find(|line| line.to_lowercase().starts_with(name)).unwrap_or_else(|| panic!("{lines:?}"));
+            assert!(line.contains(says), "{line}");
+        };
+        has("proxy-authorization:", "Basic ");
+        has("user-agent:", &format!("flex-provisioner/{} (linux/", env!("CARGO_PKG_VERSION")));
+        assert_eq!(lines.iter().filter(|line| line.to_lowercase().starts_with("proxy-authorization")).count(), 1);
+    }
 }

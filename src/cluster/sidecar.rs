@@ -12,7 +12,7 @@ use kube::{Api, Client};
 
 use super::watch::Shared;
 use crate::clock::Clock;
-use crate::config::sidecar::{self, Sidecar, Sidecars, Watched, lease_name};
+use crate::config::sidecar::{self, Drivers, Found, Sidecar, Sidecars, Watched, lease_name};
 
 /// Between two looks.
 const PACE: Duration = Duration::from_secs(2);
@@ -22,22 +22,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks again and again, until the process ends. Where no config stands for a driver, nothing is asked.
 pub async fn follow(client: Client, shared: Shared, clock: Clock) {
     let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
-    let mut known: BTreeMap<String, Sidecar> = BTreeMap::new();
+    let mut known: BTreeMap<String, Found> = BTreeMap::new();
     loop {
         let drivers = shared.index().drivers_stood_for();
-        watched.retain(|driver, _| drivers.contains(driver));
-        known.retain(|driver, _| drivers.contains(driver));
-        for driver in drivers {
+        watched.retain(|driver, _| drivers.contains_key(driver));
+        known.retain(|driver, _| drivers.contains_key(driver));
+        for (driver, namespaces) in drivers {
             match clock.within(PATIENCE, leases(&client, &driver)).await {
                 Some(Ok(leases)) => {
-                    let sidecar = watched.entry(driver.clone()).or_default().look(&leases, clock.passed());
-                    if known.get(&driver) != Some(&sidecar) {
-                        tracing::info!(driver, ?sidecar, "the external provisioner of a driver");
+                    let found = watched.entry(driver.clone()).or_default().look(&leases, &namespaces, clock.passed());
+                    if known.get(&driver) != Some(&found) {
+                        let Found { sidecar, elsewhere } = &found;
+                        tracing::info!(driver, ?sidecar, ?elsewhere, "the external provisioner of a driver");
                     }
-                    known.insert(driver, sidecar);
+                    known.insert(driver, found);
                 }
                 Some(Err(kube::Error::Api(status))) if status.code == 403 => {
-                    known.insert(driver, Sidecar::Unknown(Some(forbidden(&status.message))));
+                    known.insert(driver, Sidecar::Unknown(Some(forbidden(&status.message))).into());
                 }
                 // An API server that does not answer lets nobody write either.
                 Some(Err(error)) => {
@@ -52,12 +53,12 @@ pub async fn follow(client: Client, shared: Shared, clock: Clock) {
 }
 
 /// Looks once, for drivers by name.
-pub async fn once(client: &Client, drivers: impl IntoIterator<Item = String>, clock: &Clock) -> Sidecars {
+pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> Sidecars {
     let mut known = BTreeMap::new();
-    for driver in drivers {
+    for (driver, namespaces) in drivers {
         let found = match leases(client, &driver).await {
-            Ok(leases) => sidecar::look_once(&leases, clock.now()),
-            Err(error) => Sidecar::Unknown(Some(error.to_string())),
+            Ok(leases) => sidecar::look_once(&leases, &namespaces, clock.now()),
+            Err(error) => Sidecar::Unknown(Some(error.to_string())).into(),
         };
         known.insert(driver, found);
     }

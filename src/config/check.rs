@@ -19,6 +19,7 @@ use crate::pool::Pool;
 pub const KEYS: &[&str] = &[
     "plugin-name",
     "stands-for",
+    "stands-for-namespace",
     "image",
     "command",
     "args",
@@ -55,6 +56,11 @@ pub const KEYS: &[&str] = &[
     "min-size",
     "max-size",
     "volume-sources",
+    "volume-mount-options",
+    "volume-finalizers",
+    "volume-metadata",
+    "secret-namespaces",
+    "max-surplus",
     "claim-metadata",
     "capabilities",
     "batch-size",
@@ -152,6 +158,10 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     let r = &mut reader;
 
     let _ = r.read(sidecar::KEY, driver);
+    let _ = r.names(sidecar::NAMESPACE_KEY, "namespace");
+    if r.text(sidecar::NAMESPACE_KEY).is_some() && r.text(sidecar::KEY).is_none() {
+        r.fail(sidecar::NAMESPACE_KEY, "says where an external provisioner is, and the config stands for none; write `stands-for: DRIVER`, too, or remove it");
+    }
     let image = r.read("image", image).unwrap_or_default();
     if r.text("image").is_none() {
         r.fail(
@@ -225,6 +235,15 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         volume_sources: r
             .read("volume-sources", |text| list(text)?.iter().map(|rule| source_rule(rule)).collect())
             .unwrap_or_default(),
+        volume_mount_options: r.read("volume-mount-options", list).unwrap_or_default(),
+        volume_finalizers: r
+            .read("volume-finalizers", |text| keys_of(text, "the name of a finalizer"))
+            .unwrap_or_default(),
+        volume_metadata: r
+            .read("volume-metadata", |text| keys_of(text, "the key of a label or annotation"))
+            .unwrap_or_default(),
+        secret_namespaces: r.names("secret-namespaces", "namespace"),
+        max_surplus: r.read("max-surplus", size),
         claim_metadata: r.read("claim-metadata", claim_metadata).unwrap_or_default(),
         capabilities: capabilities(r),
         pool: pool::pool(r),
@@ -392,10 +411,15 @@ fn label_keys(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn claim_metadata(text: &str) -> Result<Vec<String>, String> {
+    keys_of(text, "the key of a label or annotation")
+}
+
+/// Keys of labels and annotations, or names of finalizers: these have the same letters.
+fn keys_of(text: &str, what: &str) -> Result<Vec<String>, String> {
     let keys = list(text)?;
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     match keys.iter().find(|key| key.is_empty() || key.len() > 317 || !key.chars().all(legal)) {
-        Some(key) => Err(format!("`{key}` cannot be the key of a label or annotation")),
+        Some(key) => Err(format!("`{key}` cannot be {what}")),
         None => Ok(keys),
     }
 }

@@ -10,7 +10,7 @@ pub use super::input::{
 use super::record::{Checked, Record};
 use super::sidecar::{self, Sidecar, Sidecars};
 use super::topology::Topologies;
-use super::{Problem, Recipe};
+use super::{Problem, Recipe, SourceRule};
 use crate::object::ObjectName;
 
 /// A class that is ours.
@@ -71,6 +71,8 @@ pub struct Verdict {
 pub struct Classes {
     ours: BTreeMap<String, Class>,
     foreign: BTreeSet<String>,
+    /// Those of them that a config would serve if no other provisioner did, and why it does not.
+    left: BTreeMap<String, String>,
     /// The verdict on each ConfigMap that is meant for us.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// What is wrong with a good config and one StorageClass, which is no reason to refuse others.
@@ -98,6 +100,16 @@ impl Classes {
                 class.name
             ));
         }
+    }
+
+    /// Why a class is left to the external provisioner of its driver, where a config stands for that.
+    pub fn left_to_another(&self, class: &str) -> Option<&str> {
+        self.left.get(class).map(String::as_str)
+    }
+
+    /// All classes that are left to others, by name, and why.
+    pub fn left(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.left.iter().map(|(class, why)| (class.as_str(), why.as_str()))
     }
 
     /// All of our classes, by name.
@@ -208,7 +220,14 @@ pub fn classes<'a>(
     }
     for ((config, driver), classes) in left {
         if let Some(why) = sidecars.of(driver).keeps(driver, &classes) {
+            table.left.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
             warn(&mut table, configs[config], sidecar::KEY, why);
+        }
+    }
+    for config in configs.values() {
+        let Some(driver) = config.stands_for() else { continue };
+        if let Some(lease) = sidecars.elsewhere(driver) {
+            warn(&mut table, config, sidecar::NAMESPACE_KEY, sidecar::does_not_count(driver, lease));
         }
     }
     for (config, problem) in std::mem::take(&mut table.pairs) {
@@ -230,8 +249,20 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             .problems
             .push(Problem::new("plugin-name", format!("is missing; write `plugin-name: {}`", identity.plugin)));
     }
-    if let Err(problems) = record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
-        verdict.problems.extend(problems);
+    match record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
+        Err(problems) => verdict.problems.extend(problems),
+        Ok(recipe) => {
+            let any = |rule: &&SourceRule| {
+                rule.driver.is_none()
+                    && (rule.kind == "flexVolume" || rule.kind == "csi" && config.stands_for().is_none())
+            };
+            verdict.warnings.extend(recipe.volume_sources.iter().find(any).map(|rule| {
+                let kind = &rule.kind;
+                Problem::new("volume-sources", format!(
+                    "allows volumes of every {kind} driver of the cluster, with whatever the image tells it; name the driver, such as `{kind}:driver.example`"
+                ))
+            }));
+        }
     }
     if config.stands_for() == Some(identity.provisioner.as_str()) {
         let why =

@@ -3,6 +3,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::*;
+use crate::config::sidecar::Found;
 
 fn identity() -> Identity {
     Identity {
@@ -425,9 +426,11 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
         (Sidecar::Unknown(Some("Leases may not be listed".into())), vec!["gold, silver", "may not be listed"]),
         (Sidecar::Unknown(None), vec![]),
     ] {
-        let table = beside(&Sidecars::new([("csi.example.com".to_owned(), sidecar)].into()), &[&stands], &objects);
+        let table = beside(&Sidecars::new([("csi.example.com".to_owned(), sidecar.into())]), &[&stands], &objects);
         assert!(matches!(table.lookup("gold"), Lookup::Foreign) && matches!(table.lookup("silver"), Lookup::Foreign));
         let said = verdict(&table, "stands");
+        let left = table.left_to_another("gold").unwrap_or_default();
+        assert!(left.is_empty() == says.is_empty() && says.iter().all(|words| left.contains(words)), "{left}");
         assert!(said.problems.is_empty(), "{said:?}");
         let warnings = crate::config::joined(&said.warnings);
         assert!(
@@ -435,10 +438,16 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
             "{warnings}"
         );
     }
+    // A Lease that does not count is told, and keeps nothing from being served.
+    let found = Found { sidecar: Sidecar::Gone, elsewhere: Some(ObjectName::new("team", "csi-example-com")) };
+    let table = beside(&Sidecars::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
+    let warned = crate::config::joined(&verdict(&table, "stands").warnings);
+    assert!(warned.contains("Lease team/csi-example-com") && warned.contains("stands-for-namespace: team"), "{warned}");
+    assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_another("gold")), ("gold", None));
     // What is known of another driver's says nothing, nor does nothing that is known.
-    let other = Sidecars::new([("other.example.com".to_owned(), Sidecar::Gone)].into());
+    let other = Sidecars::new([("other.example.com".to_owned(), Sidecar::Gone.into())]);
     assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), Lookup::Foreign));
-    let gone = Sidecars::new([("csi.example.com".to_owned(), Sidecar::Gone)].into());
+    let gone = Sidecars::new([("csi.example.com".to_owned(), Sidecar::Gone.into())]);
     assert_eq!(recipe(&beside(&gone, &[&stands], &objects), "gold").class, "gold");
 }
 

@@ -97,6 +97,8 @@ pub struct SourceRule {
     pub kind: String,
     /// For `hostPath` and `local`: the directory under which the path must lie.
     pub prefix: Option<String>,
+    /// For `csi` and `flexVolume`: the driver; none for any.
+    pub driver: Option<String>,
 }
 
 /// The pace at which failed attempts are repeated.
@@ -207,6 +209,16 @@ pub struct Recipe {
     pub max_size: Option<u64>,
     /// The sources that volumes may have; empty means any but paths on nodes.
     pub volume_sources: Vec<SourceRule>,
+    /// Mount options that volumes may have beside those of the class.
+    pub volume_mount_options: Vec<String>,
+    /// Finalizers that the image may put on its volumes.
+    pub volume_finalizers: Vec<String>,
+    /// Labels and annotations of Kubernetes' own that the image may put on its volumes.
+    pub volume_metadata: Vec<String>,
+    /// Namespaces whose Secrets volumes may name, beside those of the config and of the claim.
+    pub secret_namespaces: Vec<String>,
+    /// How many bytes a volume may have beyond what its claim asks for.
+    pub max_surplus: Option<u64>,
     /// Labels and annotations of claims that the image gets.
     pub claim_metadata: Vec<String>,
     /// What the image can do beside provision and delete.

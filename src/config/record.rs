@@ -15,6 +15,7 @@ use crate::object::{ObjectName, hash};
 
 /// Keys that make no difference to a volume.
 const PACE: &[&str] = &[
+    "stands-for-namespace",
     "pool",
     "pool-max-bytes",
     "pool-in-flight",

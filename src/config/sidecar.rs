@@ -1,17 +1,32 @@
 //! The external provisioners of CSI drivers: what is known of each that a config stands for.
 //!
 //! While one is at work, no class of its driver is served here, since two would provision each claim. One that runs with
-//! `--leader-election` holds a Lease that is called after the driver, in the namespace where it runs.
+//! `--leader-election` holds a Lease that is called after the driver, in the namespace where it runs. Everybody may create a
+//! Lease in a namespace of their own, so that only Leases count that are where an admin says, or where only admins write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Problem;
 use super::classes::{Config, Identity};
+use super::values::list;
 use crate::object::ObjectName;
+use crate::text::line;
 
 /// The key of a config that names the CSI driver whose external provisioner it takes the place of.
 pub const KEY: &str = "stands-for";
+
+/// The key with the namespaces where that external provisioner may be.
+pub const NAMESPACE_KEY: &str = "stands-for-namespace";
+/// Where external provisioners are in most clusters, and where no tenant writes.
+const USUAL_NAMESPACE: &str = "kube-system";
+
+/// The namespaces whose Leases count for a config of a namespace with this data: those that it names, else its own and that of
+/// Kubernetes.
+pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let named = data.get(NAMESPACE_KEY).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
+    named.unwrap_or_else(|| vec![own.to_owned(), USUAL_NAMESPACE.to_owned()]).into_iter().collect()
+}
 
 /// The driver that a config with this data stands for.
 pub fn driver(data: &BTreeMap<String, String>) -> Option<&str> {
@@ -55,11 +70,18 @@ impl Sidecar {
     }
 }
 
-/// The drivers whose external provisioners have to be known.
-pub fn drivers_stood_for<'a>(identity: &Identity, configs: impl IntoIterator<Item = &'a Config>) -> BTreeSet<String> {
-    let ours = configs.into_iter().filter(|config| config.is_for(identity));
-    ours.filter_map(|config| config.stands_for().map(str::to_owned)).collect()
+/// The drivers whose external provisioners have to be known, with the namespaces where each may be: all that its configs say.
+pub fn drivers_stood_for<'a>(identity: &Identity, configs: impl IntoIterator<Item = &'a Config>) -> Drivers {
+    let mut drivers = Drivers::new();
+    for config in configs.into_iter().filter(|config| config.is_for(identity)) {
+        let Some(driver) = config.stands_for() else { continue };
+        drivers.entry(driver.to_owned()).or_default().extend(namespaces(&config.name.namespace, &config.data));
+    }
+    drivers
 }
+
+/// Drivers, each with the namespaces where its external provisioner may be.
+pub type Drivers = BTreeMap<String, BTreeSet<String>>;
 
 /// The configs without a label that stand for a driver, by its name: each serves all classes of its driver that no label
 /// names. Of two for one driver the older does; what is wrong with the newer comes second.
@@ -84,13 +106,47 @@ pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, V
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sidecars {
     known: BTreeMap<String, Sidecar>,
+    elsewhere: BTreeMap<String, ObjectName>,
     none: bool,
+}
+
+/// What was found out of the external provisioner of one driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What is known of it.
+    pub sidecar: Sidecar,
+    /// A Lease of its name that somebody holds in a namespace that does not count.
+    pub elsewhere: Option<ObjectName>,
+}
+
+impl From<Sidecar> for Found {
+    fn from(sidecar: Sidecar) -> Self {
+        Found { sidecar, elsewhere: None }
+    }
+}
+
+/// What is said where a Lease does not count, in words for the config.
+pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
+    format!(
+        "somebody holds the Lease {lease}, which does not count for {driver}, since anybody may create one in a namespace of their own; if the driver's external provisioner runs there, write `{NAMESPACE_KEY}: {}`",
+        lease.namespace
+    )
 }
 
 impl Sidecars {
     /// What was found out of each driver's.
-    pub fn new(known: BTreeMap<String, Sidecar>) -> Self {
-        Sidecars { known, none: false }
+    pub fn new(found: impl IntoIterator<Item = (String, Found)>) -> Self {
+        let mut sidecars = Sidecars::default();
+        for (driver, Found { sidecar, elsewhere }) in found {
+            sidecars.elsewhere.extend(elsewhere.map(|lease| (driver.clone(), lease)));
+            sidecars.known.insert(driver, sidecar);
+        }
+        sidecars
+    }
+
+    /// A Lease of a driver's name that somebody holds in a namespace that does not count.
+    pub fn elsewhere(&self, driver: &str) -> Option<&ObjectName> {
+        self.elsewhere.get(driver)
     }
 
     /// Where there is no cluster, there is none of them.
@@ -144,9 +200,24 @@ impl From<&k8s_openapi::api::coordination::v1::Lease> for Lease {
     }
 }
 
+/// A holder's name is no longer as it is told.
+const HOLDER: usize = 200;
+
 impl Lease {
     fn live(&self) -> Sidecar {
-        Sidecar::Live { lease: self.name.clone(), holder: self.holder.clone() }
+        Sidecar::Live { lease: self.name.clone(), holder: line(&self.holder, HOLDER) }
+    }
+
+    /// Adds a Lease that somebody holds to what was found.
+    fn counts_in(&self, namespaces: &BTreeSet<String>, found: &mut Found) {
+        match namespaces.contains(&self.name.namespace) {
+            true => found.sidecar = self.live(),
+            // The first by its name, so that it is one and the same each time.
+            false if found.elsewhere.as_ref().is_none_or(|before| self.name < *before) => {
+                found.elsewhere = Some(self.name.clone());
+            }
+            false => {}
+        }
     }
 }
 
@@ -159,17 +230,18 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// What follows from all Leases of the driver's name, at a time that never goes back.
-    pub fn look(&mut self, leases: &[Lease], now: Duration) -> Sidecar {
+    /// What follows from all Leases of the driver's name, of which those in some namespaces count, at a time that never goes
+    /// back.
+    pub fn look(&mut self, leases: &[Lease], namespaces: &BTreeSet<String>, now: Duration) -> Found {
         self.seen.retain(|name, _| leases.iter().any(|lease| lease.name == *name));
-        let mut found = Sidecar::Gone;
+        let mut found = Found::from(Sidecar::Gone);
         for lease in leases {
             let (version, since) = self.seen.entry(lease.name.clone()).or_insert_with(|| (lease.version.clone(), now));
             if *version != lease.version {
                 (*version, *since) = (lease.version.clone(), now);
             }
             if !lease.holder.is_empty() && now.saturating_sub(*since) < lease.term {
-                found = lease.live();
+                lease.counts_in(namespaces, &mut found);
             }
         }
         found
@@ -178,12 +250,14 @@ impl Watched {
 
 /// The same for who looks once, and has nothing but the clock on the wall, in seconds since 1970: with room for clocks that do
 /// not agree.
-pub fn look_once(leases: &[Lease], now: i64) -> Sidecar {
+pub fn look_once(leases: &[Lease], namespaces: &BTreeSet<String>, now: i64) -> Found {
     let recent = |lease: &&Lease| {
         let term = i64::try_from(lease.term.as_secs()).unwrap_or(i64::MAX);
         !lease.holder.is_empty() && now.saturating_sub(lease.renewed) < term.saturating_mul(2)
     };
-    leases.iter().find(recent).map_or(Sidecar::Gone, Lease::live)
+    let mut found = Found::from(Sidecar::Gone);
+    leases.iter().filter(recent).for_each(|lease| lease.counts_in(namespaces, &mut found));
+    found
 }
 
 #[cfg(test)]
@@ -198,6 +272,11 @@ mod tests {
             term: TERM,
             renewed: 1000,
         }
+    }
+
+    /// Where the Leases of these tests count.
+    fn all() -> BTreeSet<String> {
+        ["kube-system", "old", "new", "a"].map(str::to_owned).into()
     }
 
     fn at(seconds: u64) -> Duration {
@@ -218,48 +297,87 @@ mod tests {
     #[test]
     fn a_lease_counts_for_one_term_after_its_last_renewal_was_seen() {
         let mut watched = Watched::default();
-        assert_eq!(watched.look(&[], at(0)), Sidecar::Gone);
+        assert_eq!(watched.look(&[], &all(), at(0)).sidecar, Sidecar::Gone);
         let held = lease("kube-system", "a", "1");
-        assert_eq!(watched.look(std::slice::from_ref(&held), at(0)), held.live());
-        assert_eq!(watched.look(std::slice::from_ref(&held), at(14)), held.live());
+        assert_eq!(watched.look(std::slice::from_ref(&held), &all(), at(0)).sidecar, held.live());
+        assert_eq!(watched.look(std::slice::from_ref(&held), &all(), at(14)).sidecar, held.live());
         let renewed = lease("kube-system", "a", "2");
-        assert_eq!(watched.look(std::slice::from_ref(&renewed), at(14)), renewed.live());
-        assert_eq!(watched.look(std::slice::from_ref(&renewed), at(28)), renewed.live());
-        assert_eq!(watched.look(std::slice::from_ref(&renewed), at(29)), Sidecar::Gone);
+        assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(14)).sidecar, renewed.live());
+        assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(28)).sidecar, renewed.live());
+        assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(29)).sidecar, Sidecar::Gone);
         // Another one takes it over.
         let other = lease("kube-system", "b", "3");
-        assert_eq!(watched.look(std::slice::from_ref(&other), at(60)), other.live());
+        assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(60)).sidecar, other.live());
         // One that is given back is not waited for.
-        assert_eq!(watched.look(&[lease("kube-system", "", "4")], at(61)), Sidecar::Gone);
+        assert_eq!(watched.look(&[lease("kube-system", "", "4")], &all(), at(61)).sidecar, Sidecar::Gone);
         // That it goes and comes again makes it a new one.
-        assert_eq!(watched.look(&[], at(62)), Sidecar::Gone);
-        assert_eq!(watched.look(std::slice::from_ref(&other), at(90)), other.live());
+        assert_eq!(watched.look(&[], &all(), at(62)).sidecar, Sidecar::Gone);
+        assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(90)).sidecar, other.live());
     }
 
     #[test]
     fn a_stale_lease_of_another_namespace_hides_none() {
         let mut watched = Watched::default();
         let (stale, held) = (lease("old", "a", "1"), lease("new", "b", "1"));
-        assert_eq!(watched.look(std::slice::from_ref(&stale), at(0)), stale.live());
+        assert_eq!(watched.look(std::slice::from_ref(&stale), &all(), at(0)).sidecar, stale.live());
         for leases in [[stale.clone(), held.clone()], [held.clone(), stale.clone()]] {
-            assert_eq!(watched.look(&leases, at(20)), held.live());
+            assert_eq!(watched.look(&leases, &all(), at(20)).sidecar, held.live());
         }
     }
 
     #[test]
     fn who_looks_once_goes_by_the_clock() {
         let held = lease("a", "x", "1");
-        assert_eq!(look_once(std::slice::from_ref(&held), 1029), held.live());
-        assert_eq!(look_once(std::slice::from_ref(&held), 900), held.live());
-        assert_eq!(look_once(std::slice::from_ref(&held), 1030), Sidecar::Gone);
-        assert_eq!(look_once(&[lease("a", "", "1")], 1000), Sidecar::Gone);
+        assert_eq!(look_once(std::slice::from_ref(&held), &all(), 1029).sidecar, held.live());
+        assert_eq!(look_once(std::slice::from_ref(&held), &all(), 900).sidecar, held.live());
+        assert_eq!(look_once(std::slice::from_ref(&held), &all(), 1030).sidecar, Sidecar::Gone);
+        assert_eq!(look_once(&[lease("a", "", "1")], &all(), 1000).sidecar, Sidecar::Gone);
     }
 
     #[test]
     fn without_a_cluster_nobody_is_at_work_and_with_one_nobody_knows_at_first() {
         assert_eq!(Sidecars::none().of("d"), &Sidecar::Gone);
         assert_eq!(Sidecars::default().of("d"), &Sidecar::Unknown(None));
-        let known = Sidecars::new([("d".to_owned(), Sidecar::Gone)].into());
+        let known = Sidecars::new([("d".to_owned(), Sidecar::Gone.into())]);
         assert_eq!((known.of("d"), known.of("e")), (&Sidecar::Gone, &Sidecar::Unknown(None)));
+    }
+
+    #[test]
+    fn a_lease_counts_only_where_an_admin_says() {
+        let identity = Identity {
+            provisioner: "p".into(),
+            plugin: "p".into(),
+            instance: "i".into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "n".into(),
+        };
+        let config = |keys: &[(&str, &str)]| Config {
+            name: ObjectName::new("admin", "c"),
+            data: keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..Config::default()
+        };
+        let counted = |configs: &[Config]| drivers_stood_for(&identity, configs).remove("d").unwrap_or_default();
+        let stands = (KEY, "d");
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(counted(&[config(&[stands])]), set(&["admin", "kube-system"]), "without the key");
+        let named = config(&[stands, (NAMESPACE_KEY, "rook, ceph")]);
+        assert_eq!(counted(std::slice::from_ref(&named)), set(&["ceph", "rook"]), "these alone");
+        assert_eq!(counted(&[named, config(&[stands])]), set(&["admin", "ceph", "kube-system", "rook"]), "of all");
+
+        let (own, theirs) = (lease("team", "tom", "1"), lease("kube-system", "a", "1"));
+        let namespaces = set(&["kube-system"]);
+        let elsewhere = Found { sidecar: Sidecar::Gone, elsewhere: Some(own.name.clone()) };
+        let mut watched = Watched::default();
+        assert_eq!(watched.look(std::slice::from_ref(&own), &namespaces, at(0)), elsewhere, "a tenant stops nobody");
+        assert_eq!(look_once(std::slice::from_ref(&own), &namespaces, 1000), elsewhere);
+        for both in [[own.clone(), theirs.clone()], [theirs.clone(), own.clone()]] {
+            let found = Found { sidecar: theirs.live(), elsewhere: Some(own.name.clone()) };
+            assert_eq!(watched.look(&both, &namespaces, at(1)), found, "and hides nobody");
+            assert_eq!(look_once(&both, &namespaces, 1000), found);
+        }
+        assert_eq!(watched.look(std::slice::from_ref(&own), &namespaces, at(30)).elsewhere, None, "it is not renewed");
+        let long = lease("kube-system", &"x\n".repeat(1000), "1").live();
+        let Sidecar::Live { holder, .. } = long else { panic!("{long:?}") };
+        assert!(holder.len() <= HOLDER && !holder.contains('\n'), "{holder}");
     }
 }

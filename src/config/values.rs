@@ -162,7 +162,7 @@ pub fn refresh(text: &str, default_pause: Duration) -> Result<Refresh, String> {
     Ok(Refresh { pause, interval })
 }
 
-/// A source: `nfs`, `csi:driver`-less kinds, or `hostPath:/prefix` and `local:/prefix`.
+/// A source: a kind alone such as `nfs`, `hostPath:/prefix` and `local:/prefix`, or `csi:driver` and `flexVolume:driver`.
 pub fn source_rule(text: &str) -> Result<SourceRule, String> {
     let (kind, prefix) = match text.split_once(':') {
         Some((kind, prefix)) => (kind.trim(), Some(prefix.trim())),
@@ -173,8 +173,17 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
         return Err(format!("`{kind}` is no volume source; known are {}", contract::volume::SOURCE_KINDS.join(", ")));
     };
     let on_node = matches!(*kind, "hostPath" | "local");
+    if let (Some(driver), "csi" | "flexVolume") = (prefix, *kind) {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+        return match !driver.is_empty() && driver.len() <= 253 && driver.chars().all(legal) {
+            true => Ok(SourceRule { kind: (*kind).to_owned(), prefix: None, driver: Some(driver.to_owned()) }),
+            false => Err(format!("`{driver}` cannot be the name of a driver; write for example {kind}:driver.example")),
+        };
+    }
     match prefix {
-        Some(prefix) if !on_node => Err(format!("`{kind}:{prefix}`: only hostPath and local take a directory")),
+        Some(prefix) if !on_node => {
+            Err(format!("`{kind}:{prefix}`: only hostPath and local take a directory, and csi and flexVolume a driver"))
+        }
         Some(prefix) if !is_clean_absolute(prefix) => {
             Err(format!("`{prefix}` must be an absolute directory without `..`, such as /var/lib/volumes"))
         }
@@ -185,6 +194,7 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
         prefix => Ok(SourceRule {
             kind: (*kind).to_owned(),
             prefix: prefix.map(|prefix| prefix.trim_end_matches('/').to_owned()),
+            driver: None,
         }),
     }
 }
@@ -233,7 +243,20 @@ mod tests {
     fn sources() {
         assert!(source_rule("nfs").is_ok());
         assert_eq!(source_rule("local:/data/").unwrap().prefix.as_deref(), Some("/data"));
-        for text in ["hostPath", "hostPath:/", "hostPath:/a/../b", "hostPath:a", "nfs:/x", "floppy"] {
+        assert_eq!(source_rule("csi:a.example").unwrap().driver.as_deref(), Some("a.example"));
+        assert_eq!(source_rule("flexVolume:example/a").unwrap().driver.as_deref(), Some("example/a"));
+        assert_eq!(source_rule("csi").unwrap().driver, None);
+        for text in [
+            "csi:",
+            "csi:a b",
+            "flexVolume:*",
+            "hostPath",
+            "hostPath:/",
+            "hostPath:/a/../b",
+            "hostPath:a",
+            "nfs:/x",
+            "floppy",
+        ] {
             assert!(source_rule(text).is_err(), "{text}");
         }
     }

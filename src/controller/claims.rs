@@ -49,6 +49,9 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
     if claim.is_of_another(&context.identity.instance) {
         return Ok(Pass::Done);
     }
+    if let Some(next) = left_to_another(context, &claim) {
+        return Ok(next);
+    }
     let mut learnt = Learnt::default();
     if lacks_words(context, &claim) {
         match context.writes.read_claim(name).await? {
@@ -95,6 +98,28 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         }
     }
     Ok(Pass::After(Duration::from_secs(1)))
+}
+
+/// So long the external provisioner of a driver may take for a claim before the claim is told whom it waits for.
+const TOLD_AFTER: i64 = 60;
+
+/// A claim that waits for the external provisioner of a driver, for which a config here would stand, is told so.
+fn left_to_another(context: &Context, claim: &Claim) -> Option<Pass> {
+    if claim.is_bound() || claim.deleting || claim.is_held() || claim.own_stamp().is_some() {
+        return None;
+    }
+    let classes = context.shared.index().classes();
+    let why = classes.left_to_another(claim.class.as_deref()?)?;
+    // Before that it waits for its first consumer, and for no provisioner.
+    claim.storage_provisioner.as_ref()?;
+    let rest = claim.created.saturating_add(TOLD_AFTER).saturating_sub(context.clock.now());
+    if let Ok(rest) = u64::try_from(rest)
+        && rest > 0
+    {
+        return Some(Pass::After(Duration::from_secs(rest)));
+    }
+    context.tell(about(claim), Tell { warning: false, reason: reason::WAITING, message: why.to_owned() });
+    Some(Pass::Done)
 }
 
 /// An image may be told more of a claim than is kept of it. What is too heavy is refused, and nobody told of it.

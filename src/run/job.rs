@@ -8,11 +8,12 @@ use contract::request::{Operation, Property, Request};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,
-    DownwardAPIVolumeFile, EnvFromSource, EnvVar, EnvVarSource, KeyToPath, LocalObjectReference, NodeAffinity,
-    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, PodSecurityContext, PodSpec,
-    PodTemplateSpec, ProjectedVolumeSource, SeccompProfile, SecretEnvSource, SecretVolumeSource, SecurityContext,
-    Volume, VolumeMount, VolumeProjection,
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, KeyToPath, LocalObjectReference,
+    NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, PodSecurityContext,
+    PodSpec, PodTemplateSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource,
+    SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::template;
@@ -29,6 +30,15 @@ const SERVICE_TOKEN: &str = "SERVICE_TOKEN";
 const KEPT: Duration = Duration::from_secs(3600);
 /// How long a pod may take to stop when asked.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// The volume with the account's token, and where it is looked for.
+const TOKEN_VOLUME: &str = "flex-token";
+const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// How long a token is worth something: the shortest time that Kubernetes knows.
+const TOKEN_SECONDS: i64 = 600;
+/// The one directory where a program may write without more.
+const TMP_VOLUME: &str = "flex-tmp";
+pub(super) const TMP_DIR: &str = "/tmp";
 
 /// Where a run happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,6 +192,17 @@ fn pod(
             ..Volume::default()
         });
     }
+    let account = recipe.service_account.clone().filter(|_| !place.without_account);
+    if account.is_some() {
+        mounts.push(mount(TOKEN_VOLUME, TOKEN_DIR));
+        volumes.push(token_volume());
+    }
+    mounts.push(VolumeMount { read_only: None, ..mount(TMP_VOLUME, TMP_DIR) });
+    volumes.push(Volume {
+        name: TMP_VOLUME.into(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
     let user = recipe.run_as_user.unwrap_or(names::DEFAULT_USER);
     let container = Container {
         name: CONTAINER.into(),
@@ -192,18 +213,18 @@ fn pod(
         env: Some(environment(recipe, told, token, optional)),
         env_from: (!recipe.secret_env.is_empty())
             .then(|| recipe.secret_env.iter().map(|secret| secret_env(secret, optional)).collect()),
-        resources: recipe.resources.clone(),
+        resources: Some(recipe.resources.clone().unwrap_or_else(usual_resources)),
         volume_mounts: Some(mounts),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
-            capabilities: (user != 0).then(|| Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+            read_only_root_filesystem: Some(true),
             run_as_non_root: Some(user != 0),
             run_as_user: Some(user),
             ..SecurityContext::default()
         }),
         ..Container::default()
     };
-    let account = recipe.service_account.clone().filter(|_| !place.without_account);
     let pull_secrets = recipe.pull_secrets.iter().filter(|_| !place.without_account);
     PodTemplateSpec {
         metadata: Some(ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }),
@@ -211,7 +232,7 @@ fn pod(
             containers: vec![container],
             volumes: Some(volumes),
             restart_policy: Some("Never".into()),
-            automount_service_account_token: account.is_none().then_some(false),
+            automount_service_account_token: Some(false),
             service_account_name: account,
             image_pull_secrets: Some(
                 pull_secrets.map(|name| LocalObjectReference { name: name.clone() }).collect::<Vec<_>>(),
@@ -254,6 +275,48 @@ fn set_message_policy(template: &mut PodTemplateSpec) {
 fn is_secret(volume: &Volume) -> bool {
     let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
     volume.secret.is_some() || volume.csi.is_some() || projected.into_iter().any(|source| source.secret.is_some())
+}
+
+/// What a run of a small program needs at least. A pod without any request is the first to be ended where memory is short.
+pub(super) fn usual_resources() -> ResourceRequirements {
+    let requests = [("cpu", "5m"), ("memory", "16Mi")].map(|(what, much)| (what.to_owned(), Quantity(much.into())));
+    ResourceRequirements { requests: Some(requests.into()), ..ResourceRequirements::default() }
+}
+
+/// What Kubernetes would mount for the account, with a token that soon is worth nothing. The kubelet renews it while the
+/// run goes on.
+fn token_volume() -> Volume {
+    let token = ServiceAccountTokenProjection {
+        path: "token".into(),
+        expiration_seconds: Some(TOKEN_SECONDS),
+        ..ServiceAccountTokenProjection::default()
+    };
+    let authority = ConfigMapProjection {
+        name: "kube-root-ca.crt".into(),
+        items: Some(vec![KeyToPath { key: "ca.crt".into(), path: "ca.crt".into(), mode: None }]),
+        ..ConfigMapProjection::default()
+    };
+    let namespace = DownwardAPIVolumeFile {
+        path: "namespace".into(),
+        field_ref: Some(ObjectFieldSelector {
+            field_path: "metadata.namespace".into(),
+            ..ObjectFieldSelector::default()
+        }),
+        ..DownwardAPIVolumeFile::default()
+    };
+    let sources = vec![
+        VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() },
+        VolumeProjection { config_map: Some(authority), ..VolumeProjection::default() },
+        VolumeProjection {
+            downward_api: Some(DownwardAPIProjection { items: Some(vec![namespace]) }),
+            ..VolumeProjection::default()
+        },
+    ];
+    Volume {
+        name: TOKEN_VOLUME.into(),
+        projected: Some(ProjectedVolumeSource { sources: Some(sources), default_mode: Some(0o444) }),
+        ..Volume::default()
+    }
 }
 
 fn mount(name: &str, path: &str) -> VolumeMount {

@@ -89,7 +89,8 @@ fn a_template_adds_and_the_contract_stays() {
     assert_eq!(spec.containers.len(), 1);
     assert_eq!(spec.host_network, Some(true));
     assert_eq!(spec.init_containers.as_ref().unwrap().len(), 1);
-    assert_eq!(spec.volumes.as_ref().unwrap().len(), 2);
+    let volumes: Vec<_> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
+    assert_eq!(volumes, ["data", "flex-properties", TMP_VOLUME]);
     let env = |name: &str| {
         container
             .env
@@ -209,4 +210,48 @@ fn what_is_gone_with_a_config_is_left_out_of_a_delete_run() {
     let container = &spec.containers[0];
     assert!(container.env.as_ref().unwrap().iter().all(|variable| variable.name != "SERVICE_TOKEN"));
     assert_eq!(container.env_from.as_ref().unwrap()[0].secret_ref.as_ref().unwrap().optional, Some(true));
+}
+
+#[test]
+fn a_run_has_no_more_than_it_needs() {
+    for user in ["0", "1000"] {
+        let recipe = recipe(&[("image", "i"), ("service-account-name", "foo"), ("run-as-user", user)]);
+        let spec = job(&recipe, &request(&recipe), &place(None)).spec.unwrap().template.spec.unwrap();
+        let container = &spec.containers[0];
+        let security = container.security_context.as_ref().unwrap();
+        assert_eq!(security.capabilities.as_ref().unwrap().drop.as_deref(), Some(&["ALL".to_owned()][..]), "{user}");
+        assert_eq!(security.read_only_root_filesystem, Some(true));
+        assert!(container.resources.as_ref().unwrap().requests.as_ref().unwrap().contains_key("memory"));
+        // The token is the pod's own, and short.
+        assert_eq!(spec.automount_service_account_token, Some(false));
+        let token = spec.volumes.iter().flatten().find(|volume| volume.name == TOKEN_VOLUME).unwrap();
+        let token =
+            token.projected.as_ref().unwrap().sources.as_ref().unwrap()[0].service_account_token.as_ref().unwrap();
+        assert_eq!((token.expiration_seconds, token.path.as_str()), (Some(600), "token"));
+        let mounts = container.volume_mounts.as_ref().unwrap();
+        let at = |path: &str| mounts.iter().find(|mount| mount.mount_path == path).map(|mount| mount.read_only);
+        assert_eq!((at(TOKEN_DIR), at(TMP_DIR)), (Some(Some(true)), Some(None)));
+    }
+}
+
+#[test]
+fn a_template_may_ask_for_more() {
+    let template = "spec:\n  automountServiceAccountToken: true\n  volumes: [{name: big, emptyDir: {sizeLimit: 9Gi}}]\n  containers:\n  - name: provisioner\n    resources: {limits: {memory: 1Gi}}\n    volumeMounts: [{name: big, mountPath: /tmp}]\n    securityContext: {readOnlyRootFilesystem: false, capabilities: {drop: [ALL], add: [CHOWN]}}\n";
+    let with = |keys: &[(&str, &str)]| {
+        let recipe =
+            recipe(&[&[("image", "i"), ("service-account-name", "foo"), ("pod-template", template)], keys].concat());
+        job(&recipe, &request(&recipe), &place(None)).spec.unwrap().template.spec.unwrap()
+    };
+    let spec = with(&[]);
+    let container = &spec.containers[0];
+    let security = container.security_context.as_ref().unwrap();
+    let capabilities = security.capabilities.as_ref().unwrap();
+    assert_eq!((capabilities.drop.as_ref().unwrap().len(), capabilities.add.as_ref().unwrap().len()), (1, 1));
+    assert_eq!((security.read_only_root_filesystem, spec.automount_service_account_token), (Some(false), Some(true)));
+    let tmp: Vec<_> = container.volume_mounts.iter().flatten().filter(|mount| mount.mount_path == TMP_DIR).collect();
+    assert_eq!((tmp.len(), tmp[0].name.as_str()), (1, "big"));
+    let resources = container.resources.as_ref().unwrap();
+    assert!(resources.requests.is_none() && resources.limits.as_ref().unwrap()["memory"].0 == "1Gi");
+    let resources = with(&[("resources", "{requests: {memory: 2Mi}}")]).containers[0].resources.clone().unwrap();
+    assert_eq!(resources.requests.unwrap()["memory"].0, "2Mi", "the key wins");
 }

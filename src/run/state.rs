@@ -4,7 +4,7 @@ use contract::exit::{self, Failure};
 
 use super::view::{Complaint, Job, Pod, START_ERRORS};
 use crate::limits;
-use crate::text::printable;
+use crate::text::line;
 
 /// Why something failed or does not go on: a short reason and the words for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Cause {
     pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.into(), message.into());
         let message = if message.trim().is_empty() { "no message was given" } else { &message };
-        Self { reason: printable(&reason, limits::REASON), message: printable(message, limits::MESSAGE) }
+        Self { reason: line(&reason, limits::REASON), message: line(message, limits::MESSAGE) }
     }
 }
 

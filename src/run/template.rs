@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PodTemplateSpec, SecurityContext,
 };
 
-use super::job::CONTAINER;
+use super::job::{CONTAINER, TMP_DIR, usual_resources};
 
 /// Merges the generated pod over the admin's partial template.
 ///
@@ -31,6 +31,9 @@ fn merge_spec(partial: PodSpec, generated: PodSpec) -> PodSpec {
     let affinity = spec.affinity.take();
     result.merge_from(spec);
     result.volumes = volumes;
+    // Sidecars of the admin's may need the account, too.
+    result.automount_service_account_token =
+        wanted.automount_service_account_token.or(result.automount_service_account_token);
     result.tolerations = tolerations;
     result.security_context = match (wanted.security_context, security) {
         (Some(wanted), Some(mut own)) => {
@@ -83,6 +86,13 @@ fn both_nodes(admin: Option<NodeAffinity>, own: Option<NodeAffinity>) -> Option<
 
 fn merge_container(partial: Container, generated: Container) -> Container {
     let mut own = generated;
+    // What is there for want of something better gives way.
+    if partial.volume_mounts.iter().flatten().any(|mount| mount.mount_path == TMP_DIR) {
+        own.volume_mounts.iter_mut().for_each(|mounts| mounts.retain(|mount| mount.mount_path != TMP_DIR));
+    }
+    if partial.resources.is_some() && own.resources.as_ref() == Some(&usual_resources()) {
+        own.resources = None;
+    }
     let env = joined(partial.env.clone(), own.env.take(), |variable| variable.name.clone());
     let mounts = joined(partial.volume_mounts.clone(), own.volume_mounts.take(), |mount| mount.mount_path.clone());
     let env_from = match (partial.env_from.clone(), own.env_from.take()) {
@@ -113,6 +123,10 @@ fn security(wanted: Option<SecurityContext>, own: Option<SecurityContext>) -> Op
             .is_some_and(|add| add.iter().any(|c| c.contains("SYS_ADMIN")));
     if escalates && wanted.allow_privilege_escalation.is_none() {
         own.allow_privilege_escalation = None;
+    }
+    // It has all of them, and whoever takes that literally would take them away.
+    if wanted.privileged == Some(true) && wanted.capabilities.is_none() {
+        own.capabilities = None;
     }
     if wanted.run_as_user == Some(0) && wanted.run_as_non_root.is_none() {
         own.run_as_non_root = Some(false);

@@ -9,6 +9,7 @@ pub mod modify;
 pub mod request;
 pub mod restored;
 pub mod vouch;
+pub mod written;
 
 use contract::request::Operation;
 use contract::{names, quantity, volume as contract_volume};
@@ -117,6 +118,8 @@ pub struct Volume {
     pub affinity: Option<Box<NodeSelector>>,
     /// The bytes of what its image wrote on it beside what the orchestrator writes over.
     pub burden: usize,
+    /// What others would act on, until it is adopted.
+    pub written: Option<Box<written::Written>>,
 }
 
 impl Volume {
@@ -176,9 +179,12 @@ impl Volume {
     }
 }
 
+/// What a mark begins with.
+const MARK: &str = "Adopted-";
+
 /// The mark that goes with a provenance.
 pub fn mark(provenance: &str) -> String {
-    format!("Adopted-{}", crate::object::hash(provenance.as_bytes()))
+    format!("{MARK}{}", crate::object::hash(provenance.as_bytes()))
 }
 
 /// Annotations that the orchestrator writes, over whatever stood there.
@@ -219,6 +225,8 @@ impl From<&PersistentVolume> for Volume {
             None => Err("the volume has no size".into()),
         };
         let burden = burden(metadata, &spec);
+        let mark = volume.status.as_ref().and_then(|status| status.reason.clone());
+        let adopted = mark.as_deref().is_some_and(|mark| mark.starts_with(MARK));
         let path =
             spec.host_path.as_ref().map(|s| s.path.clone()).or_else(|| spec.local.as_ref().map(|s| s.path.clone()));
         Volume {
@@ -234,7 +242,7 @@ impl From<&PersistentVolume> for Volume {
             volume_id: annotation(names::VOLUME_ID),
             nodes: crate::claim::nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
-            mark: volume.status.as_ref().and_then(|status| status.reason.clone()),
+            mark,
             pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
             pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
             quarantine: annotation(names::QUARANTINE),
@@ -266,6 +274,9 @@ impl From<&PersistentVolume> for Volume {
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
             burden,
+            written: Some(written::Written::on(volume))
+                .filter(|written| !adopted && *written != written::Written::default())
+                .map(Box::new),
         }
     }
 }

@@ -90,7 +90,8 @@ fn asked_with(class: &str) -> serde_json::Value {
 async fn a_claim_is_made_with_attributes_gets_others_and_takes_them_along() {
     let ring = Ring::start().await;
     ring.gold_and_silver().await;
-    ring.config("c", "c", &[("capabilities", "modify"), ("zone", "west"), ("iops", "100")]).await;
+    let sources = ("volume-sources", "nfs, csi:csi.example");
+    ring.config("c", "c", &[("capabilities", "modify"), ("zone", "west"), ("iops", "100"), sources]).await;
     // The field is for CSI volumes in a PersistentVolume; a claim may have it whatever its volume is.
     for (name, make) in [("csi", csi_volume as fn(&Job) -> PersistentVolume), ("nfs", nfs_volume)] {
         ring.claim_with(name, "c", asked_with("silver")).await;

@@ -234,8 +234,13 @@ async fn what_was_begun_when_the_external_provisioner_comes_back_is_one_volume_f
     let ring = &scene.ring;
     ring.class("gold", "csi.test", json!({})).await;
     let endpoint = &scene.endpoint;
-    let data =
-        [("volume-sources", "csi"), ("csi-endpoint", endpoint), ("backoff", "1s..2s"), ("stands-for", "csi.test")];
+    let data = [
+        ("volume-sources", "csi"),
+        ("csi-endpoint", endpoint),
+        ("backoff", "1s..2s"),
+        ("stands-for", "csi.test"),
+        ("stands-for-namespace", USER),
+    ];
     ring.config("gold", "gold", &data).await;
     verdict(ring, "gold", "ok").await;
     scene.driver.acts("CreateVolume", [Act::Slow(Duration::from_secs(5))]);
@@ -293,6 +298,7 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
         ("csi-endpoint", &scene.endpoint),
         ("backoff", "1s..2s"),
         ("stands-for", "csi.test"),
+        ("stands-for-namespace", USER),
         ("capabilities", "capacity"),
         ("capacity-interval", "1s..2s"),
     ];
@@ -342,6 +348,38 @@ async fn a_driver_s_class_is_served_while_its_external_provisioner_is_not_at_wor
     ring.delete_claim("second").await;
     ring.volume_gone(&names::pv_name(&second)).await;
     Api::<StorageClass>::all(ring.client.clone()).delete("delayed", &DeleteParams::default()).await.unwrap();
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
+/// A tenant holds a Lease of the name that the driver's external provisioner would hold, in a namespace of its own.
+#[tokio::test]
+async fn a_tenant_s_lease_stops_no_class_and_is_told() {
+    let scene = Scene::start(Options::default()).await;
+    let ring = &scene.ring;
+    let _lease = Sidecar::start(ring, "tom");
+    ring.class("gold", "csi.test", json!({})).await;
+    let endpoint = &scene.endpoint;
+    ring.config("csi", "", &[("csi-endpoint", endpoint), ("backoff", "1s..2s"), ("stands-for", "csi.test")]).await;
+    verdict(ring, "csi", "somebody holds the Lease team/csi-test, which does not count").await;
+    ring.claim("served", "gold").await;
+    ring.bound("served").await;
+
+    // Where the admin says that it is, it is the driver's own: the claim waits, and is told.
+    let key = ("stands-for-namespace", USER);
+    ring.config("csi", "", &[("csi-endpoint", endpoint), ("stands-for", "csi.test"), key]).await;
+    verdict(ring, "csi", "tom holds the Lease team/csi-test").await;
+    ring.claim("waits", "gold").await;
+    ring.event(USER, "waits", reason::WAITING, "tom holds the Lease team/csi-test").await;
+    let status = std::process::Command::new(crate::orchestrator::program())
+        .args(["status", "--namespace", crate::orchestrator::OWN, "--config-namespace", crate::orchestrator::ADMIN])
+        .env("KUBECONFIG", ring.cluster().kubeconfig())
+        .output()
+        .unwrap();
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.contains("StorageClass gold is left to another") && status.contains("tom holds"), "{status}");
+    ring.delete_claim("waits").await;
+    ring.delete_claim("served").await;
     scene.no_volumes().await;
     scene.end().await;
 }

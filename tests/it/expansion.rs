@@ -267,7 +267,7 @@ async fn retained_volumes_grow_and_csi_volumes_end_on_the_node() {
     ring.run().await;
     let retained = json!({ "allowVolumeExpansion": true, "reclaimPolicy": "Retain" });
     ring.class("keep", names::DEFAULT_PROVISIONER, retained).await;
-    ring.config("keep", "keep", &[("capabilities", "expand"), ("volume-sources", "csi")]).await;
+    ring.config("keep", "keep", &[("capabilities", "expand"), ("volume-sources", "csi:csi.example")]).await;
     ring.claim("a", "keep").await;
     let id = uid(&ring.stamped("a").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;

@@ -4,6 +4,7 @@
 mod images;
 mod people;
 mod users;
+mod written;
 
 use contract::names::{self};
 use kube::Api;

@@ -329,7 +329,7 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
 #[tokio::test]
 async fn csi_volumes_are_left_to_the_snapshot_controller_but_for_the_runs() {
     let ring = Ring::with_snapshots().await;
-    ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any")]).await;
+    ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any"), ("volume-sources", "nfs, csi")]).await;
     ring.claim("source", "c").await;
     let source = uid(&ring.stamped("source").await);
     let job = ring.job(ADMIN, "provision", &source, 1).await;

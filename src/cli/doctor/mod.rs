@@ -22,6 +22,7 @@ use crate::controller::sweep::remove;
 use crate::object::ObjectName;
 use crate::orphans::backend::{Listing, compare, views};
 use crate::orphans::{Finding, Removal, Severity, Snapshot, find, sort};
+use crate::text::{line, printable};
 
 /// Nothing is the matter; things that are only worth knowing do not count.
 const FOUND_NOTHING: u8 = 0;
@@ -167,6 +168,7 @@ fn print(told: &[Told], listings: &[Listing], now: i64) {
         let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
         let severity = format!("{severity:?}").to_lowercase();
         let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
+        let (detail, remedy) = (line(detail, usize::MAX), printable(remedy, usize::MAX));
         println!("{severity}: {kind}: {object}{since}");
         println!("    {}: {detail}", kind.meaning());
         match (removed, removal) {

@@ -1,6 +1,6 @@
 //! Configs, classes and the versions that are kept of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::capacity::segment::any_reports;
 use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
 use crate::config::record::hash_of;
-use crate::config::sidecar::{Sidecars, drivers_stood_for};
+use crate::config::sidecar::{Drivers, Sidecars, drivers_stood_for};
 use crate::object::ObjectName;
 use crate::volume::Volume;
 
@@ -168,7 +168,7 @@ impl Index {
     }
 
     /// The drivers whose external provisioners have to be known.
-    pub fn drivers_stood_for(&self) -> BTreeSet<String> {
+    pub fn drivers_stood_for(&self) -> Drivers {
         drivers_stood_for(&self.identity, self.configs.values())
     }
 
@@ -242,7 +242,8 @@ impl Index {
         let concerned = self.claims.values().filter(|claim| {
             let ours =
                 || claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), Lookup::Ours(_)));
-            claim.is_held() || (!claim.is_bound() && ours())
+            let left = || claim.class.as_deref().is_some_and(|class| self.classes.left_to_another(class).is_some());
+            claim.is_held() || (!claim.is_bound() && (ours() || left()))
         });
         let mut keys: Vec<Key> = concerned.map(|claim| Key::Claim(claim.name.clone())).collect();
         // Their storage may be held for what the config did not say before.

@@ -36,6 +36,11 @@ pub async fn connect() -> Result<Client, Failure> {
             ))
         })?
     };
+    // As it stands in the audit log.
+    let agent = format!("flex-image-kit/{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::OS);
+    if let (Ok(name), Ok(agent)) = ("user-agent".parse(), agent.parse()) {
+        config.headers.push((name, agent));
+    }
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = Some(Duration::from_secs(10));
     // Retries stand in `create`, where all of them share one time limit.
