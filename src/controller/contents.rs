@@ -202,8 +202,10 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
         (Some(text), _) => serde_json::from_str::<Provenance>(text)
             .map_err(|error| format!("how it was made cannot be read: {error}"))
             .and_then(|made_by| {
-                let recipe = made_by.record.recipe();
-                let recipe = recipe
+                let now = class(&made_by.record.class);
+                let record = expand::record(&made_by.record, now.as_ref().map(|recipe| &recipe.record));
+                let recipe = record
+                    .recipe()
                     .map_err(|problems| format!("what it was made with cannot be used: {}", joined(&problems)))?;
                 Ok((made_by, recipe))
             }),

@@ -297,7 +297,8 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = delete_attempt(o.content);
     match &o.delete_run {
         RunState::Absent => {
-            let due = failed.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
+            let waits = failed.filter(|failure| !failure.is_of_other(recipe));
+            let due = waits.map_or(now, |failure| failure.at.saturating_add(pause(recipe, failure.attempt)));
             match now < due {
                 true => Decision::from(Step::Nothing).until(due),
                 false => start(o, attempt),
@@ -313,6 +314,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         RunState::Failed { cause, at, .. } => {
             let failure =
                 LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, just_now(*at, now), cause, failed);
+            let failure = failure.by(recipe);
             let told = format!(
                 "delete-snapshot run {attempt} failed: {}; next try in {} s",
                 cause.message,

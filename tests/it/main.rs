@@ -14,6 +14,7 @@ mod processes;
 mod wait;
 
 mod attributes;
+mod backup;
 mod batches;
 mod binding;
 mod capacity;

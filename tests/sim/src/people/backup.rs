@@ -57,6 +57,7 @@ impl People {
         let candidates: Vec<_> = People::claims(store)
             .into_iter()
             .filter(|(_, claim)| quiet(claim))
+            .filter(|(name, _)| self.backups.iter().all(|backup| crate::store::name_of(backup) != *name))
             .filter_map(|(name, claim)| whole(&claim).map(|(volume, place)| (name, claim, volume, place)))
             .collect();
         if candidates.is_empty() {
@@ -110,7 +111,9 @@ impl People {
     pub(super) fn vouch(&mut self, store: &mut Store, world: &mut World) {
         for claim in std::mem::take(&mut self.backups) {
             // Whose volume somebody has deleted meanwhile waits for it, as it should.
-            if store.get(Kind::Volume, &ObjectName::new("", text(&claim, "/spec/volumeName"))).is_some() {
+            let volume = text(&claim, "/spec/volumeName");
+            let taken = store.all(Kind::Claim).any(|(_, other)| text(other, "/spec/volumeName") == volume);
+            if !taken && store.get(Kind::Volume, &ObjectName::new("", volume)).is_some() {
                 store.create(Kind::Claim, claim);
             }
         }

@@ -1,0 +1,229 @@
+//! Claims and volumes that are lost and restored as backup tools do it, and claims whose runs never start; on the whole
+//! cluster, with real data.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use contract::names::{self, reason};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::deployed::{clean, directory, kubectl, local_class, log_of, pod, root, users, volumes_in};
+use crate::orchestrator::{OWN, Ring, annotation, phase, program, uid};
+use crate::wait::{seen, until};
+
+/// A claim and its volume as a backup tool saves them.
+struct Backup {
+    claim: Value,
+    volume: Value,
+}
+
+fn saved(ring: &Ring, what: &[&str]) -> Value {
+    let text = kubectl(ring.cluster(), &[&["get", "-o", "json"], what].concat());
+    let mut object: Value = serde_json::from_str(&text).unwrap();
+    object.as_object_mut().unwrap().remove("status");
+    for key in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+        object["metadata"].as_object_mut().unwrap().remove(key);
+    }
+    if let Some(reference) = object.pointer_mut("/spec/claimRef").and_then(Value::as_object_mut) {
+        reference.remove("uid");
+        reference.remove("resourceVersion");
+    }
+    object
+}
+
+impl Backup {
+    async fn of(ring: &Ring, claim: &str) -> Self {
+        let volume = names::pv_name(&uid(&ring.bound(claim).await));
+        Backup { claim: saved(ring, &["-n", &ring.user, "pvc", claim]), volume: saved(ring, &["pv", &volume]) }
+    }
+
+    fn volume_name(&self) -> &str {
+        self.volume["metadata"]["name"].as_str().unwrap()
+    }
+
+    fn claim_name(&self) -> &str {
+        self.claim["metadata"]["name"].as_str().unwrap()
+    }
+
+    /// Both objects are lost, the storage is not.
+    async fn lose(&self, ring: &Ring) {
+        let keep = ["patch", "pv", self.volume_name(), "-p", r#"{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}"#];
+        kubectl(ring.cluster(), &keep);
+        ring.delete_claim(self.claim_name()).await;
+        ring.claim_gone(self.claim_name()).await;
+        kubectl(ring.cluster(), &["delete", "pv", self.volume_name()]);
+        ring.volume_gone(self.volume_name()).await;
+    }
+
+    fn create(ring: &Ring, object: &Value) {
+        let file = ring.file("restored.json", &object.to_string());
+        kubectl(ring.cluster(), &["create", "-f", file.to_str().unwrap()]);
+    }
+}
+
+fn flex(ring: &Ring, arguments: &[&str]) -> Output {
+    let kubeconfig = ring.cluster().kubeconfig();
+    let namespace = ["--config-namespace", OWN, "--config-namespace", &ring.admin];
+    std::process::Command::new(program())
+        .args(arguments)
+        .args(namespace)
+        .env("KUBECONFIG", kubeconfig)
+        .output()
+        .expect("the program runs")
+}
+
+/// Wherever the directory is now, the file in it is whole.
+fn data(class: &str, id: &str) -> Option<String> {
+    fs::read_to_string(Path::new(&directory(class)).join(id).join("text")).ok().map(|text| text.trim().to_owned())
+}
+
+#[tokio::test]
+async fn a_restored_volume_keeps_its_data_is_vouched_for_and_goes_by_its_own_record() {
+    let ring = users("restored").await;
+    let class = "restored";
+    local_class(&ring, class, &[("placement", "any")]).await;
+    // In the order of the restore: the volume first, the claim first, and a volume without its claimRef.
+    for order in ["volume-first", "claim-first", "no-reference"] {
+        ring.claim("kept", class).await;
+        pod(&ring, "writer", "kept", "echo precious > /data/text").await;
+        log_of(&ring, "writer").await;
+        kubectl(ring.cluster(), &["-n", &ring.user, "delete", "pod", "writer"]);
+        let mut backup = Backup::of(&ring, "kept").await;
+        let id = backup.volume_name().strip_prefix(names::PV_PREFIX).unwrap().to_owned();
+        backup.lose(&ring).await;
+        assert_eq!(data(class, &id).as_deref(), Some("precious"));
+        if order == "no-reference" {
+            backup.volume["spec"].as_object_mut().unwrap().remove("claimRef");
+        }
+        if order == "claim-first" {
+            Backup::create(&ring, &backup.claim);
+        }
+        Backup::create(&ring, &backup.volume);
+        // The whole time in which the orchestrator would have begun a delete run.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(data(class, &id).as_deref(), Some("precious"), "{order}");
+        if order != "claim-first" {
+            Backup::create(&ring, &backup.claim);
+        }
+        let claim = ring.bound("kept").await;
+        assert_ne!(uid(&claim), id, "it is another object");
+        ring.event("", backup.volume_name(), reason::VOLUME_RESTORED, "flex-provisioner vouch").await;
+        pod(&ring, "reader", "kept", "cat /data/text").await;
+        assert_eq!(log_of(&ring, "reader").await.trim(), "precious", "{order}");
+        kubectl(ring.cluster(), &["-n", &ring.user, "delete", "pod", "reader"]);
+
+        let dry = flex(&ring, &["vouch", "--dry-run", backup.volume_name()]);
+        assert!(dry.status.success(), "{dry:?}");
+        assert!(String::from_utf8_lossy(&dry.stdout).contains("would be confirmed"), "{dry:?}");
+        let done = match order {
+            "volume-first" => flex(&ring, &["doctor", "--fix"]),
+            _ => flex(&ring, &["vouch", backup.volume_name()]),
+        };
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("vouched for") || said.contains("confirmed"), "{done:?}");
+        // The class makes its volumes elsewhere by now: this one is deleted where it is.
+        let config: Api<ConfigMap> = ring.api(&ring.admin);
+        let elsewhere = |path: &str| json!({ "data": { "mode": path } });
+        config.patch(class, &PatchParams::default(), &Patch::Merge(elsewhere("0700"))).await.unwrap();
+        ring.delete_claim("kept").await;
+        ring.volume_gone(backup.volume_name()).await;
+        assert!(!volumes_in(&directory(class)).contains(&id), "{order}: the directory is really gone");
+        config.patch(class, &PatchParams::default(), &Patch::Merge(elsewhere("0777"))).await.unwrap();
+    }
+    clean(&ring).await;
+}
+
+#[tokio::test]
+async fn a_restored_volume_that_nobody_vouched_for_outlives_its_claim() {
+    let ring = users("unvouched").await;
+    let class = "unvouched";
+    local_class(&ring, class, &[("placement", "any")]).await;
+    ring.claim("kept", class).await;
+    pod(&ring, "writer", "kept", "echo precious > /data/text").await;
+    log_of(&ring, "writer").await;
+    kubectl(ring.cluster(), &["-n", &ring.user, "delete", "pod", "writer"]);
+    let backup = Backup::of(&ring, "kept").await;
+    let id = backup.volume_name().strip_prefix(names::PV_PREFIX).unwrap().to_owned();
+    backup.lose(&ring).await;
+    Backup::create(&ring, &backup.volume);
+    Backup::create(&ring, &backup.claim);
+    ring.bound("kept").await;
+    ring.delete_claim("kept").await;
+    ring.claim_gone("kept").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(data(class, &id).as_deref(), Some("precious"), "released, but by whom is not known");
+    let refused = flex(&ring, &["vouch", backup.volume_name()]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stdout).contains("deleted at once"), "{refused:?}");
+    let done = flex(&ring, &["vouch", "--also-released", backup.volume_name()]);
+    assert!(done.status.success(), "{done:?}");
+    ring.volume_gone(backup.volume_name()).await;
+    assert!(!volumes_in(&directory(class)).contains(&id));
+    clean(&ring).await;
+}
+
+/// A class of the directory of this test in which something is wrong.
+async fn mistaken(ring: &Ring, class: &str, more: &[(&str, &str)]) {
+    local_class(ring, class, more).await;
+    ring.claim("never", class).await;
+    until("an attempt is told to be in trouble", || async {
+        let claim = ring.get_claim("never").await;
+        let events = kubectl(ring.cluster(), &["-n", &ring.user, "get", "events", "-o", "json"]);
+        match events.contains(reason::PROVISIONING_FAILED) && annotation(&claim, names::CLAIM_UUID).is_some() {
+            true => Ok(()),
+            false => seen(phase(&claim)),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_runs_never_started_goes_without_a_delete_run() {
+    let ring = users("mistakes").await;
+    let mistakes: [(&str, &[(&str, &str)]); 4] = [
+        ("no-image", &[("image", "localhost/flex-provisioner/hostpth:0.1.0")]),
+        ("no-command", &[("command", r#"["/provsion.sh"]"#)]),
+        ("no-secret", &[("secret-env", "array-lgin")]),
+        ("no-node", &[("node-selector", r#"{"disk": "sdd"}"#), ("placement", "any")]),
+    ];
+    for (class, more) in mistakes {
+        mistaken(&ring, class, more).await;
+        let id = uid(&ring.get_claim("never").await);
+        ring.delete_claim("never").await;
+        ring.claim_gone("never").await;
+        assert!(ring.jobs(&ring.admin, "delete", &id).await.is_empty(), "{class}: a delete run");
+        assert!(!volumes_in(&directory(class)).contains(&id));
+        kubectl(ring.cluster(), &["-n", &ring.user, "delete", "events", "--all"]);
+    }
+    clean(&ring).await;
+}
+
+#[tokio::test]
+async fn a_delete_run_goes_by_the_program_that_the_config_names_now() {
+    let ring = users("mended").await;
+    let class = "mended";
+    local_class(&ring, class, &[("placement", "any")]).await;
+    ring.claim("kept", class).await;
+    pod(&ring, "writer", "kept", "echo precious > /data/text").await;
+    log_of(&ring, "writer").await;
+    kubectl(ring.cluster(), &["-n", &ring.user, "delete", "pod", "writer"]);
+    let claim = ring.bound("kept").await;
+    let (id, volume) = (uid(&claim), names::pv_name(&uid(&claim)));
+    let config: Api<ConfigMap> = ring.api(&ring.admin);
+    let image = |image: &str| Patch::Merge(json!({ "data": { "image": image } }));
+    let right = crate::deployed::IMAGE;
+    config.patch(class, &PatchParams::default(), &image("localhost/flex-provisioner/hostpth:0.1.0")).await.unwrap();
+    ring.delete_claim("kept").await;
+    ring.event("", &volume, reason::VOLUME_FAILED_DELETE, "cannot be pulled").await;
+    assert!(volumes_in(&directory(class)).contains(&id));
+    config.patch(class, &PatchParams::default(), &image(right)).await.unwrap();
+    ring.volume_gone(&volume).await;
+    assert!(!volumes_in(&directory(class)).contains(&id), "the directory is really gone");
+    assert!(root().join("configmaps").exists());
+    clean(&ring).await;
+}
