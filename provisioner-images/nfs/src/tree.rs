@@ -17,6 +17,9 @@ const PAGE: usize = 4096;
 /// Removals under way at once: hides the way to the server, without flooding it.
 const AT_ONCE: usize = 16;
 
+/// So often a directory may have nothing but names that are gone already: others remove files, too.
+const IN_VAIN: u32 = 3;
+
 /// A directory that is being emptied.
 struct Open {
     parent: ObjRes,
@@ -42,10 +45,20 @@ pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
     };
     // Depth first with a stack of its own: a user decides how deep the directories are.
     let mut stack = vec![Open { parent, name: name.to_owned(), handle, depth: 0 }];
+    let mut in_vain = 0;
     while let Some(open) = stack.last() {
-        match step(mount, open).await {
+        let step = step(mount, open).await;
+        in_vain = if matches!(step, Ok(Step::InVain(_))) { in_vain + 1 } else { 0 };
+        match step {
             Ok(Step::Descend(directories)) => stack.extend(directories),
-            Ok(Step::Again) => {}
+            Ok(Step::InVain(name)) if in_vain == IN_VAIN => {
+                return Err(Failure::retry(format!(
+                    "cannot remove {}: the server lists {name:?} there and does not know it: a name that is not UTF-8 \
+                     cannot be removed by this image; remove it on the server",
+                    shown(path, &stack)
+                )));
+            }
+            Ok(Step::Again | Step::InVain(_)) => {}
             Ok(Step::Done) => {
                 stack.pop();
             }
@@ -85,6 +98,8 @@ enum Step {
     Descend(Vec<Open>),
     /// Files were removed; look again.
     Again,
+    /// It had nothing but files that are not there, such as this one.
+    InVain(String),
     /// The directory is gone.
     Done,
 }
@@ -116,17 +131,22 @@ async fn step(mount: &dyn Mount, open: &Open) -> Result<Step, NfsError> {
             files.push(entry.file_name);
         }
     }
-    futures::stream::iter(files)
+    let one = files.first().cloned();
+    let removed = futures::stream::iter(files)
         .map(|name| async move {
             match mount.remove(open.handle.fh.clone(), &name).await {
-                Err(error) if kind(&error) != Kind::Missing => Err(error),
-                _ => Ok(()),
+                Err(error) if kind(&error) == Kind::Missing => Ok(0),
+                removed => removed.map(|()| 1),
             }
         })
         .buffer_unordered(AT_ONCE)
-        .try_collect::<()>()
+        .try_fold(0, |sum: u32, one| std::future::ready(Ok(sum + one)))
         .await?;
-    Ok(if directories.is_empty() { Step::Again } else { Step::Descend(directories) })
+    Ok(match one {
+        _ if !directories.is_empty() => Step::Descend(directories),
+        Some(name) if removed == 0 => Step::InVain(name),
+        _ => Step::Again,
+    })
 }
 
 /// The server may leave an entry's attributes out of a listing.

@@ -1,6 +1,8 @@
 //! Delete runs, first and repeated, of volumes in every state.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use ganesha::{Ganesha, Options};
@@ -175,4 +177,22 @@ fn what_is_exchanged_meanwhile_leads_nowhere() {
     let ended = run.delete_bound();
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(server.list(""), ["outside"]);
+}
+
+/// Its name reaches the image as another one, which nobody has. The run must not try for ever.
+#[test]
+fn a_name_that_cannot_be_removed_is_told() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    assert_eq!(run.provision().code, 0);
+    let volume = server.directory().join(run.directory());
+    fs::write(volume.join(OsStr::from_bytes(b"odd-\xff")), "x").unwrap();
+    fs::write(volume.join("plain"), "x").unwrap();
+    let ended = run.delete_bound();
+    assert!(ended.code == 75 && ended.last_words.contains("UTF-8"), "{ended:?}");
+    // As the message says.
+    let rubbish = volume.parent().unwrap().join(format!(".deleting-{ONE}"));
+    assert!(!rubbish.join("plain").exists());
+    fs::remove_file(rubbish.join(OsStr::from_bytes(b"odd-\xff"))).unwrap();
+    assert_eq!(run.delete_bound().code, 0);
 }
