@@ -198,5 +198,5 @@ fn no_shipped_role_leads_to_the_account_of_the_orchestrator() {
             }
         }
     }
-    assert!(roles > 10, "{roles} were found");
+    assert!(roles >= 10, "{roles} were found");
 }
