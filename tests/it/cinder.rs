@@ -21,6 +21,10 @@ use crate::wait::{GUARD, seen, until, within};
 
 /// The image's program.
 const PROGRAM: &str = "cinder-provisioner";
+/// Where the shipped configs have the Secrets of volumes.
+const SECRETS: &str = "flex-cinder-secrets";
+/// What makes that namespace.
+const PLACE_OF_SECRETS: &str = "configmaps/cinder-secrets.yaml";
 
 /// The Cinder that all tests here share.
 fn cinder() -> &'static Cinder {
@@ -55,6 +59,7 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
         ("volume-sources", "iscsi"),
         ("os-cinder-endpoint", endpoint.as_str()),
         ("os-tenant-name", "fifty"),
+        ("secret-namespace", ADMIN),
         ("type", "iscsi"),
     ];
     ring.config("cinder", "cinder", &data).await;
@@ -112,6 +117,7 @@ async fn a_volume_grows_is_snapshotted_and_copied_and_its_room_is_told() {
         ("volume-sources", "iscsi"),
         ("os-cinder-endpoint", endpoint.as_str()),
         ("os-tenant-name", "offers"),
+        ("secret-namespace", ADMIN),
         ("smartclone", "true"),
         ("capabilities", "capacity, clone, expand, snapshot"),
         ("capacity-interval", "1s..2s"),
@@ -207,6 +213,7 @@ async fn the_in_tree_form_of_ceph_is_refused_where_no_kubelet_mounts_it_before_a
         ("volume-sources", "rbd, csi"),
         ("os-cinder-endpoint", endpoint.as_str()),
         ("os-tenant-name", "in-tree"),
+        ("secret-namespace", ADMIN),
         ("type", "rbd"),
         ("rbd-form", "in-tree"),
         ("reclaim-policy", "Delete"),
@@ -273,6 +280,7 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
         ("volume-sources", "iscsi"),
         ("os-cinder-endpoint", endpoint.as_str()),
         ("os-tenant-name", "clones"),
+        ("secret-namespace", ADMIN),
         ("smartclone", "true"),
         ("capabilities", "clone, expand, snapshot"),
         ("claim-metadata", "k8s.io/CloneRequest"),
@@ -318,6 +326,7 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
     let claim = claim.replace("storageClassName: cinder", "storageClassName: cinder-standalone");
     let (config, claim) = (ring.file("config.yaml", &config), ring.file("claim.yaml", &claim));
     let (config, claim) = (config.to_str().unwrap(), claim.to_str().unwrap());
+    kubectl(ring.cluster(), &["apply", "-f", PLACE_OF_SECRETS]);
     kubectl(ring.cluster(), &["apply", "-f", config, "-f", "examples/cinder/storageclass-standalone.yaml"]);
 
     // Provision.
@@ -339,10 +348,10 @@ async fn the_workflows_of_the_old_provisioner_on_the_whole_cluster() {
             "targetPortal": "10.0.0.1:3260", "portals": ["10.0.0.2:3260"], "lun": 0, "fsType": "ext4",
             "iqn": format!("iqn.2010-10.org.openstack:volume-{}", volume["id"].as_str().unwrap()),
             "initiatorName": "iqn.2026-11.io.flex-provisioner:default", "iscsiInterface": "default", "chapAuthSession": true,
-            "secretRef": { "name": secret_name, "namespace": OWN },
+            "secretRef": { "name": secret_name, "namespace": SECRETS },
         })
     );
-    let secrets: Api<Secret> = ring.api(OWN);
+    let secrets: Api<Secret> = ring.api(SECRETS);
     let secret = until("the Secret belongs to the volume", || async {
         let secret = secrets.get(&secret_name).await.map_err(|error| error.to_string())?;
         let owners = secret.metadata.owner_references.clone().unwrap_or_default();
@@ -384,6 +393,7 @@ async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
         let own = shipped.replace("cinder-standalone", &format!("cinder-{kind}")).replace("type: iscsi", more);
         ring.file(&format!("{kind}.yaml"), &own).to_str().unwrap().to_owned()
     });
+    kubectl(ring.cluster(), &["apply", "-f", PLACE_OF_SECRETS]);
     for file in &files {
         kubectl(ring.cluster(), &["apply", "-f", file]);
     }
@@ -400,7 +410,7 @@ async fn every_connection_and_operation_by_pods_on_the_whole_cluster() {
     let source = async |id: &str| ring.volumes().get(&names::pv_name(id)).await.unwrap().spec.unwrap();
     let (iscsi, fc, rbd) = (source(&ids[0]).await, source(&ids[1]).await, source(&ids[2]).await);
     let data = &ids[0];
-    assert_eq!(serde_json::to_value(iscsi.iscsi).unwrap(), iscsi_source(&project.volume_of(data), data, OWN));
+    assert_eq!(serde_json::to_value(iscsi.iscsi).unwrap(), iscsi_source(&project.volume_of(data), data, SECRETS));
     let expected = json!({ "targetWWNs": ["500a0981891b8dc5", "500a0981991b8dc5"], "lun": 7 });
     assert_eq!(serde_json::to_value(fc.fc).unwrap(), expected);
     let rbd = rbd.csi.unwrap();
@@ -447,6 +457,7 @@ async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
         (keystone, cinder)
     });
     let (keystone, server) = started.await.unwrap();
+    kubectl(ring.cluster(), &["apply", "-f", PLACE_OF_SECRETS]);
     let project = server.project("demo");
     // Pods reach both by the machine's address.
     let (login, proxy) = (Proxy::start(keystone.port()), Proxy::start(server.port()));
@@ -478,10 +489,10 @@ async fn the_shipped_config_with_a_keystone_on_the_whole_cluster() {
     let volume = project.volume_of(&id);
     assert_eq!((&volume["status"], project.volumes().len()), (&json!("attaching"), 1));
     let pv = ring.volumes().get(&names::pv_name(&id)).await.unwrap();
-    let mut source = iscsi_source(&volume, &id, OWN);
+    let mut source = iscsi_source(&volume, &id, SECRETS);
     source["fsType"] = json!("ext4");
     assert_eq!(serde_json::to_value(pv.spec.unwrap().iscsi).unwrap(), source);
-    let secret = ring.api::<Secret>(OWN).get(&format!("flex-cinder-{id}")).await.unwrap();
+    let secret = ring.api::<Secret>(SECRETS).get(&format!("flex-cinder-{id}")).await.unwrap();
     let chap = secret.data.unwrap()["node.session.auth.password"].clone();
     let chap = String::from_utf8(chap.0).unwrap();
 

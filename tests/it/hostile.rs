@@ -102,3 +102,40 @@ fn status(ring: &Ring, more: &[&str]) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
+
+/// Who may write Secrets or create pods in the orchestrator's namespace can get the token of its account.
+#[test]
+fn no_shipped_role_leads_to_the_account_of_the_orchestrator() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = ["configmaps", "deploy/kustomize"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let mut roles = 0;
+    for file in files.into_iter().flatten().map(|file| file.unwrap().path()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for document in text.split("\n---\n").filter(|document| document.contains("\nkind: ")) {
+            let object: Value = serde_saphyr::from_str(document).unwrap();
+            let is_role = ["Role", "ClusterRole"].iter().any(|kind| object["kind"] == *kind);
+            // A ClusterRole is for all namespaces, and a Role without one gets the orchestrator's.
+            if !is_role || object["metadata"]["namespace"] == "flex-cinder-secrets" {
+                continue;
+            }
+            roles += 1;
+            for rule in object["rules"].as_array().unwrap() {
+                let has = |key: &str, any: &[&str]| {
+                    rule[key].as_array().unwrap().iter().any(|item| any.iter().any(|one| item == one))
+                };
+                let name = &object["metadata"]["name"];
+                let leads = has("resources", &["secrets", "serviceaccounts/token", "serviceaccounts", "*"]);
+                assert!(!leads, "{}: {name} gives {rule}", file.display());
+                let runs = has("resources", &["pods", "jobs", "deployments", "cronjobs", "daemonsets", "statefulsets"]);
+                let creates = has("verbs", &["create", "patch", "update", "*"]);
+                // The orchestrator's own Role creates Jobs.
+                assert!(
+                    !(runs && creates) || name == "flex-provisioner-configs",
+                    "{}: {name} gives {rule}",
+                    file.display()
+                );
+            }
+        }
+    }
+    assert!(roles >= 10, "{roles} were found");
+}

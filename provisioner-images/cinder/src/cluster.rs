@@ -205,8 +205,8 @@ fn refused(what: &str, place: &SecretReference, error: &Error) -> Failure {
     let text = format!("the Secret {namespace}/{name} with the volume's credentials cannot be {what}: {error}");
     match error {
         Error::Api(status) if status.code == 403 => Failure::permission(format!(
-            "{text}. The ServiceAccount of the config needs create, patch and delete on secrets in the namespace {namespace}: \
-             see the Role in configmaps/cinder.yaml"
+            "{text}. The ServiceAccount of the config needs create, patch and delete on secrets in the namespace {namespace}, \
+             where nothing else should be: see the Role in configmaps/cinder.yaml, and configmaps/cinder-secrets.yaml"
         )),
         _ => Failure::retry(text),
     }

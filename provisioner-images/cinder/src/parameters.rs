@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use kit::Failure;
 use serde_json::Value;
 
+/// Where the Secrets of volumes are unless the config says otherwise: nothing else is there, since a right to patch Secrets
+/// reads them, and one to create them can make the token of any account.
+pub const SECRETS: &str = "flex-cinder-secrets";
+
 /// How volumes of Ceph are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RbdForm {
@@ -131,9 +135,7 @@ impl Parameters {
             wwpns: list("WWPNS"),
             wwnns: list("WWNNS"),
             multipath,
-            secret_namespace: text("SECRET_NAMESPACE")
-                .or_else(|| text("POD_NAMESPACE"))
-                .unwrap_or_else(|| "default".into()),
+            secret_namespace: text("SECRET_NAMESPACE").unwrap_or_else(|| SECRETS.into()),
             rbd_form,
             ceph_driver: text("CEPH_DRIVER").unwrap_or_else(|| "rbd.csi.ceph.com".into()),
             ceph_cluster: text("CEPH_CLUSTER"),
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(found.initiator, "iqn.2026-11.io.flex-provisioner:b");
         assert_eq!(found.connector_host, "flex-provisioner-b");
         assert!(found.multipath && !found.smartclone && !found.zone_from_topology);
-        assert_eq!(found.secret_namespace, "flex");
+        assert_eq!(found.secret_namespace, "flex-cinder-secrets", "not where the accounts of configs are");
     }
 
     #[test]

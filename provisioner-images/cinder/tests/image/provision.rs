@@ -21,14 +21,14 @@ fn iscsi_with_chap_and_two_portals() {
             "targetPortal": "10.0.0.1:3260", "portals": ["10.0.0.2:3260"],
             "iqn": format!("iqn.2010-10.org.openstack:volume-{id}"), "lun": 0, "fsType": "xfs",
             "initiatorName": "iqn.2026-11.io.flex-provisioner:default", "chapAuthSession": true,
-            "secretRef": { "name": format!("flex-cinder-{ONE}"), "namespace": "flex-provisioner" },
+            "secretRef": { "name": format!("flex-cinder-{ONE}"), "namespace": "flex-cinder-secrets" },
         })
     );
     assert!(ended.out.contains(&format!("cinder.flex-provisioner.io/volume-id: {id}")), "{}", ended.out);
     let secret = ended.secret();
     assert_eq!(
         (&secret["type"], &secret["metadata"]["namespace"]),
-        (&json!("kubernetes.io/iscsi-chap"), &json!("flex-provisioner"))
+        (&json!("kubernetes.io/iscsi-chap"), &json!("flex-cinder-secrets"))
     );
     let password = secret["stringData"]["node.session.auth.password"].as_str().unwrap();
     assert!(!password.is_empty() && !ended.log.contains(password), "the log has no password in it");
@@ -37,7 +37,7 @@ fn iscsi_with_chap_and_two_portals() {
     let again = run.provision().well();
     assert_eq!((again.spec(), again.secret()), (spec.clone(), secret));
     let deleted = run.clone().with("VOLUME_SOURCE", &json!({ "iscsi": spec["iscsi"] }).to_string()).delete().well();
-    assert!(deleted.out.contains(&format!("Secret flex-provisioner/flex-cinder-{ONE} is deleted")), "{deleted:?}");
+    assert!(deleted.out.contains(&format!("Secret flex-cinder-secrets/flex-cinder-{ONE} is deleted")), "{deleted:?}");
     assert_eq!(project.volumes(), Vec::<Value>::new());
     run.delete().well();
 }
@@ -48,7 +48,7 @@ fn ceph_by_its_csi_driver_and_by_the_kubelet_of_old() {
     let run = Run::new(&project, ONE).with("TYPE", "rbd").with("CEPH_CLUSTER", "the-cluster").with("FS_TYPE", "ext4");
     let ended = run.provision().well();
     let image = format!("volume-{}", project.volume_of(ONE)["id"].as_str().unwrap());
-    let secret = json!({ "name": format!("flex-cinder-{ONE}"), "namespace": "flex-provisioner" });
+    let secret = json!({ "name": format!("flex-cinder-{ONE}"), "namespace": "flex-cinder-secrets" });
     assert_eq!(
         ended.spec()["csi"],
         json!({
