@@ -126,6 +126,21 @@ kustomize() {
     normal "$work/kustomize" >"$work/kustomize.yaml" && [[ -s $work/kustomize.yaml ]]
 }
 
+# An overlay with nothing but another namespace, over the orchestrator and over a shipped config, leaves no object, subject or
+# text in the namespace of before. (Names of objects and the image may be called flex-provisioner.)
+kustomize_elsewhere() {
+    local base left
+    base=$(realpath --relative-to="$work/elsewhere" deploy/kustomize)
+    cp configmaps/hostpath.yaml "$work/elsewhere/" || return
+    printf 'namespace: elsewhere\nresources: [%s, hostpath.yaml]\n' "$base" >"$work/elsewhere/kustomization.yaml"
+    "$kubernetes" kubectl kustomize "$work/elsewhere" >"$work/elsewhere.yaml" || return
+    left=$(grep -nE '(namespace: *|system:serviceaccounts?:)flex-provisioner|namespace[ =]flex-provisioner' "$work/elsewhere.yaml")
+    [[ -z $left ]] || { say "an overlay with another namespace leaves: $left"; return 1; }
+    # The account of the orchestrator is a subject three times, that of the image once.
+    [[ $(grep -A2 'kind: ServiceAccount' "$work/elsewhere.yaml" | grep -c '  namespace: elsewhere') == 4 ]] ||
+        { say "an overlay with another namespace loses subjects"; return 1; }
+}
+
 # A helm that was built by `go install` takes the cluster for an old one unless told.
 template() { # ARGUMENTS...
     "$helm" template flex-provisioner "$chart" --namespace flex-provisioner --kube-version 1.36.0 "$@"
@@ -173,7 +188,7 @@ json() {
 }
 
 mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
-mkdir "$work/kustomize" "$work/chart" "$work/values"
+mkdir "$work/kustomize" "$work/elsewhere" "$work/chart" "$work/values"
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "cargo clippy of tests with stages of their own" \
@@ -189,6 +204,7 @@ check "the README's use cases" use_cases
 if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
+    check "kustomize with another namespace" kustomize_elsewhere
     if helm=$(scripts/helm.sh); then
         readonly helm
         check "helm lint" chart_lint
