@@ -17,6 +17,8 @@ pub enum Kind {
     Mutating,
     /// Refuse it.
     Validating,
+    /// Let it pass, and say something to whoever sends it.
+    Warning,
 }
 
 impl Kind {
@@ -24,7 +26,7 @@ impl Kind {
     pub fn policy(self) -> &'static str {
         match self {
             Kind::Mutating => "MutatingAdmissionPolicy",
-            Kind::Validating => "ValidatingAdmissionPolicy",
+            Kind::Validating | Kind::Warning => "ValidatingAdmissionPolicy",
         }
     }
 }
@@ -41,7 +43,7 @@ pub struct Policy {
 }
 
 /// All of them.
-pub const POLICIES: [Policy; 6] = [
+pub const POLICIES: [Policy; 7] = [
     Policy {
         name: "creators",
         kind: Kind::Mutating,
@@ -71,6 +73,11 @@ pub const POLICIES: [Policy; 6] = [
         name: "images",
         kind: Kind::Validating,
         without: "an image can make volumes of any name, claim and class",
+    },
+    Policy {
+        name: "configs",
+        kind: Kind::Warning,
+        without: "who applies a provisioner config with a slip in its labels or keys is not told so at once",
     },
 ];
 
@@ -178,8 +185,13 @@ fn state(policy: &Policy, spec: &Value, object: &Value, live: &[Value]) -> State
     }
     let binding = format!("{}Binding", policy.kind.policy());
     let acts = |object: &&Value| {
-        policy.kind == Kind::Mutating
-            || object["spec"]["validationActions"].as_array().is_some_and(|actions| actions.contains(&json!("Deny")))
+        let wanted: &[&str] = match policy.kind {
+            Kind::Mutating => return true,
+            Kind::Validating => &["Deny"],
+            Kind::Warning => &["Deny", "Warn"],
+        };
+        let actions = object["spec"]["validationActions"].as_array();
+        actions.is_some_and(|actions| actions.iter().any(|action| wanted.iter().any(|wanted| action == wanted)))
     };
     let bound = live.iter().filter(|candidate| {
         candidate["kind"] == binding && candidate["spec"]["policyName"] == object["metadata"]["name"]
@@ -213,9 +225,10 @@ fn difference(shipped: &Value, live: &Value, at: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::config::check::KEYS;
 
     fn all(live: &[Value]) -> Vec<State> {
         states(live).into_iter().map(|(_, state)| state).collect()
@@ -276,6 +289,25 @@ mod tests {
         of_all.iter().for_each(|list| assert_eq!(**list, borne, "a name is missing in a policy"));
     }
 
+    /// The letters of a key, by which the policy knows it again.
+    fn letters(key: &str) -> String {
+        key.to_lowercase().replace(['-', '_', '.'], "")
+    }
+
+    #[test]
+    fn the_warnings_about_configs_know_every_key() {
+        let map = SHIPPED.split("  - name: known\n").nth(1).unwrap().split('}').next().unwrap();
+        let words: Vec<_> = map.split('\'').skip(1).step_by(2).collect();
+        let known: BTreeMap<_, _> = words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1])).collect();
+        assert_eq!(words.len(), known.len() * 2, "each once");
+        for key in KEYS {
+            assert_eq!(known.get(&letters(key)), Some(key), "{key} is missing in the policy configs");
+        }
+        for (word, key) in known {
+            assert!(KEYS.contains(&key), "{word} leads to {key}, which is no key");
+        }
+    }
+
     #[test]
     fn no_policy_goes_through_all_that_an_object_has_or_asks_for_rights_in_one_namespace() {
         for slow in ["annotations.orValue({}).", "labels.orValue({}).", "after.filter", "before.filter"] {
@@ -306,13 +338,14 @@ mod tests {
             json!({ "objectSelector": {}, "namespaceSelector": { "matchLabels": { "team": "green" } } });
         let states = all(&live);
         assert_eq!((&states[5], &states[0], &states[3]), (&State::Unbound, &State::Unbound, &State::Limited));
+        assert_eq!(states[6], State::Installed, "a warning is what it is for");
     }
 
     #[test]
     fn none_at_all_names_everything_that_is_off_and_the_way_out() {
         let states = states(&[]);
         let said = summary(&states);
-        assert!(said.starts_with("6 of 6 admission policies do not act"), "{said}");
+        assert!(said.starts_with("7 of 7 admission policies do not act"), "{said}");
         for part in ["USERNAME", "taken by another claim", INSTALL] {
             assert!(said.contains(part), "{part}: {said}");
         }

@@ -9,7 +9,7 @@ use contract::names::{self};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
 use kube::discovery::ApiResource;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::orchestrator::{ADMIN, OWN, Ring, program};
 use crate::wait::{seen, until};
@@ -26,14 +26,14 @@ async fn the_shipped_policies_are_sound() {
     let known = status(&ring, &["-o", "json"]);
     let known: Value = serde_json::from_str(&known).expect("JSON");
     let known = known["policies"].as_array().unwrap();
-    assert_eq!(known.len(), 6);
+    assert_eq!(known.len(), 7);
     for policy in known {
         assert_eq!(policy["state"], "installed", "{policy}");
     }
     ring.logged("the admission policies are installed").await;
     let kinds = [
         ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", 3),
-        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", 3),
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", 4),
     ];
     for (kind, plural, count) in kinds {
         let resource = ApiResource {
@@ -64,7 +64,7 @@ async fn the_shipped_policies_are_sound() {
 #[tokio::test]
 async fn status_and_log_say_which_policies_do_not_act() {
     let ring = ring(false).await;
-    let said = ring.logged("6 of 6 admission policies do not act").await;
+    let said = ring.logged("7 of 7 admission policies do not act").await;
     says(
         &said,
         &["USERNAME and USER_GROUPS are empty", "can be taken by another claim", "kubectl apply -k deploy/kustomize"],
@@ -101,6 +101,66 @@ fn status(ring: &Ring, more: &[&str]) -> String {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn a_slip_in_a_config_is_told_to_who_applies_it() {
+    let ring = ring(true).await;
+    let apply = |text: &str| {
+        let file = ring.file("config.yaml", text);
+        let applied = ring.cluster().kubectl().args(["apply", "--dry-run=server", "-f"]).arg(file).output().unwrap();
+        let said = String::from_utf8(applied.stderr).unwrap();
+        assert!(applied.status.success(), "{said}");
+        said
+    };
+    let config = |labels: Value, data: Value| {
+        let metadata = json!({ "name": "a", "namespace": ADMIN, "labels": labels });
+        apply(&json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data }).to_string())
+    };
+    let marked = json!({ "type": "provisioner-config", "storage-class": "c" });
+    let data = json!({ "plugin-name": names::DEFAULT_PLUGIN, "image": "example/image" });
+    let with = |key: &str, value: Value| {
+        let mut data = data.clone();
+        data[key] = value;
+        data
+    };
+    until("the policy acts", || async {
+        let said = config(json!({ "type": "config", "storage-class": "c" }), data.clone());
+        if said.contains("the provisioner does not see it with the label type: config") { Ok(()) } else { seen(said) }
+    })
+    .await;
+    for label in ["storageclass", "storage_class", "storageClass"] {
+        let said = config(json!({ "type": "provisioner-config", label: "c" }), data.clone());
+        says(&said, &[&format!("ConfigMap admin/a: the label {label} is not looked at"), "is storage-class"]);
+    }
+    let said = config(json!({ "storage-class": "c" }), data.clone());
+    says(&said, &["does not see it without a label type; write type: provisioner-config"]);
+    let said = config(marked.clone(), json!({ "image": "example/image" }));
+    says(&said, &["the key plugin-name is missing"]);
+    for (slip, key) in [
+        ("timout", "timeout"),
+        ("TIMEOUT", "timeout"),
+        ("max_in_flight", "max-in-flight"),
+        ("nodeSelector", "node-selector"),
+        ("capability", "capabilities"),
+    ] {
+        let said = config(marked.clone(), with(slip, json!("1")));
+        says(&said, &[&format!("{slip} is no key, and may have been meant to be {key}")]);
+    }
+    // What is right, and what is of others, is nobody's business; no shipped config has a slip.
+    for said in [
+        config(marked, with("timeout-of-the-array", json!("1"))),
+        config(json!({ "storage-class": "c", "type": "other" }), json!({ "timout": "1" })),
+    ] {
+        assert_eq!(said, "");
+    }
+    let shipped = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/configmaps")).unwrap();
+    for file in shipped.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()) {
+        let configs = file.split("\n---\n").filter(|document| document.contains("\nkind: ConfigMap"));
+        for text in configs.map(|text| text.replace("namespace: flex-provisioner", &format!("namespace: {ADMIN}"))) {
+            assert_eq!(apply(&text), "", "{text}");
+        }
+    }
 }
 
 /// Who may write Secrets or create pods in the orchestrator's namespace can get the token of its account.
