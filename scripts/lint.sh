@@ -169,14 +169,22 @@ chart_values() {
     done < <(sed -n 's/^# renders: //p' "$chart/ci/all-values.yaml")
 }
 
-# The use cases of the README name tests: each must be there.
-use_cases() {
+# The use cases of the README and the promises of SECURITY.md name tests: each must be there.
+named_tests() { # FILE, the text on the standard input
     local name status=0 pattern='([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}'
     while read -r name; do
         grep -rqE "fn ${name##*::}\(" --include='*.rs' src tests provisioner-images crates ||
-            { say "README.md names the test $name, which is not there"; status=1; }
-    done < <(sed -n '/^## Use cases/,/^## Figures/p' README.md | grep -oE "$pattern")
+            { say "$1 names the test $name, which is not there"; status=1; }
+    done < <(grep -oE "$pattern")
     return "$status"
+}
+
+use_cases() {
+    sed -n '/^## Use cases/,/^## Figures/p' README.md | named_tests README.md
+}
+
+promises() {
+    sed -n p SECURITY.md | named_tests SECURITY.md
 }
 
 json() {
@@ -201,6 +209,7 @@ check "go vet" go_vet
 install_package python3 python3
 check "json" json
 check "the README's use cases" use_cases
+check "the promises of SECURITY.md" promises
 if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
