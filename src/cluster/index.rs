@@ -7,6 +7,7 @@ mod capacity;
 mod claims;
 mod configs;
 mod grants;
+mod idle;
 mod known;
 mod line;
 mod members;
@@ -157,6 +158,7 @@ pub struct Index {
     expected: BTreeMap<String, Expected>,
     /// Provision Jobs that somebody removed while they were under way, by their volume ids.
     removed: HashMap<String, (ObjectName, Removed)>,
+    idle: idle::Idle,
     line: line::Line,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
@@ -213,6 +215,7 @@ impl Index {
             jobs_by_id: HashMap::new(),
             expected: BTreeMap::new(),
             removed: HashMap::new(),
+            idle: idle::Idle::default(),
             line: line::Line::default(),
             pods: BTreeMap::new(),
             pods_by_id: HashMap::new(),

@@ -209,7 +209,9 @@ fn observed<T>(
             let name = provision_name(claim);
             let job = s.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
             let pods: Vec<&Pod> = s.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
-            never_ran(job, &pods)
+            let is_over = job.is_none_or(|job| job.deleting || job.over);
+            let was_idle = pods.is_empty() && is_over && context.shared.index().was_idle(&claim.id(), &name);
+            was_idle || never_ran(job, &pods)
         },
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,

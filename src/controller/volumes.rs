@@ -12,8 +12,8 @@ use super::changes::{Learnt, Next};
 use super::claims::{recipe_of_jobs, timestamp};
 use super::deletes::start_delete_job;
 use super::{Context, Pass, STEPS, expansion, modification};
-use crate::claim::LastFailure;
 use crate::claim::fit::source_fits;
+use crate::claim::{Claim, LastFailure};
 use crate::cluster::events::About;
 use crate::cluster::index::Arrival;
 use crate::cluster::writes::WriteError;
@@ -65,6 +65,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             places.0.extend(nodes.iter().cloned());
             places
         };
+        let namesake = namesake(context, &volume);
         let node = next_node(&volume, claim, home, &places);
         let run_name = job_name(&volume, home, &node);
         let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
@@ -75,9 +76,12 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             volume: &volume,
             ours: true,
             claim,
+            namesake: namesake.is_some(),
             recipe: recipe.as_deref().map_err(String::clone),
             run_known: jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str()),
-            pods_alive: pods_alive(&pods, Operation::Provision) || is_pod_unseen(&jobs, &pods),
+            pods_alive: pods_alive(&pods, Operation::Provision)
+                || is_pod_unseen(&jobs, &pods)
+                || context.shared.index().is_any_expected(&job::prefix(Operation::Provision, &id)),
             alive_on: &alive_on,
             places: &places,
             home,
@@ -112,8 +116,11 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 return Ok(Pass::Done);
             }
             Step::Reserve => {
-                let claim = volume.reservation(&context.identity.namespace);
-                volume = context.writes.reserve(&volume, &claim).await?;
+                let claim = match &namesake {
+                    Some(claim) => (claim.name.clone(), Some(claim.uid.as_str())),
+                    None => (volume.reservation(&context.identity.namespace), None),
+                };
+                volume = context.writes.reserve(&volume, (&claim.0, claim.1)).await?;
             }
             Step::ConfirmClaimGone => confirmed = Some(confirm(context, &volume, &jobs).await?),
             Step::ConfirmNode { node } => {
@@ -207,6 +214,18 @@ fn node_gone(context: &Context, volume: &Volume, made_by: Option<&Recipe>) -> No
 pub(super) fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
     let nodes: BTreeSet<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     nodes.into_iter().collect()
+}
+
+/// The claim that a volume is reserved for by name, if it names the volume and says that both were bound before: the PV
+/// controller calls it Lost as long as the volume does not bear its UID.
+fn namesake(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
+    let reserved = match &volume.claim_ref {
+        Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
+        None => volume.had_claim.clone().filter(|_| volume.is_restored())?,
+    };
+    let claim = context.shared.index().claim(&reserved)?;
+    let names_it = claim.volume_name.as_deref() == Some(&volume.name) && claim.bind_completed;
+    (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
 }
 
 /// A provision run has not ended, and its pod is not seen: the watch of pods may be behind that of Jobs.

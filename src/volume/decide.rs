@@ -12,6 +12,7 @@
 //! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held, and not going: else it would vanish under its claim | [`Step::Unhold`] |
 //! | 5 | belongs to a claim that lives | | its size and its attributes may change, by the tables in [`expand`] and [`modify`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
 //! | 5a | was restored without the mark of its adoption | its claim does not just adopt it | [`Step::Reserve`] if nobody has it; else nothing, and told ([`restored`]) |
+//! | 5b | has provenance, and is reserved by name for a claim that says it was bound to it before | [`Step::Reserve`], with the claim's UID |
 //! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
 //! | 8 | is released, or its claim is bound elsewhere | an expand or modify run is left | [`expand::Step::RemoveJob`], and wait for its end |
@@ -74,6 +75,8 @@ pub struct Observed<'a> {
     pub ours: bool,
     /// Its claim.
     pub claim: ClaimState,
+    /// The claim that it is reserved for by name says that it was bound to it before, as one does that was restored.
+    pub namesake: bool,
     /// How it was made, from its provenance, with the program of its class; or why that cannot be read.
     pub recipe: Result<&'a Recipe, String>,
     /// A provision run of its id is known.
@@ -174,6 +177,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         return Step::Nothing.into();
     }
     let deletes = volume.reclaim_policy == "Delete";
+    if o.namesake && !volume.deleting && volume.provenance.is_some() {
+        return Step::Reserve.into();
+    }
     if let Some(restored) = restored::decide(o) {
         return restored;
     }

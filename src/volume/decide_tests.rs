@@ -82,6 +82,7 @@ impl World {
             volume,
             ours,
             claim,
+            namesake: false,
             recipe,
             run_known,
             pods_alive,

@@ -69,6 +69,10 @@ impl Index {
                 let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
                 let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
                 let grows = self.wants_more(&claim);
+                // A volume that was restored may be reserved for it by name alone.
+                let named = claim.volume_name.as_ref().and_then(|volume| self.volumes.get(volume));
+                let by_name = named.filter(|volume| volume.claim_ref.as_ref().is_none_or(|of| of.uid.is_empty()));
+                keys.extend(by_name.map(|volume| Key::Volume(volume.name.clone())));
                 keys.extend(self.copy_keys(&name));
                 keys.extend(claim.original().cloned().map(Key::Claim));
                 if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
@@ -92,6 +96,7 @@ impl Index {
                 self.forget_claim(&claim);
                 let batches = self.leave_batches(Operation::Provision, &claim.id());
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
+                claim.ids().for_each(|id| self.idle.forget(&id));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
                 keys.extend(self.leave_line(&Key::Claim(name.clone())));
                 keys.extend(batches);

@@ -282,13 +282,14 @@ impl Writes {
         self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
     }
 
-    /// Reserves a volume for a claim of this name, whichever has it.
-    pub async fn reserve(&self, volume: &Volume, claim: &ObjectName) -> Result<Volume> {
+    /// Reserves a volume for a claim of this name, whichever has it; or for the one with this UID.
+    pub async fn reserve(&self, volume: &Volume, (claim, uid): (&ObjectName, Option<&str>)) -> Result<Volume> {
         let reference = json!({
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "namespace": claim.namespace,
             "name": claim.name,
+            "uid": uid,
         });
         self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
     }
@@ -299,7 +300,7 @@ impl Writes {
         if volume.claim_ref.is_some() {
             return self.mark(volume).await;
         }
-        let reserved = self.reserve(volume, &volume.reservation(&self.identity.namespace)).await?;
+        let reserved = self.reserve(volume, (&volume.reservation(&self.identity.namespace), None)).await?;
         self.mark(&reserved).await
     }
 

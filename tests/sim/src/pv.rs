@@ -116,7 +116,8 @@ impl PvController {
             return;
         };
         let reference = &volume["spec"]["claimRef"];
-        if reference.is_null() || is_for(reference, &claim) {
+        let right = text(reference, "/uid") == uid(&claim) || (!complete && is_for(reference, &claim));
+        if reference.is_null() || right {
             self.bind(store, &volume, &claim);
         } else if complete {
             self.lose(store, &claim);

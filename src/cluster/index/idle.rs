@@ -1,0 +1,76 @@
+//! Runs of claims of which Kubernetes has said that no container has run. It says so for a moment, before the pod is gone.
+
+use std::collections::HashMap;
+
+use super::Index;
+use crate::run::view::Pod;
+
+/// What was seen of the pods of a claim's last run.
+#[derive(Debug)]
+struct Seen {
+    job: String,
+    job_uid: String,
+    idle: bool,
+}
+
+/// By the volume ids of the claims. Normal runs are not in it.
+#[derive(Debug, Default)]
+pub(super) struct Idle(HashMap<String, Seen>);
+
+impl Idle {
+    /// A pod changed. Once a container has run, or may have, nothing takes that back.
+    pub(super) fn see(&mut self, pod: &Pod) {
+        if pod.marks.operation != "provision" || !pod.members.is_empty() {
+            return;
+        }
+        let may_have_run = pod.started || (pod.is_over() && !pod.never_ran);
+        match self.0.get_mut(&pod.marks.id).filter(|seen| seen.job == pod.job) {
+            Some(seen) => seen.idle &= !may_have_run && seen.job_uid == pod.job_uid,
+            None if pod.never_ran => {
+                let seen = Seen { job: pod.job.clone(), job_uid: pod.job_uid.clone(), idle: !may_have_run };
+                self.0.insert(pod.marks.id.clone(), seen);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: &str) {
+        self.0.remove(id);
+    }
+}
+
+impl Index {
+    /// All that was seen of the pods of a run is that no container of them has run, and they are over.
+    pub fn was_idle(&self, id: &str, job: &str) -> bool {
+        self.idle.0.get(id).is_some_and(|seen| seen.idle && seen.job == job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::view::Marks;
+
+    fn pod(job_uid: &str) -> Pod {
+        let marks = Marks { operation: "provision".into(), id: "id".into(), attempt: 1, class: "c".into() };
+        Pod { marks, job: "job".into(), job_uid: job_uid.into(), ..Pod::default() }
+    }
+
+    fn idle(pods: &[Pod]) -> bool {
+        let mut idle = Idle::default();
+        pods.iter().for_each(|pod| idle.see(pod));
+        idle.0.get("id").is_some_and(|seen| seen.idle)
+    }
+
+    #[test]
+    fn what_has_run_once_is_never_idle_again() {
+        let never = || Pod { never_ran: true, phase: "Failed".into(), ..pod("a") };
+        let ran = Pod { started: true, ..pod("a") };
+        let ended = Pod { phase: "Failed".into(), started: true, ..pod("a") };
+        assert!(idle(&[pod("a"), never()]));
+        assert!(!idle(&[pod("a")]), "it may still start");
+        assert!(!idle(&[never(), ran]));
+        assert!(!idle(&[never(), ended]));
+        assert!(!idle(&[never(), Pod { job_uid: "b".into(), ..never() }]), "another Job had the name before");
+    }
+}
