@@ -8,7 +8,7 @@ use contract::names::reason;
 use contract::request::Operation;
 
 use super::batches::Due;
-use super::changes::{Learnt, Next};
+use super::changes::{self, Learnt, Next};
 use super::claims::{recipe_of_jobs, timestamp};
 use super::deletes::start_delete_job;
 use super::{Context, Pass, STEPS, expansion, modification};
@@ -116,6 +116,10 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 return Ok(Pass::Done);
             }
             Step::Reserve => {
+                // The cache may still show the claim that was lost.
+                if let Some(claim) = &namesake {
+                    changes::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
+                }
                 let claim = match &namesake {
                     Some(claim) => (claim.name.clone(), Some(claim.uid.as_str())),
                     None => (volume.reservation(&context.identity.namespace), None),
