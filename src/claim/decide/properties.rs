@@ -267,7 +267,9 @@ fn check(world: &World, decision: &Decision) {
             let tied = world.observed(|o| o.origin.and_then(|origin| origin.tie(recipe)).map(str::to_owned));
             if recipe.placement == Placement::SelectedNode {
                 let noted = claim.nodes.last().expect("where it may leave something is not noted");
-                let node = tied.as_ref().or(claim.selected_node.as_ref());
+                let immediate = world.class.binding == BindingMode::Immediate;
+                let exists = |node: &&String| !immediate || world.places.state(node) != NodeState::Gone;
+                let node = tied.as_ref().or(claim.selected_node.as_ref().filter(exists));
                 assert!(node.is_none_or(|node| node == noted), "another node is noted");
             }
             if let Some(original) = &world.origin {

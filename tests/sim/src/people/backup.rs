@@ -117,11 +117,26 @@ impl People {
                 store.create(Kind::Claim, claim);
             }
         }
+        // Without its claimRef a volume is anybody's for the moment until it is reserved.
+        for (name, claim) in People::claims(store) {
+            let volume = store.get(Kind::Volume, &ObjectName::new("", text(&claim, "/spec/volumeName")));
+            let of = |volume: &std::rc::Rc<Value>| text(volume, "/spec/claimRef/uid").to_owned();
+            let restored = volume.filter(|volume| world.restored.contains_key(uid(volume))).map(of);
+            if restored.is_some_and(|of| {
+                !of.is_empty() && of != uid(&claim) && store.all(Kind::Claim).any(|(_, c)| uid(c) == of)
+            }) {
+                line(|| format!("admin: gives up claim {name}, whose volume another one has taken"));
+                store.remove(Kind::Claim, &name);
+            }
+        }
         for (name, volume) in People::volumes(store) {
             let Some(place) = world.restored.get(uid(&volume)).cloned() else { continue };
             let of = annotation(&volume, names::JOB_CLAIM).parse::<ObjectName>().ok();
             // Kubernetes binds it to the claim that it is reserved for, if that suits it.
             let wants = |claim: &Value| {
+                if is_deleting(claim) {
+                    return false;
+                }
                 let (spec, asked) = (&volume["spec"], &claim["spec"]);
                 let fits = asked["storageClassName"] == spec["storageClassName"]
                     && asked["resources"]["requests"]["storage"] == spec["capacity"]["storage"];
