@@ -358,7 +358,7 @@ fn is_newer(o: &Observed<'_>, class: &Class) -> bool {
 
 /// The Job of an attempt could not be created: the attempt has failed.
 pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
-    record_idle(o, class, cause, (kind, now), true)
+    record(o, class, cause, kind, now)
 }
 
 /// So many attempts, from the first on, are known to have run no container; `idle` says so of the stamped one.
@@ -379,11 +379,6 @@ pub(super) fn noted_idle(o: &Observed<'_>) -> Option<LastFailure> {
 
 /// Rows 23 and 30 to 33: remember a failed attempt, and say what comes next.
 fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
-    record_idle(o, class, cause, (kind, at), o.never_ran)
-}
-
-/// The same; `idle` says that no container of the attempt has run.
-fn record_idle(o: &Observed<'_>, class: &Class, cause: Cause, (kind, at): (Failure, i64), idle: bool) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let failure = LastFailure {
         operation: Operation::Provision,
@@ -394,7 +389,7 @@ fn record_idle(o: &Observed<'_>, class: &Class, cause: Cause, (kind, at): (Failu
         message: cause.message,
         without_account: false,
         config: String::new(),
-        idle_attempts: idle_attempts(o, idle),
+        idle_attempts: idle_attempts(o, o.never_ran),
     };
     let next = match (kind, recipe(o)) {
         (Failure::Never, _) => format!(

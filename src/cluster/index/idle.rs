@@ -11,6 +11,8 @@ struct Seen {
     job: String,
     job_uid: String,
     idle: bool,
+    /// When its pod was created, in seconds since 1970.
+    created: i64,
 }
 
 /// By the volume ids of the claims. Normal runs are not in it.
@@ -27,7 +29,12 @@ impl Idle {
         match self.0.get_mut(&pod.marks.id).filter(|seen| seen.job == pod.job) {
             Some(seen) => seen.idle &= !may_have_run && seen.job_uid == pod.job_uid,
             None if pod.never_ran => {
-                let seen = Seen { job: pod.job.clone(), job_uid: pod.job_uid.clone(), idle: !may_have_run };
+                let seen = Seen {
+                    job: pod.job.clone(),
+                    job_uid: pod.job_uid.clone(),
+                    idle: !may_have_run,
+                    created: pod.created,
+                };
                 self.0.insert(pod.marks.id.clone(), seen);
             }
             None => {}
@@ -40,9 +47,10 @@ impl Idle {
 }
 
 impl Index {
-    /// All that was seen of the pods of a run is that no container of them has run, and they are over.
-    pub fn was_idle(&self, id: &str, job: &str) -> bool {
-        self.idle.0.get(id).is_some_and(|seen| seen.idle && seen.job == job)
+    /// When the pod of a run was created, in seconds since 1970, if all that was seen of it is that none of its containers has
+    /// run, and that it is over.
+    pub fn idle_since(&self, id: &str, job: &str) -> Option<i64> {
+        self.idle.0.get(id).filter(|seen| seen.idle && seen.job == job).map(|seen| seen.created)
     }
 }
 

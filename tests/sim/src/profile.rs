@@ -202,7 +202,7 @@ impl Profile {
         if rng.permille(200) {
             self.each = Some(*rng.pick(&[1, 1, 2]));
         }
-        self.restores = rng.permille(200) && self.share.is_none() && !self.snapshots;
+        self.restores = rng.permille(200) && self.share.is_none() && !self.snapshots && !self.nodes;
         if self.restores {
             self.deeds += 6;
         }

@@ -141,7 +141,11 @@ impl People {
                 let fits = asked["storageClassName"] == spec["storageClassName"]
                     && asked["resources"]["requests"]["storage"] == spec["capacity"]["storage"];
                 match text(claim, "/spec/volumeName") {
-                    "" => fits && Some(crate::store::name_of(claim)) == of,
+                    // What has begun gets a volume of its own.
+                    "" => {
+                        let begun = annotation(claim, names::CLAIM_UUID) == uid(claim);
+                        fits && !begun && Some(crate::store::name_of(claim)) == of
+                    }
                     named => named == name.name,
                 }
             };
