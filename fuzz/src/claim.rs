@@ -136,7 +136,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     for node in claim.nodes.iter().chain(&claim.selected_node) {
         assert!(is_dns_name(node), "{node:?} is no node");
     }
-    if let Err(why) = acceptable(&claim, &recipe) {
+    if let Err(why) = acceptable(&claim, &recipe, false) {
         assert!(!why.is_empty());
         tellable(&note(&why), 1024);
     }
@@ -180,6 +180,9 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             no_volume: draw.chance(),
             delete_run: state,
             delete_job: None,
+            cleanup: (draw.below(8) != 7).then_some(&*recipe),
+            never_ran: draw.below(8) == 7,
+            reserved: (draw.below(16) == 15).then_some("pvc-reserved"),
             room: draw.below(8) != 7,
             limit: None,
             promised: false,
@@ -214,7 +217,7 @@ fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
     match step {
         Step::Stamp { attempt, nodes, taken } => {
             noted(&nodes);
-            assert!(acceptable(claim, recipe).is_ok(), "an attempt begins for what cannot be served");
+            assert!(acceptable(claim, recipe, false).is_ok(), "an attempt begins for what cannot be served");
             let ts = "2026-01-01T00:00:00.000000Z".into();
             claim.stamp = Some(Stamp { uuid: UID.into(), ts, attempt, config: recipe.version(), taken, batch: None });
             claim.finalizers = vec![names::CLAIM_FINALIZER.into()];

@@ -53,6 +53,32 @@ fn the_image_s_own_end_counts_before_the_phase() {
 }
 
 #[test]
+fn an_image_that_failed_before_the_deadline_is_what_is_told() {
+    let deadline = |at| Ended { reason: "DeadlineExceeded".into(), message: "m".into(), at };
+    let pod = Pod { terminated: Some(ended(75, "the array is busy")), started: true, ..pod("Failed") };
+    let late = Job { over: true, failed: Some(deadline(160)), ..job() };
+    assert!(failed(state(Some(&late), &[&pod], &[])).0.contains("exit code 75"), "a container beside it went on");
+    let killed = Job { over: true, failed: Some(deadline(110)), ..job() };
+    assert!(failed(state(Some(&killed), &[&pod], &[])).0.contains("did not end within `timeout`"));
+    let never = Pod {
+        never_ran: true,
+        ..Pod { phase: "Failed".into(), uid: "p".into(), job_uid: "job".into(), ..Pod::default() }
+    };
+    assert!(failed(state(Some(&late), &[&never], &[])).0.contains("no container of the run had started"));
+}
+
+#[test]
+fn that_nothing_ran_is_only_said_where_it_is_proven() {
+    let never = Pod { never_ran: true, ..pod("Failed") };
+    assert!(never_ran(Some(&job()), &[&never]));
+    assert!(!never_ran(Some(&job()), &[&never, &pod("Failed")]));
+    assert!(!never_ran(Some(&job()), &[]), "its pod may not be seen yet");
+    assert!(never_ran(Some(&Job { over: true, ..job() }), &[]));
+    assert!(!never_ran(Some(&Job { over: true, had_pods: true, ..job() }), &[]));
+    assert!(!never_ran(None, &[]));
+}
+
+#[test]
 fn exit_codes_are_what_the_image_asks_for() {
     for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoRoom), (78, Failure::Never)] {
         let pod = Pod { terminated: Some(ended(code, "why")), ..pod("Failed") };

@@ -342,6 +342,43 @@ pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Tim
 mod tests {
     use super::*;
 
+    /// What Kubernetes 1.36 says of pods that were deleted, by what had kept them from starting.
+    #[test]
+    fn whether_a_container_has_run_is_what_kubernetes_says_of_it() {
+        let pod = |node: Option<&str>, phase: &str, container: serde_json::Value| {
+            let mut status = serde_json::json!({ "name": CONTAINER, "image": "i", "ready": false, "restartCount": 0 });
+            status.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+            let pod = serde_json::json!({
+                "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },
+                "spec": { "nodeName": node, "containers": [] },
+                "status": { "phase": phase, "containerStatuses": [status] },
+            });
+            Pod::from(&serde_json::from_value::<core::Pod>(pod).unwrap())
+        };
+        let unknown = serde_json::json!({
+            "imageID": "", "state": { "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "message": "The container could not be located when the pod was terminated" } },
+        });
+        let unpulled = pod(Some("n"), "Failed", unknown.clone());
+        assert!(
+            unpulled.never_ran && !unpulled.started && unpulled.terminated.is_none(),
+            "invented words are no last words"
+        );
+        let mut lost = unknown;
+        lost["imageID"] = "sha256:1".into();
+        assert!(!pod(Some("n"), "Failed", lost).never_ran, "it may have run, and is lost");
+        let refused = serde_json::json!({
+            "imageID": "sha256:1", "containerID": "containerd://1",
+            "state": { "terminated": { "exitCode": 128, "reason": "StartError", "message": "no such file", "startedAt": "1970-01-01T00:00:00Z" } },
+        });
+        let refused = pod(Some("n"), "Failed", refused);
+        assert!(refused.never_ran && refused.terminated.is_some(), "why it could not start is told");
+        let waiting = serde_json::json!({ "imageID": "", "state": { "waiting": { "reason": "ErrImagePull" } } });
+        assert!(!pod(Some("n"), "Pending", waiting.clone()).never_ran, "it may still start");
+        assert!(pod(None, "Pending", waiting).never_ran, "what is deleted gets no node any more");
+        let ended = serde_json::json!({ "imageID": "sha256:1", "state": { "terminated": { "exitCode": 1, "startedAt": "2026-01-01T00:00:00Z" } } });
+        assert!(!pod(Some("n"), "Failed", ended).never_ran);
+    }
+
     #[test]
     fn a_pod_is_of_its_run_also_without_its_job() {
         let pod = |metadata: serde_json::Value| {

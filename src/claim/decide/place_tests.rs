@@ -15,6 +15,19 @@ fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
 }
 
 #[test]
+fn row_19_a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
+    let mut named = new();
+    (named.claim.selected_node, named.class.binding) = (Some("nowhere".into()), BindingMode::Immediate);
+    let missing = with_state("nowhere", NodeState::Missing, named.clone());
+    assert_eq!(missing.step(), Step::ConfirmNode { node: "nowhere".into() });
+    let gone = with_state("nowhere", NodeState::Gone, named.clone()).decide(NOW);
+    assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], taken: 0 });
+    assert!(gone.tell.unwrap().message.contains("names node nowhere"));
+    let there = with_state("nowhere", NodeState::Ready, named);
+    assert_eq!(there.step(), Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], taken: 0 });
+}
+
+#[test]
 fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back() {
     for world in [new(), stamped(1), failed_with(Failure::Retry)] {
         let mut outside = World { outside: true, ..selected(world) };

@@ -137,6 +137,35 @@ fn row_23_a_volume_that_does_not_fit() {
 }
 
 #[test]
+fn row_17a_a_claim_waits_for_the_volume_that_is_reserved_for_it() {
+    let world = World { reserved: Some("pvc-restored"), ..new() };
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Nothing);
+    assert!(decision.tell.unwrap().message.contains("pvc-restored is reserved for this claim"));
+    assert_ne!(World { reserved: Some("pvc-restored"), ..stamped(1) }.step(), Step::Nothing, "what has begun goes on");
+}
+
+#[test]
+fn row_26_a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
+    let mut world = failed_with(Failure::Never);
+    world.rests_until_slow();
+    world.claim.last_failure.as_mut().unwrap().reason = "VolumeRefused".into();
+    assert!(matches!(world.step(), Step::Stamp { attempt: 2, .. }), "its volume is gone");
+    let there = with_volume(world, Volume { quarantine: Some("wrong".into()), ..volume() }, &["wrong"]);
+    there.rests_until_slow();
+}
+
+#[test]
+fn row_24_a_container_beside_the_image_does_not_keep_a_failed_run() {
+    let ended = RunState::Failed { cause: Cause::new("R", "m"), kind: Failure::Retry, at: NOW, settled: false };
+    let world = World { jobs: vec![job(1)], pods_alive: true, run: ended, ..failed_with(Failure::Retry) };
+    assert_eq!((world.step(), world.decide(NOW).wake_at), (Step::Nothing, Some(NOW + 5)), "it usually ends by itself");
+    assert_eq!(world.decide(NOW + 5).step, Step::RemoveJob { job: job(1).name });
+    let going = World { jobs: vec![Job { deleting: true, ..job(1) }], ..world };
+    assert_eq!(going.decide(NOW + 5).step, Step::Nothing);
+}
+
+#[test]
 fn row_24_a_process_of_the_attempt_is_stopped() {
     let world = failed_with(Failure::Retry);
     let late = NOW + 1_000_000;

@@ -57,6 +57,7 @@ struct World {
     delete_run: RunState,
     delete_job: Option<Job>,
     never_ran: bool,
+    reserved: Option<&'static str>,
     room: bool,
     limit: Option<&'static str>,
     promised: bool,
@@ -100,7 +101,7 @@ impl World {
             fresh: self.fresh,
             request: self.request,
             ready: self.ready,
-            reserved: None,
+            reserved: self.reserved,
             class: if self.foreign { Serving::NotOurs } else { Serving::Ours(&self.class) },
             kept: self.kept,
             stamped_recipe: self.stamped_recipe.as_ref(),
@@ -150,6 +151,13 @@ impl World {
     }
 
     /// Nothing is done, and nothing is said.
+    /// Nothing is tried before the slow pace says so.
+    #[track_caller]
+    fn rests_until_slow(&self) {
+        let decision = self.decide(NOW);
+        assert_eq!((decision.step, decision.wake_at), (Step::Nothing, Some(NOW + 1800)));
+    }
+
     #[track_caller]
     fn rests(&self) {
         let decision = self.decide(NOW);
@@ -196,6 +204,7 @@ fn new() -> World {
         delete_run: RunState::Absent,
         delete_job: None,
         never_ran: false,
+        reserved: None,
         room: true,
         limit: None,
         promised: false,
