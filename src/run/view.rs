@@ -235,6 +235,9 @@ const STUCK: &[&str] = &[
     "PreStartHookError",
 ];
 
+/// The reason of an end that the kubelet invents for a container that it does not find.
+const INVENTED: &str = "ContainerStatusUnknown";
+
 /// With these the runtime says that it could not start a process.
 pub(super) const START_ERRORS: &[&str] = &["StartError", "ContainerCannotRun"];
 
@@ -309,7 +312,9 @@ fn was_never_made(container: &core::ContainerStatus) -> bool {
     let id = |id: &Option<String>| id.as_deref().unwrap_or_default().is_empty();
     let fresh =
         container.restart_count == 0 && container.last_state.as_ref().is_none_or(|last| last.terminated.is_none());
-    let unknown = |end: &core::ContainerStateTerminated| end.started_at.is_none() && id(&end.container_id);
+    let unknown = |end: &core::ContainerStateTerminated| {
+        end.reason.as_deref() == Some(INVENTED) && end.started_at.is_none() && id(&end.container_id)
+    };
     fresh && container.image_id.is_empty() && id(&container.container_id) && end.is_some_and(unknown)
 }
 
