@@ -206,7 +206,7 @@ pub struct Pod {
     pub terminated: Option<Terminated>,
     /// A container has begun to run.
     pub started: bool,
-    /// No container of it has run, and none will: Kubernetes says so of each, or it has ended without a node.
+    /// No container of it has run, and none will: Kubernetes says so of each, or the scheduler had no node for it.
     pub never_ran: bool,
     /// Whom it is for, if it is of a batch.
     pub members: Arc<[Member]>,
@@ -300,7 +300,7 @@ impl From<&core::Pod> for Pod {
         let init = status.init_container_statuses.iter().flatten();
         let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
         let told = all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_run);
-        let placeless = view.node.is_none() && (view.deleting || view.is_over());
+        let placeless = scheduled.is_some() && view.node.is_none() && (view.deleting || view.is_over());
         view.never_ran = placeless || (view.phase == "Failed" && told);
         view
     }
@@ -379,7 +379,13 @@ mod tests {
         assert!(refused.never_ran && refused.terminated.is_some(), "why it could not start is told");
         let waiting = serde_json::json!({ "imageID": "", "state": { "waiting": { "reason": "ErrImagePull" } } });
         assert!(!pod(Some("n"), "Pending", waiting.clone()).never_ran, "it may still start");
-        assert!(pod(None, "Pending", waiting).never_ran, "what is deleted gets no node any more");
+        assert!(!pod(None, "Pending", waiting).never_ran, "nobody has said that it has no node");
+        let unplaced: core::Pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "status": { "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }] },
+        }))
+        .unwrap();
+        assert!(Pod::from(&unplaced).never_ran, "what is deleted gets no node any more");
         let ended = serde_json::json!({ "imageID": "sha256:1", "state": { "terminated": { "exitCode": 1, "startedAt": "2026-01-01T00:00:00Z" } } });
         assert!(!pod(Some("n"), "Failed", ended).never_ran);
     }
