@@ -170,7 +170,7 @@ fn no_shipped_role_leads_to_the_account_of_the_orchestrator() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = ["configmaps", "deploy/kustomize"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let mut roles = 0;
-    for file in files.into_iter().flatten().map(|file| file.unwrap().path()) {
+    for file in files.into_iter().flatten().map(|file| file.unwrap().path()).filter(|file| file.is_file()) {
         let text = std::fs::read_to_string(&file).unwrap();
         for document in text.split("\n---\n").filter(|document| document.contains("\nkind: ")) {
             let object: Value = serde_saphyr::from_str(document).unwrap();

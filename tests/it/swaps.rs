@@ -174,10 +174,12 @@ impl Ring {
         self.claim_gone(&claim).await;
     }
 
-    /// A delete run gets what the storage was made with, and succeeds.
+    /// A delete run gets the parameters that the storage was made with, and succeeds. Its program is the one of today where
+    /// the same config still serves the class.
     async fn deleted_with_old(&self, change: Change, id: &str) {
         let job = self.job(ADMIN, "delete", id, 1).await;
-        assert_eq!(version_of(&job), version("old/image", "west"), "{change:?}: the delete run of {id}");
+        let image = if matches!(change, Change::Edited) { "new/image" } else { "old/image" };
+        assert_eq!(version_of(&job), version(image, "west"), "{change:?}: the delete run of {id}");
         self.pod_ends(&job, 0, "").await;
     }
 

@@ -127,6 +127,16 @@ impl People {
                 store.remove(Kind::Claim, &name);
             }
         }
+        // Nor has a claim anything to wait for whose restored volume was deleted.
+        let places: Vec<_> = world.restored.values().map(|(id, _)| names::pv_name(id)).collect();
+        for (name, claim) in People::claims(store) {
+            let volume = text(&claim, "/spec/volumeName");
+            let is_gone = store.get(Kind::Volume, &ObjectName::new("", volume)).is_none();
+            if is_gone && places.iter().any(|place| place == volume) {
+                line(|| format!("admin: gives up claim {name}, whose volume was deleted"));
+                store.remove(Kind::Claim, &name);
+            }
+        }
         for (name, volume) in People::volumes(store) {
             let Some(place) = world.restored.get(uid(&volume)).cloned() else { continue };
             let of = annotation(&volume, names::JOB_CLAIM).parse::<ObjectName>().ok();
