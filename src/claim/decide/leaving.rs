@@ -86,7 +86,7 @@ fn idle(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
     let known = idle_attempts(o, o.never_ran);
     let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
     let failure = LastFailure::of_delete(stamp.attempt, now, &cause, None);
-    (known > 0).then(|| LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })
+    (known > 0).then_some(LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })
 }
 
 /// Row 15a.
