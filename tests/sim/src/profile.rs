@@ -202,7 +202,8 @@ impl Profile {
         if rng.permille(200) {
             self.each = Some(*rng.pick(&[1, 1, 2]));
         }
-        self.restores = rng.permille(200) && self.share.is_none() && !self.snapshots && !self.nodes;
+        let alone = !self.snapshots && !self.nodes && !self.volumes && !self.configs && !self.swaps;
+        self.restores = rng.permille(200) && self.share.is_none() && self.pool.is_none() && alone;
         if self.restores {
             self.deeds += 6;
         }
