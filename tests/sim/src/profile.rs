@@ -202,12 +202,18 @@ impl Profile {
         if rng.permille(200) {
             self.each = Some(*rng.pick(&[1, 1, 2]));
         }
-        let alone = !self.snapshots && !self.nodes && !self.volumes && !self.configs && !self.swaps;
+        let alone = !self.by_hand
+            && !self.others
+            && !self.snapshots
+            && !self.nodes
+            && !self.volumes
+            && !self.configs
+            && !self.swaps;
         self.restores = rng.permille(200) && self.share.is_none() && self.pool.is_none() && alone;
         if self.restores {
             self.deeds += 6;
         }
-        if rng.permille(150) && !self.swaps && !self.vendor {
+        if rng.permille(150) && !self.swaps && !self.vendor && self.pool.is_none() {
             (self.typos, self.configs) = (true, true);
             self.deeds += 4;
         }
