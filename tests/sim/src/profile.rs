@@ -198,8 +198,6 @@ impl Profile {
         }
         if rng.permille(200) {
             self.pool = Some(*rng.pick(&[1, 1, 2, 3]));
-            // Known and to be mended: who deletes pods of a pool's runs by hand may leave it one volume too many.
-            self.by_hand = false;
         }
         if rng.permille(200) {
             self.each = Some(*rng.pick(&[1, 1, 2]));

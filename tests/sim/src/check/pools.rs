@@ -37,7 +37,9 @@ pub fn at_rest(store: &Store, world: &World) -> Vec<(Broken, String)> {
     // What was made for it is in use by another claim, and is to go with that.
     let waits = |claim: &Value| waits_for_thief(store, claim);
     for (class, wanted) in &world.pools {
-        let of_class = |claim: &Value| is_request(claim) && text(claim, "/spec/storageClassName") == class;
+        // One that somebody deletes gets no volume any more, so that another is asked for in its place.
+        let of_class =
+            |claim: &Value| is_request(claim) && !is_deleting(claim) && text(claim, "/spec/storageClassName") == class;
         let waiting = store.all(Kind::Claim).filter(|(_, claim)| of_class(claim) && waits(claim)).count();
         let there = ready(store, world, class) + waiting;
         let is_right = if world.share.is_some() { there <= *wanted } else { there == *wanted };
