@@ -60,6 +60,7 @@
 mod adoption;
 mod attempt;
 mod copying;
+mod idle;
 mod leaving;
 mod place;
 mod ready;

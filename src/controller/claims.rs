@@ -1,6 +1,7 @@
 //! Claims: observed, decided, and carried out.
 
 mod attempt;
+mod idle;
 mod look;
 mod ready;
 
@@ -11,6 +12,7 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use self::attempt::{stamp, start_run};
+use self::idle::has_never_run;
 use self::look::{Learnt, Snapshot, look};
 use self::ready::{stamp_of_ready, take, waited};
 use super::deletes::start_delete_job;
@@ -29,15 +31,11 @@ use crate::limits;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::run::job::{self, Place};
-use crate::run::state::never_ran;
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
 
 /// An event wakes a claim that stands in line, or waits to be seen; this is for the case that it does not come.
 const LATER: Duration = Duration::from_secs(5);
-
-/// So many seconds after the stamp at most its first Job is created, unless something holds that up.
-const FIRST_JOB: i64 = 2;
 
 pub(super) fn about(claim: &Claim) -> About {
     About { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
@@ -221,23 +219,6 @@ fn observed<T>(
         removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
         left_out: s.left_out,
     })
-}
-
-/// No container of the stamped attempt has run. Somebody may have removed a Job of it that had run, and a process that is gone
-/// may have created it again, with the same name: such a one is younger than the stamp.
-fn has_never_run(context: &Context, claim: &Claim, s: &Snapshot) -> bool {
-    let Some(stamp) = claim.own_stamp() else { return false };
-    let Ok(stamped) = stamp.ts.parse::<jiff::Timestamp>() else { return false };
-    let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB;
-    let name = provision_name(claim);
-    let job = s.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
-    let pods: Vec<&Pod> = s.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
-    let is_over = job.is_none_or(|job| job.deleting || job.over);
-    let remembered = || context.shared.index().idle_since(&claim.id(), &name).filter(|_| pods.is_empty() && is_over);
-    if never_ran(job, &pods) {
-        return pods.iter().map(|pod| pod.created).chain(job.map(|job| job.created)).all(is_first);
-    }
-    remembered().is_some_and(is_first)
 }
 
 /// The Job of the stamped attempt.

@@ -12,15 +12,14 @@ use crate::claim::Claim;
 use crate::claim::resize::Report;
 use crate::cluster::index::Key;
 use crate::cluster::writes::WriteError;
-use crate::config::classes::Lookup;
-use crate::config::{Recipe, joined};
+use crate::config::Recipe;
 use crate::decision::Tell;
 use crate::run::job;
 use crate::run::view::{Job, Pod};
+use crate::volume::Volume;
 use crate::volume::change::Runs;
-use crate::volume::expand::{Decision, Observed, Step, failed_start, record, wish};
+use crate::volume::expand::{Decision, Observed, Step, failed_start, wish};
 use crate::volume::request::{expand, request};
-use crate::volume::{Provenance, Volume};
 
 /// What a decision borrows from.
 pub(super) struct Seen {
@@ -36,7 +35,7 @@ pub(super) struct Seen {
 pub(super) fn look(
     context: &Context,
     volume: &Volume,
-    provenance: &Result<Provenance, String>,
+    (recipe, node): (Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
     learnt: &Learnt,
@@ -45,15 +44,6 @@ pub(super) fn look(
     let mut index = context.shared.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
     let claim = learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
-    let classes = index.classes();
-    let class = match classes.lookup(&volume.class) {
-        Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| &recipe.record),
-        _ => None,
-    };
-    let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-        let recipe = record(&provenance.record, class).checked();
-        recipe.map_err(|problems| format!("what it was made with cannot be used: {}", joined(&problems)))
-    });
     let mut limit = None;
     if let (Some(claim), Ok(recipe)) = (&claim, &recipe)
         && let Some(wish) = wish(volume, claim)
@@ -63,8 +53,7 @@ pub(super) fn look(
             index.wait_for_room(Key::Volume(volume.name.clone()), &volume.class);
         }
     }
-    let node = provenance.as_ref().map(|provenance| provenance.node.clone()).unwrap_or_default();
-    Seen { claim, recipe, node, limit, runs }
+    Seen { claim, recipe, node: node.to_owned(), limit, runs }
 }
 
 impl Seen {

@@ -8,7 +8,7 @@ use contract::request::{Operation, Request};
 
 use super::claims::{recipe_of_jobs, timestamp};
 use super::deletes::start_delete_job;
-use super::volumes::class_record;
+use super::volumes::class_recipe;
 use super::{Context, Pass};
 use crate::cluster::writes::WriteError;
 use crate::config::Recipe;
@@ -93,8 +93,8 @@ pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass
         .map(|job| (job.marks.attempt, context.run_state(left.jobs, left.pods, &job.name.name)))
         .collect();
     let recipe = recipe_of_jobs(context, &stored).map(|recipe| {
-        let now = class_record(context, &recipe.class);
-        with_program_of(recipe, now.as_ref())
+        let now = class_recipe(context, &recipe.class);
+        with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
     });
     let seen: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
     let decision = late::decide(

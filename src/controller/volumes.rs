@@ -18,8 +18,7 @@ use crate::cluster::events::About;
 use crate::cluster::index::Arrival;
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
-use crate::config::record::Record;
-use crate::config::{NodeGone, Placement, Recipe, joined};
+use crate::config::{Placement, Recipe, joined};
 use crate::decision::Tell;
 use crate::node::NodeState;
 use crate::object::ObjectName;
@@ -52,10 +51,10 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         };
         let claim = confirmed.unwrap_or_else(|| claim_state(context, &volume));
         let provenance = provenance(context, &volume, &jobs);
-        let now = class_record(context, &volume.class);
+        let now = class_recipe(context, &volume.class);
         let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-            let recipe = expand::record(&provenance.record, now.as_ref()).checked();
-            recipe.map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+            let record = expand::record(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
+            record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
         });
         let home = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
         let alive_on = alive_on(&pods);
@@ -69,7 +68,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
         let node = next_node(&volume, claim, home, &places);
         let run_name = job_name(&volume, home, &node);
         let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
-        let size = expansion::look(context, &volume, &provenance, &jobs, &pods, &of_size);
+        let size = expansion::look(context, &volume, (recipe.clone(), home), &jobs, &pods, &of_size);
         let attributes = modification::look(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
         let (expand_runs, modify_runs) = (size.runs.runs(), attributes.runs.runs());
         let observed = Observed {
@@ -85,7 +84,8 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             alive_on: &alive_on,
             places: &places,
             home,
-            node_gone: node_gone(context, &volume, recipe.as_deref().ok()),
+            // What the class says now; where there is none any more, what it said.
+            node_gone: now.as_deref().or(recipe.as_deref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
             run,
             delete_job: jobs.iter().map(Arc::as_ref).find(|job| job.name.name == run_name),
             expansion: size.observed(size.runs.observed(&expand_runs, &places)),
@@ -195,23 +195,12 @@ fn scope(volume: &Volume, home: bool, node: &str) -> String {
     }
 }
 
-/// What the class's config says now.
-pub(super) fn class_record(context: &Context, class: &str) -> Option<Record> {
-    let classes = context.shared.index().classes();
-    match classes.lookup(class) {
-        Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| recipe.record.clone()),
+/// The recipe of a class as it is now.
+pub(super) fn class_recipe(context: &Context, class: &str) -> Option<Arc<Recipe>> {
+    match context.shared.index().classes().lookup(class) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
         _ => None,
     }
-}
-
-/// What the class says now about nodes that are gone; where there is none any more, what it said.
-fn node_gone(context: &Context, volume: &Volume, made_by: Option<&Recipe>) -> NodeGone {
-    let classes = context.shared.index().classes();
-    let now = match classes.lookup(&volume.class) {
-        Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| recipe.node_gone),
-        _ => None,
-    };
-    now.or(made_by.map(|recipe| recipe.node_gone)).unwrap_or_default()
 }
 
 /// Where pods are that may still be running.

@@ -11,6 +11,7 @@ use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::run::view::Job;
 use crate::volume::affinity::only_host;
+use crate::volume::restored::adopts;
 use crate::volume::vouch::{Known, Vouchable, vouchable};
 use crate::volume::{Provenance, Volume};
 
@@ -105,7 +106,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
 
 /// Its claim is in the middle of adopting it.
 fn is_being_adopted(w: &World<'_>, volume: &Volume) -> bool {
-    matches!(owner(w, volume), Owner::Alive(claim) if claim.is_held())
+    matches!(owner(w, volume), Owner::Alive(claim) if adopts(claim))
 }
 
 /// A volume that bears the record of its adoption without the mark.

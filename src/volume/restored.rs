@@ -41,7 +41,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let reserved = volume.claim_ref.as_ref();
     let has_uid = reserved.is_some_and(|reference| !reference.uid.is_empty());
     let being_adopted = match o.claim {
-        ClaimState::Alive => o.expansion.claim.is_none_or(|claim| claim.is_held() || !claim.is_bound()),
+        ClaimState::Alive => o.expansion.claim.is_none_or(adopts),
         ClaimState::Missing => has_uid,
         _ => false,
     };
@@ -60,6 +60,11 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     // Bound, it would vanish under its claim.
     let goes = volume.deleting && volume.is_held() && !deletes && o.claim != ClaimState::Alive;
     Some(told(volume, if goes { Step::Unhold } else { Step::Nothing }))
+}
+
+/// A claim that is there may be adopting the volume just now: it is not bound yet, or not let go of.
+pub fn adopts(claim: &Claim) -> bool {
+    claim.is_held() || !claim.is_bound()
 }
 
 fn told(volume: &Volume, step: Step) -> Decision {

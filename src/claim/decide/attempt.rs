@@ -8,6 +8,7 @@ use contract::request::Operation;
 
 use super::adoption::{adopted, ceded, is_stolen, is_vanishing, taken, vanishing};
 use super::copying::{keeps_original, left_to_others, waits_for_original};
+use super::idle::{idle_attempts, noted_idle};
 use super::place::{
     has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, passed_over, selected_is_unfit,
 };
@@ -359,22 +360,6 @@ fn is_newer(o: &Observed<'_>, class: &Class) -> bool {
 /// The Job of an attempt could not be created: the attempt has failed.
 pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
     record(o, class, cause, kind, now)
-}
-
-/// So many attempts, from the first on, are known to have run no container; `idle` says so of the stamped one.
-pub(super) fn idle_attempts(o: &Observed<'_>, idle: bool) -> u32 {
-    let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-    let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
-    let joins = before.saturating_add(1) >= attempt;
-    // Who removes a Job removes what is known of its pods.
-    if idle && joins && o.removed.is_none() { before.max(attempt) } else { before }
-}
-
-/// The failure of the stamped attempt, with the note that none of its containers has run, if that is new.
-pub(super) fn noted_idle(o: &Observed<'_>) -> Option<LastFailure> {
-    let last = o.claim.last_failure.as_ref()?;
-    let known = idle_attempts(o, o.never_ran);
-    (known > last.idle_attempts).then(|| LastFailure { idle_attempts: known, ..last.clone() })
 }
 
 /// Rows 23 and 30 to 33: remember a failed attempt, and say what comes next.

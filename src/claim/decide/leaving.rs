@@ -4,14 +4,14 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::adoption::{adopted, ceded, is_taken, is_vanishing, taken, vanishing};
-use super::attempt::{idle_attempts, noted_idle};
+use super::idle::{has_left_nothing, unnoted};
 use super::ready::finished;
 use super::{Decision, Observed, Serving, Step, cleanup_node, lost, recipe, unholdable, unknown};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, without};
-use crate::run::state::{Cause, RunState};
+use crate::run::state::RunState;
 
 /// Rows 7 to 16: what was begun for a claim that goes, or that found another volume, is taken back.
 pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
@@ -27,7 +27,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(done) = finished(o).filter(|done| done.step == Step::Release) {
         return done;
     }
-    if let Some(failure) = idle(o, now) {
+    if let Some(failure) = unnoted(o, now) {
         return Step::RecordFailure { failure }.into();
     }
     if let Some(wait) = process(o) {
@@ -75,25 +75,6 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         Some(recipe) => deleting(o, recipe, now),
         None => unknown(),
     }
-}
-
-/// Row 7a. Noted before the Job is gone, and with it the proof.
-fn idle(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
-    let stamp = o.claim.own_stamp()?;
-    if o.claim.last_failure.is_some() {
-        return noted_idle(o);
-    }
-    let known = idle_attempts(o, o.never_ran);
-    let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
-    let failure = LastFailure::of_delete(stamp.attempt, now, &cause, None);
-    (known > 0).then_some(LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })
-}
-
-/// Row 15a.
-fn has_left_nothing(o: &Observed<'_>) -> bool {
-    let stamp = o.claim.own_stamp();
-    let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
-    stamp.is_some_and(|stamp| known >= stamp.attempt)
 }
 
 /// Rows 8 to 10: no process of a provision run may be left before its traces are removed.
