@@ -17,7 +17,7 @@
 //! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
 //! | 8 | is released, or its claim is bound elsewhere | an expand or modify run is left | [`expand::Step::RemoveJob`], and wait for its end |
 //! | 9 | is released, policy not Delete | nothing is left on other nodes | [`Step::Unhold`] if it is held |
-//! | 10 | is released | is not named after its id, how it was made is not known, or it was never adopted and no run is known to have made it | nothing, and told |
+//! | 10 | is released | has an id that no run can have, is not named after its id, how it was made is not known, or it was never adopted and no run is known to have made it | nothing, and told |
 //! | 11 | | a provision pod of its claim may still run | wait for its end |
 //! | 12 | is not held | no delete run is under way | [`Step::Hold`] |
 //! | 13 | | the next node is not in the cache | [`Step::ConfirmNode`] |
@@ -30,7 +30,7 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Volume, expand, modify, restored};
+use super::{Volume, expand, is_run_id, modify, restored};
 use crate::claim::LastFailure;
 use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
@@ -282,6 +282,7 @@ fn clearing(o: &Observed<'_>, now: i64) -> Decision {
     // be in use or retained.
     match volume.id() {
         None => return by_hand("it bears no volume id"),
+        Some(id) if !is_run_id(id) => return by_hand("its volume id is none that a run can have"),
         Some(id) if volume.name != names::pv_name(id) => {
             return by_hand(&format!("it is not named {}, as the volume with the id {id} is", names::pv_name(id)));
         }

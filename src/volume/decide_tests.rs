@@ -326,6 +326,14 @@ fn row_10_without_an_id_nothing_is_deleted() {
 }
 
 #[test]
+fn row_10_an_id_that_no_run_can_have_is_told() {
+    for id in ["$(id)", "a.b", "A", &"a".repeat(37)] {
+        let odd = Volume { name: names::pv_name(id), volume_id: Some(id.into()), ..volume("Delete") };
+        world(odd, ClaimState::Gone).waits("none that a run can have");
+    }
+}
+
+#[test]
 fn row_10_what_is_not_known_is_not_deleted() {
     let lost = World { recipe: Err("its provenance cannot be read".into()), ..released() };
     lost.waits("the storage cannot be deleted: its provenance cannot be read; clean up by hand, then annotate");

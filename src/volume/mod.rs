@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::attributes::Attributes;
 use crate::claim::{LastFailure, MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
-use crate::object::ObjectName;
+use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
 
 /// How a volume was made: all that its delete run needs, when claim, class and config are gone.
@@ -181,6 +181,12 @@ impl Volume {
 
 /// What a mark begins with.
 const MARK: &str = "Adopted-";
+
+/// Whether an id can stand in the name of a Job, as every UID can. A volume that somebody else made may bear any other.
+pub fn is_run_id(id: &str) -> bool {
+    const UID: usize = 36;
+    id.len() <= UID && !id.contains('.') && is_dns_name(id)
+}
 
 /// The mark that goes with a provenance.
 pub fn mark(provenance: &str) -> String {

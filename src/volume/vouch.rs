@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::{Provenance, Volume};
+use super::{Provenance, Volume, is_run_id};
 use crate::claim::fit::source_fits;
 use crate::config::classes::{Classes, Identity, Lookup};
 use crate::config::record::Record;
@@ -52,6 +52,7 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
     let record = &provenance.record;
     let recipe = record.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
     match volume.id() {
+        Some(id) if !is_run_id(id) => return Err("its volume id is none that a run can have".to_owned()),
         Some(id) if volume.name == names::pv_name(id) => {}
         id => {
             let id = id.unwrap_or("none");
