@@ -36,7 +36,7 @@
 //! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
 //! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], of a later attempt only for a claim that was just read; or wait |
 //! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |
-//! | 26 | stamped, attempt failed | the next attempt is due: at once where there was no room on a node, and there is one without an attempt | [`Step::ConfirmNoVolume`], then [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
+//! | 26 | stamped, attempt failed | the next attempt is due: at once where there was no room on a node, and there is one without an attempt; after it was given up it waits for the limits of its class as in row 18 | [`Step::ConfirmNoVolume`], then [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, [`Step::ConfirmNoVolume`], then [`Step::Stamp`] |
 //! | 29 | stamped | no Job, and another node is selected than is noted, or the one that was chosen takes no runs any more; or its batch is begun without it | [`Step::ConfirmNoVolume`], then [`Step::Stamp`] |

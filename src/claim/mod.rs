@@ -124,6 +124,11 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl LastFailure {
+    /// No further attempt is made soon: it will not work by trying again, or all retries are used up.
+    pub fn gives_up(&self, retries: u32) -> bool {
+        self.kind == Failure::Never || self.attempt > retries
+    }
+
     /// As it stands on a claim or volume; none if nobody but us could have written it so.
     pub fn read(text: &str) -> Option<Self> {
         let failure: LastFailure = serde_json::from_str(text).ok()?;

@@ -34,12 +34,15 @@ pub fn just_now(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
 }
 
+/// Said of whoever waits for a place for a run.
+pub const ALL_TAKEN: &str = "all places for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it is its turn when one of them has ended";
+
 /// What stands in line for a place for a run waits by this step. In a burst each waits for a moment; that is nothing to tell.
 pub fn stand_in_line<S>(step: S, created: i64, now: i64) -> Decision<S> {
     let wait = Decision::from(step);
     let told = created + seconds(TOLD) + 1;
     match told > now {
         true => wait.until(told.min(now + seconds(ROOM))),
-        false => wait.until(now + seconds(ROOM)).saying(false, reason::LIMIT_REACHED, "all places for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it is its turn when one of them has ended"),
+        false => wait.until(now + seconds(ROOM)).saying(false, reason::LIMIT_REACHED, ALL_TAKEN),
     }
 }

@@ -128,6 +128,11 @@ impl Volume {
         self.finalizers.iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER)
     }
 
+    /// The namespace of the claim that it is, or was, bound to; empty where there is none.
+    pub fn user_namespace(&self) -> &str {
+        self.claim_ref.as_ref().map(|reference| reference.name.namespace.as_str()).unwrap_or_default()
+    }
+
     /// It was made for this orchestrator.
     pub fn is_of(&self, identity: &crate::config::classes::Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);

@@ -487,6 +487,10 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
     if let Some(wait) = waits_for_original(o) {
         return wait;
     }
+    // One that has given up holds no part of its class any more.
+    if let Some(why) = o.limit {
+        return Decision::wait(reason::LIMIT_REACHED, why);
+    }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
         Err(why) => return Decision::wait(reason::WAITING, why),
