@@ -219,6 +219,15 @@ decisions() {
     return "$status"
 }
 
+# The glossary says of each word where it is at home in the code.
+glossary() {
+    local file status=0
+    while read -r file; do
+        [[ -f $file ]] || { say "docs/glossary.md names $file, which is not there"; status=1; }
+    done < <(grep -oE '[a-z_/-]+\.rs' docs/glossary.md | sort -u)
+    return "$status"
+}
+
 json() {
     local file status=0
     while IFS= read -r -d '' file; do
@@ -244,6 +253,7 @@ check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests
 check "links" scripts/links.py
 check "decisions" decisions
+check "glossary" glossary
 if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize
