@@ -158,7 +158,9 @@ impl Index {
     /// A volume, and the claims that it is counted for.
     pub(super) fn count_volume(&mut self, volume: &Volume) {
         self.count(Unit::Volume(volume.name.clone()));
-        let ids: BTreeSet<&str> = volume.id().into_iter().chain(volume.claim_uuid.as_deref()).collect();
+        let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+        let ids: BTreeSet<&str> =
+            volume.id().into_iter().chain(volume.claim_uuid.as_deref()).chain(reference).collect();
         for id in ids {
             let uid = self.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
             self.count(Unit::Claim(uid.clone()));
@@ -186,7 +188,9 @@ impl Index {
             _ => None,
         };
         let failure = claim.last_failure.as_ref().filter(of_attempt);
-        !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX)))
+        // A volume that does not fit is there, and says perhaps nothing by which it would be counted itself.
+        let has_any = || claim.ids().any(|id| self.volumes_by_claim.contains_key(&id));
+        !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX))) || has_any()
     }
 
     /// Of a claim that has begun, and has no volume yet.

@@ -31,7 +31,8 @@ fn counted(index: &Index, class: &str) -> Taken {
     }
     for claim in index.claims.values().filter(|claim| claim.class.as_deref() == Some(class)) {
         let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
-        let begun = claim.own_stamp().is_some() && own && !gave_up(claim);
+        let none = claim.ids().all(|id| index.volumes_of(&id).is_empty());
+        let begun = claim.own_stamp().is_some() && own && !(gave_up(claim) && none);
         if begun && !counted.contains(claim.uid.as_str()) && !counted.contains(claim.id().as_str()) {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
