@@ -52,7 +52,7 @@ impl Index {
                 if let Some(before) = before {
                     self.forget_claim(&before);
                 }
-                if self.holds_a_part(&claim) {
+                if self.has_begun(&claim) {
                     self.kept_promise(&claim.uid);
                     self.waits_for_room.remove(&Key::Claim(name.clone()));
                 }

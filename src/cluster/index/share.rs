@@ -177,8 +177,15 @@ impl Index {
         volume.is_of(&self.identity).then(|| Part { class, namespace, bytes: self.bytes_of(volume) })
     }
 
-    /// A claim has begun, and has not given up: until its next attempt, which may be long, others may have its part.
+    /// A claim holds a part by its stamp, or by a volume that does not fit, and says perhaps nothing by which it would be
+    /// counted itself.
     pub(super) fn holds_a_part(&self, claim: &Claim) -> bool {
+        let has_any = || claim.ids().any(|id| self.volumes_by_claim.contains_key(&id));
+        self.has_begun(claim) || claim.own_stamp().is_some() && has_any()
+    }
+
+    /// A claim is stamped, and has not given up: until its next attempt, which may be long, others may have its part.
+    pub(super) fn has_begun(&self, claim: &Claim) -> bool {
         let Some(stamp) = claim.own_stamp() else { return false };
         let of_attempt = |failure: &&LastFailure| {
             failure.operation == Operation::Provision && failure.attempt == stamp.attempt && !claim.is_bound()
@@ -188,9 +195,7 @@ impl Index {
             _ => None,
         };
         let failure = claim.last_failure.as_ref().filter(of_attempt);
-        // A volume that does not fit is there, and says perhaps nothing by which it would be counted itself.
-        let has_any = || claim.ids().any(|id| self.volumes_by_claim.contains_key(&id));
-        !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX))) || has_any()
+        !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX)))
     }
 
     /// Of a claim that has begun, and has no volume yet.
@@ -206,7 +211,8 @@ impl Index {
 
     /// Of a claim that is there: a try that began before it went may promise it something after that.
     fn part_of_promise(&self, uid: &str) -> Option<Part> {
-        let promised = self.promised.get(uid).filter(|_| self.claim_by_id(uid).is_some_and(|claim| claim.uid == uid));
+        let counts = |claim: &Claim| claim.uid == uid && !self.holds_a_part(claim);
+        let promised = self.promised.get(uid).filter(|_| self.claim_by_id(uid).is_some_and(|claim| counts(&claim)));
         promised.map(|promise| &promise.part).filter(|part| !self.has_volume(uid, &part.class)).cloned()
     }
 
@@ -230,7 +236,7 @@ impl Index {
     /// that no watch has shown yet.
     pub fn promise(&mut self, claim: &Claim, class: &str) -> bool {
         self.waits_for_room.remove(&Key::Claim(claim.name.clone()));
-        if self.holds_a_part(claim) {
+        if self.has_begun(claim) {
             return false;
         }
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
@@ -261,7 +267,7 @@ impl Index {
 
     /// A claim is seen as it is now: what it was promised may have lapsed. Returns who has room by that.
     pub(super) fn see_promise_to(&mut self, claim: &Claim) -> Vec<Key> {
-        let lapsed = |promise: &Promise| !self.holds_a_part(claim) && promise.has_lapsed(claim);
+        let lapsed = |promise: &Promise| !self.has_begun(claim) && promise.has_lapsed(claim);
         match self.promised.get(&claim.uid).is_some_and(lapsed) {
             true => self.take_back(claim),
             false => Vec::new(),

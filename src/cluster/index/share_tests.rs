@@ -31,19 +31,24 @@ fn counted(index: &Index, class: &str) -> Taken {
     }
     for claim in index.claims.values().filter(|claim| claim.class.as_deref() == Some(class)) {
         let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
-        let none = claim.ids().all(|id| index.volumes_of(&id).is_empty());
-        let begun = claim.own_stamp().is_some() && own && !(gave_up(claim) && none);
+        let begun = own && holds(index, claim);
         if begun && !counted.contains(claim.uid.as_str()) && !counted.contains(claim.id().as_str()) {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
     for (uid, promise) in index.promised.iter().filter(|(_, promise)| promise.part.class == class) {
-        let is_there = index.claims.values().any(|claim| claim.uid == *uid);
+        let is_there = index.claims.values().any(|claim| claim.uid == *uid && !holds(index, claim));
         if is_there && !counted.contains(uid.as_str()) {
             taken.add(&promise.part.namespace, promise.part.bytes);
         }
     }
     taken
+}
+
+/// By its stamp, if it has not given up, or by a volume.
+fn holds(index: &Index, claim: &Claim) -> bool {
+    let none = claim.ids().all(|id| index.volumes_of(&id).is_empty());
+    claim.own_stamp().is_some() && !(gave_up(claim) && none)
 }
 
 #[derive(Clone, Debug)]
