@@ -19,6 +19,7 @@ mod share;
 mod snapshots;
 mod volumes;
 mod waits;
+mod whole;
 mod written;
 
 pub use self::batches::Arrival;

@@ -25,7 +25,7 @@ use crate::cluster::lean::Lean;
 use crate::cluster::unread::Unread;
 use crate::cluster::watch::Shared;
 use crate::config::classes::Identity;
-use crate::config::record::Record;
+use crate::config::record::{Record, revision_name};
 use crate::object::{ObjectName, hash};
 
 /// Why a write did not happen.
@@ -119,11 +119,6 @@ pub struct Writes {
     binding: Binding,
     /// Who is to know what was written before a watch shows it.
     shared: Option<Shared>,
-}
-
-/// The name of a revision.
-pub fn revision_name(hash: &str) -> String {
-    format!("flex-config-{hash}")
 }
 
 fn params() -> PatchParams {

@@ -127,6 +127,11 @@ pub fn hash_of(version: &str) -> Option<&str> {
     version.rsplit_once('@').map(|(_, hash)| hash)
 }
 
+/// The name of the ControllerRevision that keeps a record, by the record's hash.
+pub fn revision_name(hash: &str) -> String {
+    format!("flex-config-{hash}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

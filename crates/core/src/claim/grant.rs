@@ -61,7 +61,7 @@ pub struct To {
     pub name: Option<String>,
 }
 
-impl kube::Resource for ReferenceGrant {
+impl kube_core::Resource for ReferenceGrant {
     type DynamicType = ();
     type Scope = k8s_openapi::NamespaceResourceScope;
     fn kind((): &()) -> Cow<'_, str> {

@@ -52,7 +52,6 @@ use std::sync::Arc;
 use contract::names;
 
 use crate::claim::Claim;
-use crate::cluster::index::Index;
 use crate::config::classes::{Classes, Identity};
 use crate::node::Node;
 use crate::object::ObjectName;
@@ -202,26 +201,6 @@ pub struct Snapshot {
     pub unused: Vec<String>,
     /// Look also into what every volume records, and at each finalizer. Takes time with thousands.
     pub deep: bool,
-}
-
-impl Snapshot {
-    /// Of what is kept of the cluster.
-    pub fn of(index: &Index, identity: &Identity, now: i64, deep: bool) -> Self {
-        Snapshot {
-            identity: identity.clone(),
-            classes: index.classes(),
-            claims: index.claims().cloned().collect(),
-            volumes: index.volumes().cloned().collect(),
-            jobs: index.jobs().cloned().collect(),
-            pods: index.pods().cloned().collect(),
-            snapshots: index.snapshots().cloned().collect(),
-            contents: index.contents().cloned().collect(),
-            nodes: index.nodes().cloned().collect(),
-            recipes: index.recipe_hashes().map(str::to_owned).collect(),
-            unused: index.unused_revisions(now),
-            deep,
-        }
-    }
 }
 
 /// A snapshot with the relations that the checks ask for.

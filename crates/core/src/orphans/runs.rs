@@ -1,7 +1,7 @@
 //! Jobs, pods and revisions that nobody needs.
 
 use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG};
-use crate::config::record::hash_of;
+use crate::config::record::{hash_of, revision_name};
 use crate::object::ObjectName;
 use crate::run::batch::Member;
 use crate::run::view::{Job, Pod};
@@ -135,7 +135,7 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
 
 /// A revision that nothing refers to.
 pub(super) fn revision(w: &World<'_>, hash: &str) -> Finding {
-    let name = ObjectName::new(&w.s.identity.namespace, crate::cluster::writes::revision_name(hash));
+    let name = ObjectName::new(&w.s.identity.namespace, revision_name(hash));
     let remedy = format!("kubectl -n {} delete controllerrevision {}", name.namespace, name.name);
     let object = object("ControllerRevision", &name, "");
     Finding::new(Kind::RevisionUnused, object, "no class, claim or Job uses it", remedy)

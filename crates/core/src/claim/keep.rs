@@ -21,7 +21,7 @@ pub enum Kept {
 }
 
 /// What the texts that a user can write on an object take: each its bytes, and what holds it in memory.
-pub(crate) fn burden(metadata: &ObjectMeta) -> usize {
+pub fn burden(metadata: &ObjectMeta) -> usize {
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let pairs = pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| key.len() + value.len());
     let finalizers = metadata.finalizers.iter().flatten().map(String::len);
@@ -35,7 +35,7 @@ fn is_of_kubectl(key: &str) -> bool {
 
 /// The finalizers of an object, and whether they are all: of very many only some are kept beside our own and those of
 /// Kubernetes.
-pub(crate) fn finalizers(metadata: &ObjectMeta) -> (Vec<String>, bool) {
+pub fn finalizers(metadata: &ObjectMeta) -> (Vec<String>, bool) {
     let all = metadata.finalizers.as_deref().unwrap_or_default();
     if all.iter().map(|finalizer| finalizer.len() + limits::ENTRY).sum::<usize>() <= limits::FINALIZERS {
         return (all.to_vec(), true);

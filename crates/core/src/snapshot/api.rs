@@ -15,7 +15,7 @@ pub const API_VERSION: &str = "snapshot.storage.k8s.io/v1";
 
 macro_rules! resource {
     ($kind:ident, $plural:literal, $scope:ty) => {
-        impl kube::Resource for $kind {
+        impl kube_core::Resource for $kind {
             type DynamicType = ();
             type Scope = $scope;
             fn kind((): &()) -> Cow<'_, str> {

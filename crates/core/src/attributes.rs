@@ -31,7 +31,7 @@ pub struct VolumeAttributesClass {
     pub parameters: Option<BTreeMap<String, String>>,
 }
 
-impl kube::Resource for VolumeAttributesClass {
+impl kube_core::Resource for VolumeAttributesClass {
     type DynamicType = ();
     type Scope = k8s_openapi::ClusterResourceScope;
     fn kind((): &()) -> Cow<'_, str> {

@@ -52,7 +52,7 @@ pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &A
 }
 
 /// The same with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
-pub(crate) fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
+pub fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
     let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
     match attributes.over(recipe) {
         Ok(parameters) => {

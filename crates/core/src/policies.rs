@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub const INSTALL: &str =
     "kubectl apply -k deploy/kustomize, or helm upgrade with policies.mutating=true and policies.validating=true";
 
-const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml"));
+const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kustomize/policies.yaml"));
 
 /// What a policy may do to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_policies_know_every_name_that_claims_and_volumes_bear() {
-        let contract = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/crates/contract/src/names.rs"));
+        let contract = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../contract/src/names.rs"));
         let names = contract.split("\"flex-provisioner.io/").skip(1).map(|rest| rest.split('"').next().unwrap());
         let (elsewhere, borne): (BTreeSet<&str>, BTreeSet<&str>) = names.partition(|name| ELSEWHERE.contains(name));
         assert_eq!(elsewhere, ELSEWHERE.into());

@@ -67,7 +67,8 @@ pub fn taken(annotations: Option<&BTreeMap<String, String>>) -> u32 {
 }
 
 /// Who writes the claim's half of a binding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Binding {
     /// The orchestrator, as soon as the PV controller knows the volume, or the PV controller itself: who is faster.
     #[default]
@@ -297,7 +298,7 @@ impl Claim {
 }
 
 /// The nodes of an annotation, as the orchestrator writes them: what else stands there is not its own.
-pub(crate) fn nodes(annotation: Option<&str>) -> Vec<String> {
+pub fn nodes(annotation: Option<&str>) -> Vec<String> {
     let nodes = annotation.map(names::list).unwrap_or_default();
     distinct(nodes.into_iter().filter(|node| is_dns_name(node)).take(limits::NODES).collect())
 }
