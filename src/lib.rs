@@ -12,6 +12,6 @@ pub mod controller;
 pub mod metrics;
 
 pub use flex_core::{
-    attributes, capacity, claim, config, decision, limits, marker, node, object, orphans, policies, pool, run, snapshot,
-    text, volume,
+    attributes, capacity, claim, config, decision, limits, marker, node, object, orphans, policies, pool, run,
+    snapshot, text, volume,
 };

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use contract::names;
 use flex_provisioner::claim::volume_ids;
-use flex_provisioner::cluster::writes::revision_name;
+use flex_provisioner::config::record::revision_name;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
