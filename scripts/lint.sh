@@ -12,6 +12,9 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
 readonly chart=deploy/helm/flex-provisioner
+# With the target of the tests, so that nothing is built once more.
+# shellcheck source=scripts/static.sh
+source scripts/static.sh
 work=$(mktemp -d)
 readonly work
 trap 'rm -rf "$work"' EXIT
@@ -65,6 +68,23 @@ advisories() {
     fi
     cat "$work/advisories" >&2
     return 1
+}
+
+# Dependencies that nothing uses. The program takes less than a minute to build.
+unused_dependencies() {
+    cargo machete --version >/dev/null 2>&1 || {
+        say "lint: building cargo-machete"
+        CARGO_BUILD_TARGET='' cargo install cargo-machete --locked --quiet
+    } || return
+    cargo machete .
+}
+
+# Cargo.toml and the README name the same version of Rust.
+rust_version() {
+    local version
+    version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+    grep -q "Rust $version" README.md || { say "README.md does not name Rust $version, which Cargo.toml asks for"; return 1; }
+    ! grep -n '^rust-version = ' ./*/Cargo.toml ./*/*/Cargo.toml || { say "the version of Rust stands in the Cargo.toml of the workspace alone"; return 1; }
 }
 
 deny() {
@@ -244,6 +264,8 @@ check "cargo clippy of tests with stages of their own" \
     cargo clippy --workspace --locked --test cinder --test faults --test whole_faults --test soak -- -D warnings
 check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/libfuzzer --locked "${fuzzers[@]}" -- -D warnings
 deny
+check "unused dependencies" unused_dependencies
+check "one version of Rust" rust_version
 check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet
