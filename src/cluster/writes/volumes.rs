@@ -74,6 +74,7 @@ impl Writes {
         let seen = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
+            leaving: decided_on.leaving,
             ..Volume::from(&volume)
         };
         if seen != *decided_on {
