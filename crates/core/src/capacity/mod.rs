@@ -7,10 +7,12 @@ pub mod segment;
 
 use std::collections::BTreeMap;
 
+use contract::capacity::MOST;
 use contract::{names, quantity};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 
-use crate::run::state::Cause;
+use crate::limits;
+use crate::text::line;
 
 /// What an image can do that tells how much room there is.
 pub const CAPABILITY: &str = "capacity";
@@ -65,6 +67,18 @@ pub struct Published {
     pub deleting: bool,
 }
 
+impl Published {
+    /// Names the room for people. The largest number means no bound: the scheduler is told it where nothing is known.
+    pub fn room(&self) -> String {
+        if self.is_unlimited() { "unlimited".into() } else { quantity::quantity(self.bytes).0 }
+    }
+
+    /// The scheduler is told of room without end.
+    pub fn is_unlimited(&self) -> bool {
+        self.bytes >= MOST
+    }
+}
+
 impl From<&CSIStorageCapacity> for Published {
     fn from(object: &CSIStorageCapacity) -> Self {
         let metadata = &object.metadata;
@@ -73,8 +87,8 @@ impl From<&CSIStorageCapacity> for Published {
         };
         let record = metadata.annotations.as_ref().and_then(|all| all.get(names::CAPACITY));
         let record = record.and_then(|text| serde_json::from_str::<Record>(text).ok()).map(|record| Record {
-            // It is told on: whoever wrote it, it is bounded.
-            message: Cause::new("", &record.message).message,
+            // The text of another is bounded before it is shown. Unlike a cause, it may be empty: no run has failed.
+            message: line(&record.message, limits::MESSAGE),
             ..record
         });
         Published {
@@ -116,5 +130,37 @@ impl From<&CSIDriver> for Driver {
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             on: driver.spec.storage_capacity.unwrap_or_default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn published(bytes: &str, record: &Record) -> Published {
+        let object = json!({
+            "metadata": { "name": "flex-capacity-a", "annotations": { names::CAPACITY: json!(record).to_string() } },
+            "storageClassName": "c",
+            "capacity": bytes,
+        });
+        Published::from(&serde_json::from_value::<CSIStorageCapacity>(object).unwrap())
+    }
+
+    #[test]
+    fn a_record_says_of_a_failed_run_what_was_written_and_nothing_where_none_has_failed() {
+        let says = |message: &str| {
+            let record = Record { attempt: 1, message: message.into(), ..Record::default() };
+            published("1Gi", &record).record.unwrap().message
+        };
+        assert_eq!((says("").as_str(), says("busy\u{1b}[2J").as_str()), ("", "busy\\u{1b}[2J"));
+        assert!(says(&"x".repeat(100_000)).len() <= limits::MESSAGE);
+    }
+
+    #[test]
+    fn the_largest_number_is_shown_as_no_bound() {
+        let room = |bytes: &str| published(bytes, &Record::default()).room();
+        assert_eq!((room("9223372036854775807"), room("5368709120")), ("unlimited".to_owned(), "5Gi".to_owned()));
     }
 }

@@ -171,7 +171,9 @@ impl Kind {
                 "the claim that this volume was made for has another one, and nothing deletes this one"
             }
             Kind::VolumeUnasked => "this volume is kept ready, and no class asks for it",
-            Kind::VolumeForeign => "another orchestrator must take its finalizer off this volume",
+            Kind::VolumeForeign => {
+                "another orchestrator must take its finalizer off this volume, and has done nothing about it for long"
+            }
             Kind::ClaimHeld => "what was begun for this claim cannot go on, nor be taken back",
             Kind::ClaimStuck => "this claim gets no volume",
             Kind::ClaimUndeleted => "this claim cannot go, because what an attempt left behind cannot be deleted",

@@ -16,7 +16,7 @@
 //! | [`Kind::VolumeQuarantined`] | a volume does not fit its claim |
 //! | [`Kind::VolumeHeld`] | a volume's deletion does not get on |
 //! | [`Kind::VolumeUnasked`] | a volume is kept ready, and no class keeps such any more |
-//! | [`Kind::VolumeForeign`] | a volume of another instance waits for that to take its finalizer off |
+//! | [`Kind::VolumeForeign`] | a volume of another instance has waited long for that to take its finalizer off |
 //! | [`Kind::NodeGone`] | the node is gone on which a volume is |
 //! | [`Kind::ClaimHeld`] | a claim bears our finalizer, and its class or config is lost |
 //! | [`Kind::ClaimStuck`] | a claim gets no volume |

@@ -399,8 +399,52 @@ fn deletions_that_do_not_get_on() {
     Cluster::new().volume(failed).finds(Kind::VolumeHeld, "run 3 failed: the array is on fire", false);
     let job = |job: &mut Job| job.volume = Some(names::pv_name(UID));
     Cluster::new().volume(gone).job("delete", job).finds(Kind::VolumeHeld, "does not end", false);
-    let foreign = |v: &mut Volume| (v.instance, v.deleting) = (Some("other".into()), true);
-    Cluster::new().volume(foreign).finds(Kind::VolumeForeign, "the instance other", false);
+}
+
+#[test]
+fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
+    let left = |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
+    let found = |volume: &dyn Fn(&mut Volume)| {
+        Cluster::new().volume(volume).finds(Kind::VolumeForeign, "the instance other", false);
+    };
+    Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
+    // It is deleted, or released, and the other has had a moment for it.
+    Cluster::new().volume(left(1)).clean();
+    Cluster::new().volume(left(SLOW)).clean();
+    found(&left(SLOW + 1));
+    let unheld = |v: &mut Volume| {
+        left(5000)(v);
+        v.finalizers.clear();
+    };
+    Cluster::new().volume(unheld).clean();
+    // It tries, and fails: that is told on the volume, and the next try may be half an hour later.
+    let fails = |since: i64| {
+        move |v: &mut Volume| {
+            left(50_000)(v);
+            let failure = crate::claim::LastFailure::read(&failure("delete"));
+            v.last_failure = failure.map(|failure| crate::claim::LastFailure { at: NOW - since, ..failure });
+            assert!(v.last_failure.is_some());
+        }
+    };
+    Cluster::new().volume(fails(30 * 60)).clean();
+    found(&fails(30 * 60 + SLOW + 1));
+}
+
+#[test]
+fn when_a_volume_began_to_leave() {
+    let leaving = |metadata: Value, status: Value| {
+        let mut metadata = metadata;
+        metadata["creationTimestamp"] = json!(at(NOW - 5000));
+        let volume = json!({ "metadata": metadata, "spec": {}, "status": status });
+        Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap()).leaving
+    };
+    let phase = |phase: &str| json!({ "phase": phase, "lastPhaseTransitionTime": at(NOW - 70) });
+    let deleted = json!({ "deletionTimestamp": at(NOW - 50) });
+    assert_eq!(leaving(json!({}), phase("Bound")), None);
+    assert_eq!(leaving(json!({}), phase("Released")), Some(NOW - 70));
+    assert_eq!(leaving(json!({}), json!({ "phase": "Failed" })), Some(NOW - 5000), "it was so before that was noted");
+    assert_eq!(leaving(deleted.clone(), phase("Bound")), Some(NOW - 50));
+    assert_eq!(leaving(deleted, phase("Released")), Some(NOW - 70));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go};
-use crate::claim::Claim;
+use crate::claim::{Claim, pace};
 use crate::config::classes::Lookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
@@ -46,19 +46,19 @@ fn owner<'a>(w: &World<'a>, volume: &Volume) -> Owner<'a> {
 pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     let object = Object { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
-    let released = matches!(volume.phase.as_str(), "Released" | "Failed");
     if !volume.is_of(&w.s.identity) {
+        let since = volume.leaving.filter(|since| volume.is_held() && !is_at_work(volume, *since, w.now))?;
         let whose = match (&volume.instance, &volume.provisioned_by) {
             (Some(instance), _) => format!("the instance {instance}"),
             (None, Some(provisioner)) => format!("the provisioner {provisioner}"),
             (None, None) => "an unknown orchestrator".to_owned(),
         };
-        let waits = volume.is_held() && (volume.deleting || released);
         let remedy = format!(
             "see that the orchestrator of {whose} runs; if it is gone for good, clean up by hand and take the finalizer {} off",
             names::VOLUME_FINALIZER
         );
-        return if waits { finding(Kind::VolumeForeign, format!("it belongs to {whose}"), remedy) } else { None };
+        let detail = format!("it belongs to {whose}, which does nothing about its deletion");
+        return Some(finding(Kind::VolumeForeign, detail, remedy)?.since(since));
     }
     if w.now - volume.created < YOUNG || volume.abandoned {
         return None;
@@ -102,6 +102,13 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
             Some(Finding { since, ..found })
         }
     }
+}
+
+/// Another orchestrator may be at work on a volume that is to be deleted: it has had little time, or it has noted a failed
+/// delete run, and the next is not overdue.
+fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
+    let failed = volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(pace::seconds(pace::SLOW)));
+    now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= SLOW
 }
 
 /// Its claim is in the middle of adopting it.

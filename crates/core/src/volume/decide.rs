@@ -23,6 +23,7 @@
 //! | 13 | | the next node is not in the cache | [`Step::ConfirmNode`] |
 //! | 14 | | the next node is gone | by `node-gone`: nothing, and told; [`Step::SettleNode`]; or as the next row, elsewhere |
 //! | 15 | | by the state of the delete run: absent, unable to go on by a config that has changed, failed, done | [`Step::StartDelete`], [`Step::RemoveJob`], [`Step::RecordFailure`], [`Step::SettleNode`], after the last of them [`Step::Remove`] |
+//! | 16 | is to be removed | is terminating, and not held by us any more | nothing: others still hold it |
 //!
 //! Where something is to be deleted is [`todo`]: while the claim lives, on nodes where attempts
 //! before the one that made the volume may have left something; afterwards also where it is itself.
@@ -218,11 +219,11 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Gone | ClaimState::Elsewhere => {}
     }
     if volume.abandoned && deletes {
-        return Decision::warning(
-            Step::Remove,
-            reason::VOLUME_FAILED_DELETE,
-            "let go by annotation; its storage was not deleted",
-        );
+        let message = "let go by annotation; its storage was not deleted";
+        return match removal(volume) {
+            Step::Nothing => Step::Nothing.into(),
+            step => Decision::warning(step, reason::VOLUME_FAILED_DELETE, message),
+        };
     }
     let of_size = o.expansion.runs.stopping(|job| expand::Step::RemoveJob { job }, now);
     let of_attributes = || o.modification.runs.stopping(|job| modify::Step::RemoveJob { job }, now);
@@ -275,7 +276,7 @@ pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, places: &Places
     places.first(&todo(volume, claim, home)).cloned().unwrap_or_default()
 }
 
-/// Rows 10 to 15.
+/// Rows 10 to 16.
 fn clearing(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
     // Deleting by its id would delete what the volume stands for that bears the id's name, which may
@@ -310,7 +311,7 @@ fn lost(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Rows 12 to 15.
+/// Rows 12 to 16.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
     let node = next_node(volume, o.claim, o.home, o.places);
@@ -360,9 +361,14 @@ fn settled(o: &Observed<'_>, node: &str) -> Decision {
 /// The last node is done with: what is to stay stays.
 fn last(o: &Observed<'_>) -> Decision {
     match o.volume.reclaim_policy.as_str() {
-        "Delete" => Step::Remove.into(),
+        "Delete" => removal(o.volume).into(),
         _ => Step::SettleNode { nodes: Vec::new() }.into(),
     }
+}
+
+/// Row 16. A volume that is removed once is not removed again while the finalizers of others hold it.
+fn removal(volume: &Volume) -> Step {
+    if volume.deleting && !volume.is_held() { Step::Nothing } else { Step::Remove }
 }
 
 /// A delete run begins on its node; where that is gone, by what the class says.

@@ -371,6 +371,25 @@ fn row_15_the_storage_is_deleted() {
 }
 
 #[test]
+fn row_16_what_is_removed_is_not_removed_again() {
+    let removed = |deleting, volume: Volume| {
+        let done = Volume { deleting, ..volume };
+        World { run: RunState::Succeeded, ..world(done, ClaimState::Gone) }
+    };
+    for volume in [volume("Delete"), unheld("Delete")] {
+        let abandoned = Volume { abandoned: true, ..volume.clone() };
+        let gone = !volume.is_held();
+        for volume in [volume, abandoned] {
+            assert_eq!(removed(false, volume.clone()).step(), Step::Remove);
+            match gone {
+                true => removed(true, volume).rests(),
+                false => assert_eq!(removed(true, volume).step(), Step::Remove),
+            }
+        }
+    }
+}
+
+#[test]
 fn row_15_a_failed_run_is_repeated_after_a_pause() {
     let mut world = World { run: failed(NOW + 3600, true), ..released() };
     let decision = world.decide(NOW);
@@ -559,7 +578,7 @@ proptest! {
                 let goes_on = matches!(world.run, RunState::Running | RunState::Failed { settled: false, .. });
                 let later = alive && world.node_gone == NodeGone::RunElsewhere;
                 let awaited = !world.ours || goes_on || later || todo.is_empty() || (!released && !alive)
-                    || (alive && volume.deleting && !volume.is_held()) || (alive && volume.abandoned)
+                    || (volume.deleting && !volume.is_held()) || (alive && volume.abandoned)
                     || (!deletes && volume.abandoned);
                 prop_assert!(awaited || decision.tell.is_some() || decision.wake_at.is_some(), "a dead end");
                 prop_assert!(decision.wake_at.is_none_or(|at| at > NOW));
@@ -598,6 +617,7 @@ proptest! {
                 let forgotten = world.node_gone == NodeGone::Forget && world.run == RunState::Absent;
                 let done = (world.run == RunState::Succeeded || forgotten) && !world.pods_alive && world.recipe.is_ok();
                 prop_assert!(released && deletes && (volume.abandoned || done && todo.len() == 1));
+                prop_assert!(volume.is_held() || !volume.deleting, "it was removed before");
             }
         }
     }

@@ -55,6 +55,8 @@ pub struct Volume {
     pub created: i64,
     /// It is being deleted.
     pub deleting: bool,
+    /// Since when it is terminating, or released, in seconds since 1970.
+    pub leaving: Option<i64>,
     /// All finalizers on it.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
@@ -226,6 +228,21 @@ fn burden(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) -> usize {
     pairs.chain(finalizers).sum::<usize>() + source
 }
 
+/// Since when nobody needs a volume any more. A volume that does not say when it was released was so before Kubernetes
+/// noted it.
+fn leaving(volume: &PersistentVolume) -> Option<i64> {
+    let deleted = volume.metadata.deletion_timestamp.as_ref();
+    let status = volume.status.as_ref().filter(|status| is_released(status.phase.as_deref().unwrap_or_default()));
+    let released =
+        status.map(|status| status.last_phase_transition_time.as_ref().or(volume.metadata.creation_timestamp.as_ref()));
+    [deleted, released.flatten()].into_iter().flatten().map(|time| crate::run::view::seconds(Some(time))).min()
+}
+
+/// The claim that a volume was bound to is gone, by its phase.
+fn is_released(phase: &str) -> bool {
+    matches!(phase, "Released" | "Failed")
+}
+
 impl From<&PersistentVolume> for Volume {
     fn from(volume: &PersistentVolume) -> Self {
         let metadata = &volume.metadata;
@@ -246,6 +263,7 @@ impl From<&PersistentVolume> for Volume {
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: crate::run::view::seconds(metadata.creation_timestamp.as_ref()),
             deleting: metadata.deletion_timestamp.is_some(),
+            leaving: leaving(volume),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
             provisioned_by: annotation(names::PROVISIONED_BY),
