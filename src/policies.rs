@@ -229,6 +229,7 @@ mod tests {
 
     use super::*;
     use crate::config::check::KEYS;
+    use crate::config::slips::{letters, near_key};
 
     fn all(live: &[Value]) -> Vec<State> {
         states(live).into_iter().map(|(_, state)| state).collect()
@@ -289,11 +290,6 @@ mod tests {
         of_all.iter().for_each(|list| assert_eq!(**list, borne, "a name is missing in a policy"));
     }
 
-    /// The letters of a key, by which the policy knows it again.
-    fn letters(key: &str) -> String {
-        key.to_lowercase().replace(['-', '_', '.'], "")
-    }
-
     #[test]
     fn the_warnings_about_configs_know_every_key() {
         let map = SHIPPED.split("  - name: known\n").nth(1).unwrap().split('}').next().unwrap();
@@ -305,6 +301,7 @@ mod tests {
         }
         for (word, key) in known {
             assert!(KEYS.contains(&key), "{word} leads to {key}, which is no key");
+            assert!(letters(key) == word || near_key(&word) == Some(key), "{word}: the verdict does not say {key}");
         }
     }
 

@@ -1,0 +1,149 @@
+//! Slips: what is no error in a config or a StorageClass, and was hardly meant. Every unknown key is a parameter, and every
+//! value of one reaches the image as it is, so that nobody but its writer can say; but they are told of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use strsim::osa_distance;
+
+use super::Problem;
+use super::check::KEYS;
+use super::input::{CONFIG_PARAMETER, ClassObject};
+use crate::object::is_dns_name;
+use contract::names;
+
+/// Other words for keys, further from them than a slip of the hand: by their letters.
+const OTHER_WORDS: &[(&str, &str)] = &[
+    ("capability", "capabilities"),
+    ("mountopts", "mount-options"),
+    ("priorityclassname", "priority-class"),
+    ("pullpolicy", "image-pull-policy"),
+    ("reclaimpolicies", "reclaim-policy"),
+    ("retry", "retries"),
+    ("runasuid", "run-as-user"),
+    ("serviceaccount", "service-account-name"),
+];
+
+/// A text without what people write now and then in one way or the other.
+pub fn letters(text: &str) -> String {
+    text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+}
+
+/// The key from which a name differs only by separators or case.
+pub fn misspelt(name: &str) -> Option<&'static str> {
+    let wanted = letters(name);
+    KEYS.iter().copied().find(|key| letters(key) == wanted && *key != name)
+}
+
+/// The key that a name of other letters may have been meant to be.
+pub fn near_key(name: &str) -> Option<&'static str> {
+    let word = letters(name);
+    // As StorageClasses of CSI drivers and several images call them.
+    let is_reference = ["secretname", "secretnamespace"].iter().any(|end| word.ends_with(end));
+    if KEYS.contains(&name) || is_reference {
+        return None;
+    }
+    let other = OTHER_WORDS.iter().find(|(other, _)| *other == word).map(|(_, key)| *key);
+    other.or_else(|| KEYS.iter().copied().find(|key| is_near(&word, &letters(key))))
+}
+
+/// The letters of a word are those of another one but for a slip: one letter, in long words two. The first one is hardly ever
+/// mistaken, and `min` is no slip for `max`.
+fn is_near(word: &str, key: &str) -> bool {
+    let most = if key.len() < 9 { 1 } else { 2 };
+    word != key
+        && word.len().abs_diff(key.len()) <= most
+        && word.chars().next() == key.chars().next()
+        && word.starts_with("min") == key.starts_with("min")
+        && osa_distance(word, key) <= most
+}
+
+/// Slips in the labels of a ConfigMap that say which class it serves.
+pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
+    let label = names::LABEL_STORAGE_CLASS;
+    let said = |message: String| Problem::new("", message);
+    let class = metadata.labels.as_ref().and_then(|labels| labels.get(label));
+    if let Some(class) = class.filter(|class| !class.is_empty()) {
+        let message = || {
+            format!(
+                "its label `{label}: {class}` names a class that cannot be: no StorageClass and no claim can have this name; write lower-case letters, digits, `-` and `.`"
+            )
+        };
+        return if is_dns_name(class) { Vec::new() } else { vec![said(message())] };
+    }
+    let empty =
+        class.map(|_| said(format!("its label `{label}` is empty, so that it names no class; write the class")));
+    let near = |key: &&String| {
+        let word = letters(key.rsplit('/').next().unwrap_or_default());
+        let wanted = letters(label);
+        *key != label && (word == wanted || word == format!("{wanted}name") || is_near(&word, &wanted))
+    };
+    let strays =
+        metadata.labels.iter().flat_map(BTreeMap::keys).filter(near).map(|key| {
+            said(format!("its label `{key}` is not looked at; the label that names the class is `{label}`"))
+        });
+    let annotated = metadata.annotations.iter().flat_map(BTreeMap::keys).filter(|key| *key == label || near(key));
+    let annotated = annotated
+        .map(|key| said(format!("its annotation `{key}` is not looked at; the class is named by the label `{label}`")));
+    empty.into_iter().chain(strays).chain(annotated).collect()
+}
+
+/// Slips in the data of a ConfigMap.
+pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
+    let is_text = |key: &str| !KEYS.contains(&key) || key == "service-token";
+    let mut found: Vec<_> = data.keys().filter(|name| misspelt(name).is_none()).filter_map(near).collect();
+    found.extend(data.iter().filter(|(key, _)| is_text(key)).filter_map(|(key, value)| at_the_ends(key, value)));
+    found
+}
+
+/// Slips in the parameters of a StorageClass; `ours` are those that were not written for a provisioner of others.
+pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
+    let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(near_parameter).collect();
+    found.extend(object.parameters.iter().filter_map(|(key, value)| at_the_ends(key, value)));
+    let class = &object.name;
+    let with =
+        |Problem { key, message }| Problem::new(key, format!("{message} (a parameter of StorageClass `{class}`)"));
+    found.into_iter().map(with).collect()
+}
+
+fn did_you_mean(name: &str, key: &str) -> Problem {
+    Problem::new(name, format!("is no key, and the image gets it as a parameter; did you mean `{key}`?"))
+}
+
+fn near(name: &String) -> Option<Problem> {
+    near_key(name).map(|key| did_you_mean(name, key))
+}
+
+fn near_parameter(name: &String) -> Option<Problem> {
+    let (word, wanted) = (letters(name), letters(CONFIG_PARAMETER));
+    let is_config = name != CONFIG_PARAMETER && (word == wanted || is_near(&word, &wanted));
+    is_config.then(|| did_you_mean(name, CONFIG_PARAMETER)).or_else(|| near(name).filter(|_| misspelt(name).is_none()))
+}
+
+/// What may have been meant to name the config of a class.
+pub fn meant_as_config(parameters: &BTreeMap<String, String>) -> Option<&str> {
+    let meant = |name: &&String| near_parameter(name).is_some_and(|said| said.message.contains(CONFIG_PARAMETER));
+    parameters.keys().find(meant).map(String::as_str)
+}
+
+/// White space around a value, which is seen neither in a file nor in a log.
+fn at_the_ends(key: &str, value: &str) -> Option<Problem> {
+    let text = value.strip_suffix('\n').unwrap_or(value);
+    let is_one_line = !text.contains('\n');
+    let what = if value.contains("\r\n") || value.ends_with('\r') {
+        "has carriage returns at the ends of lines, as files of Windows have"
+    } else if is_one_line && text.len() < value.len() {
+        "is one line with an end of line, as `|` in YAML and files give it"
+    } else if text.ends_with(char::is_whitespace) && (is_one_line || !text.ends_with('\n')) {
+        "ends with white space"
+    } else if is_one_line && text.starts_with(char::is_whitespace) {
+        "begins with white space"
+    } else {
+        return None;
+    };
+    Some(Problem::new(key, format!("{what}, which the image gets, too; remove it")))
+}
+
+#[cfg(test)]
+#[path = "slips_tests.rs"]
+mod tests;
