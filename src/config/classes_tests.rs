@@ -496,14 +496,19 @@ fn a_class_may_name_its_file_system_as_other_provisioners_do() {
 fn slips_are_told_with_the_verdict_and_refuse_nothing() {
     let slips = vec![Problem::new("", "its label `storageclass` is not looked at")];
     let config = Config { slips, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
-    let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r")]);
+    let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r"), ("password", "x")]);
     let table = table(&[&config], &[&class]);
     let verdict = &table.verdicts[&config.name];
     assert!(verdict.problems.is_empty() && verdict.classes == ["silver"], "{verdict:?}");
     let said = crate::config::joined(&verdict.warnings);
-    for part in
-        ["`storageclass`", "did you mean `timeout`?", "server: ends with white space", "`fs-type`?", "export: has"]
-    {
+    for part in [
+        "`storageclass`",
+        "did you mean `timeout`?",
+        "server: ends with white space",
+        "`fs-type`?",
+        "export: has",
+        "password: reads like a secret",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(said.contains("(a parameter of StorageClass `silver`)"), "{said}");

@@ -24,6 +24,23 @@ const OTHER_WORDS: &[(&str, &str)] = &[
     ("serviceaccount", "service-account-name"),
 ];
 
+/// The last words in the names of parameters that are secrets. Their other words say whose.
+pub const SECRETS: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "credential",
+    "credentials",
+    "api-key",
+    "apikey",
+    "private-key",
+    "privatekey",
+    "secret-key",
+    "secretkey",
+];
+
 /// A text without what people write now and then in one way or the other.
 pub fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
@@ -90,9 +107,11 @@ pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
 
 /// Slips in the data of a ConfigMap.
 pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
-    let is_text = |key: &str| !KEYS.contains(&key) || key == "service-token";
+    let is_key = |key: &str| KEYS.contains(&key);
+    let is_text = |key: &str| !is_key(key) || key == "service-token";
     let mut found: Vec<_> = data.keys().filter(|name| misspelt(name).is_none()).filter_map(near).collect();
     found.extend(data.iter().filter(|(key, _)| is_text(key)).filter_map(|(key, value)| at_the_ends(key, value)));
+    found.extend(data.iter().filter(|(key, _)| !is_key(key)).filter_map(|(key, value)| secret(key, value)));
     found
 }
 
@@ -100,6 +119,7 @@ pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
 pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
     let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(near_parameter).collect();
     found.extend(object.parameters.iter().filter_map(|(key, value)| at_the_ends(key, value)));
+    found.extend(object.parameters.iter().filter_map(|(key, value)| secret(key, value)));
     let class = &object.name;
     let with =
         |Problem { key, message }| Problem::new(key, format!("{message} (a parameter of StorageClass `{class}`)"));
@@ -124,6 +144,31 @@ fn near_parameter(name: &String) -> Option<Problem> {
 pub fn meant_as_config(parameters: &BTreeMap<String, String>) -> Option<&str> {
     let meant = |name: &&String| near_parameter(name).is_some_and(|said| said.message.contains(CONFIG_PARAMETER));
     parameters.keys().find(meant).map(String::as_str)
+}
+
+/// A parameter that is a secret by its name, and is none that only leads to one: a file, a switch, or what is put together for
+/// each claim.
+fn secret(name: &str, value: &str) -> Option<Problem> {
+    let leads =
+        value.is_empty() || value.starts_with('/') || ["true", "false"].contains(&value) || value.contains("${");
+    (!leads && is_secret(name)).then(|| {
+        Problem::new(
+            name,
+            "reads like a secret, and is copied into ControllerRevisions, Jobs and PersistentVolumes, where many can read it; put it into a Secret of the ConfigMap's namespace, and name that in `secret-env` or `secret-volume`",
+        )
+    })
+}
+
+fn is_secret(name: &str) -> bool {
+    let mut words = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && words.ends_with(|last: char| last.is_ascii_lowercase() || last.is_ascii_digit()) {
+            words.push('-');
+        }
+        words.push(if c.is_ascii_alphanumeric() { c } else { '-' });
+    }
+    let words = words.to_ascii_lowercase();
+    SECRETS.iter().any(|secret| words.strip_suffix(secret).is_some_and(|rest| rest.is_empty() || rest.ends_with('-')))
 }
 
 /// White space around a value, which is seen neither in a file nor in a log.

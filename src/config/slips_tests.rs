@@ -124,3 +124,49 @@ fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
     assert_eq!(in_data(&map(&[("timeout", " 5m\n"), ("image", "x\r")])), [], "the values of keys are trimmed");
     assert_eq!(in_data(&map(&[("service-token", "abc\n")])).len(), 1, "but not the one that the image gets");
 }
+
+#[test]
+fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
+    for name in [
+        "password",
+        "passwd",
+        "arrayPassword",
+        "OS_PASSWORD",
+        "admin-secret",
+        "token",
+        "api.token",
+        "credential",
+        "cloudCredentials",
+        "api-key",
+        "apiKey",
+        "apikey",
+        "ssh-private-key",
+        "luksPassphrase",
+        "s3SecretKey",
+    ] {
+        let said = in_data(&map(&[(name, "x")]));
+        assert!(said.len() == 1 && said[0].message.contains("`secret-env`"), "{name}: {said:?}");
+        assert_eq!((said[0].key.as_str(), secret(name, "")), (name, None));
+    }
+    for name in [
+        "secret-namespace",
+        "adminSecretName",
+        "csi.storage.k8s.io/provisioner-secret-name",
+        "csi.storage.k8s.io/node-stage-secret-namespace",
+        "token-url",
+        "password-file",
+        "secretary",
+        "tokenizer",
+        "broken",
+        "monkey",
+        "key",
+    ] {
+        assert_eq!(in_data(&map(&[(name, "x")])), [], "{name}");
+    }
+    for value in ["", "/etc/flex-secrets/array/password", "true", "false", "${pvc.name}"] {
+        assert_eq!(secret("password", value), None, "{value}");
+    }
+    for key in KEYS {
+        assert!(in_data(&map(&[(key, "x")])).is_empty(), "{key} is not a parameter");
+    }
+}
