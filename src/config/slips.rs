@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use strsim::osa_distance;
 
@@ -90,19 +91,55 @@ pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
     }
     let empty =
         class.map(|_| said(format!("its label `{label}` is empty, so that it names no class; write the class")));
-    let near = |key: &&String| {
-        let word = letters(key.rsplit('/').next().unwrap_or_default());
-        let wanted = letters(label);
-        *key != label && (word == wanted || word == format!("{wanted}name") || is_near(&word, &wanted))
-    };
     let strays =
-        metadata.labels.iter().flat_map(BTreeMap::keys).filter(near).map(|key| {
+        metadata.labels.iter().flat_map(BTreeMap::keys).filter(|key| names_class(key)).map(|key| {
             said(format!("its label `{key}` is not looked at; the label that names the class is `{label}`"))
         });
-    let annotated = metadata.annotations.iter().flat_map(BTreeMap::keys).filter(|key| *key == label || near(key));
+    let annotated =
+        metadata.annotations.iter().flat_map(BTreeMap::keys).filter(|key| *key == label || names_class(key));
     let annotated = annotated
         .map(|key| said(format!("its annotation `{key}` is not looked at; the class is named by the label `{label}`")));
     empty.into_iter().chain(strays).chain(annotated).collect()
+}
+
+/// A ConfigMap has the label that makes it a config.
+pub fn is_marked(metadata: &ObjectMeta) -> bool {
+    let mark = metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_TYPE));
+    mark.is_some_and(|mark| mark == names::LABEL_TYPE_CONFIG)
+}
+
+/// Why a ConfigMap that is not marked as a config was meant to be one; nothing for those of others.
+pub fn unmarked(map: &ConfigMap) -> Option<String> {
+    let (label, mark) = (names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+    let labels = || map.metadata.labels.iter().flatten();
+    let marks = |value: &str| value == mark || reads_like(value, mark);
+    if let Some((key, value)) = labels().find(|(_, value)| marks(value)) {
+        return Some(format!("has the label `{key}: {value}` in place of `{label}: {mark}`"));
+    }
+    if let Some((key, _)) = map.metadata.annotations.iter().flatten().find(|(_, value)| marks(value)) {
+        return Some(format!("has the annotation `{key}` in place of the label `{label}`"));
+    }
+    let has = |key: &str| map.data.as_ref().is_some_and(|data| data.contains_key(key));
+    let names_class = || labels().any(|(key, _)| key == names::LABEL_STORAGE_CLASS || names_class(key));
+    let meant = has("plugin-name") || has("image") && names_class();
+    meant.then(|| match labels().find(|(key, _)| *key == label) {
+        Some((_, value)) => format!("has the label `{label}: {value}`"),
+        None => format!("lacks the label `{label}`"),
+    })
+}
+
+/// A word is another one but for separators, case or a slip.
+pub fn reads_like(word: &str, other: &str) -> bool {
+    let (letters, wanted) = (letters(word), letters(other));
+    word != other && (letters == wanted || is_near(&letters, &wanted))
+}
+
+/// A key of a label reads like the one that names the class.
+fn names_class(key: &str) -> bool {
+    let word = key.rsplit('/').next().unwrap_or_default();
+    let wanted = names::LABEL_STORAGE_CLASS;
+    let is_named = word == wanted || reads_like(word, wanted) || letters(word) == letters(wanted) + "name";
+    key != wanted && is_named
 }
 
 /// Slips in the data of a ConfigMap.
@@ -135,9 +172,9 @@ fn near(name: &String) -> Option<Problem> {
 }
 
 fn near_parameter(name: &String) -> Option<Problem> {
-    let (word, wanted) = (letters(name), letters(CONFIG_PARAMETER));
-    let is_config = name != CONFIG_PARAMETER && (word == wanted || is_near(&word, &wanted));
-    is_config.then(|| did_you_mean(name, CONFIG_PARAMETER)).or_else(|| near(name).filter(|_| misspelt(name).is_none()))
+    reads_like(name, CONFIG_PARAMETER)
+        .then(|| did_you_mean(name, CONFIG_PARAMETER))
+        .or_else(|| near(name).filter(|_| misspelt(name).is_none()))
 }
 
 /// What may have been meant to name the config of a class.

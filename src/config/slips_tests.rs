@@ -170,3 +170,32 @@ fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
         assert!(in_data(&map(&[(key, "x")])).is_empty(), "{key} is not a parameter");
     }
 }
+
+#[test]
+fn a_config_that_is_not_marked_is_known_and_those_of_others_are_left_alone() {
+    let why = |labels: &[(&str, &str)], data: &[(&str, &str)]| {
+        let metadata = ObjectMeta { labels: Some(map(labels)), ..ObjectMeta::default() };
+        let config = ConfigMap { metadata, data: Some(map(data)), ..ConfigMap::default() };
+        assert!(!is_marked(&config.metadata));
+        unmarked(&config)
+    };
+    for labels in [("type", "provisioner-configs"), ("type", "Provisioner-Config"), ("kind", "provisioner-config")] {
+        assert!(why(&[labels], &[]).unwrap().contains("in place of `type: provisioner-config`"), "{labels:?}");
+    }
+    for (labels, data) in [
+        (&[][..], &[("plugin-name", "x")][..]),
+        (&[("storageClass", "a")], &[("image", "x")]),
+        (&[("storage-class", "a")], &[("image", "x")]),
+    ] {
+        assert_eq!(why(labels, data).as_deref(), Some("lacks the label `type`"), "{labels:?}");
+    }
+    for (labels, data) in [
+        (&[][..], &[("image", "x")][..]),
+        (&[("type", "config")], &[("image", "x")]),
+        (&[("storage-class", "a")], &[("zone", "x")]),
+    ] {
+        assert_eq!(why(labels, data), None, "{labels:?}");
+    }
+    let marked = ObjectMeta { labels: Some(map(&[("type", "provisioner-config")])), ..ObjectMeta::default() };
+    assert!(is_marked(&marked));
+}
