@@ -276,6 +276,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             config.name.namespace, config.name.name, config.name.name
         )));
     }
+    verdict.warnings.extend(slips::without_account(&config.data));
     verdict.warnings.extend(config.slips.iter().cloned());
     verdict.warnings.extend(slips::in_data(&config.data));
     verdict

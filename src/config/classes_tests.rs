@@ -22,6 +22,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// A good config in `admin`, with these keys over it.
 fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
     let mut data = map(&[("plugin-name", names::DEFAULT_PLUGIN), ("image", "custom/provision")]);
+    data.insert("service-account-name".into(), "maker".into());
     data.extend(map(keys));
     Config {
         name: ObjectName::new("admin", name),

@@ -152,6 +152,18 @@ pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
     found
 }
 
+/// A config whose image is given nothing by which it could create a PersistentVolume.
+pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
+    const WAYS: [&str; 5] = ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"];
+    let has = |key: &&str| data.get(*key).is_some_and(|value| !value.trim().is_empty());
+    (!WAYS.iter().any(|key| has(&key))).then(|| {
+        Problem::new(
+            WAYS[0],
+            "is missing, so that the image has no access to the Kubernetes API and can create no PersistentVolume; name a ServiceAccount that is bound to the ClusterRole flex-provisioner-image",
+        )
+    })
+}
+
 /// Slips in the parameters of a StorageClass; `ours` are those that were not written for a provisioner of others.
 pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
     let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(near_parameter).collect();

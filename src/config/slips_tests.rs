@@ -172,6 +172,17 @@ fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
 }
 
 #[test]
+fn an_image_without_any_access_to_the_api_is_told() {
+    for data in [&[("image", "x")][..], &[("service-account-name", " ")]] {
+        let said = without_account(&map(data)).unwrap();
+        assert!(said.key == "service-account-name" && said.message.starts_with("is missing"), "{said:?}");
+    }
+    for key in ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"] {
+        assert_eq!(without_account(&map(&[(key, "x")])), None, "{key}");
+    }
+}
+
+#[test]
 fn a_config_that_is_not_marked_is_known_and_those_of_others_are_left_alone() {
     let why = |labels: &[(&str, &str)], data: &[(&str, &str)]| {
         let metadata = ObjectMeta { labels: Some(map(labels)), ..ObjectMeta::default() };
