@@ -146,7 +146,7 @@ fn names_class(key: &str) -> bool {
 pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
     let is_key = |key: &str| KEYS.contains(&key);
     let is_text = |key: &str| !is_key(key) || key == "service-token";
-    let mut found: Vec<_> = data.keys().filter(|name| misspelt(name).is_none()).filter_map(near).collect();
+    let mut found: Vec<_> = data.keys().filter(|name| misspelt(name).is_none()).filter_map(|name| near(name)).collect();
     found.extend(data.iter().filter(|(key, _)| is_text(key)).filter_map(|(key, value)| at_the_ends(key, value)));
     found.extend(data.iter().filter(|(key, _)| !is_key(key)).filter_map(|(key, value)| secret(key, value)));
     found
@@ -156,7 +156,7 @@ pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
 pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
     const WAYS: [&str; 5] = ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"];
     let has = |key: &&str| data.get(*key).is_some_and(|value| !value.trim().is_empty());
-    (!WAYS.iter().any(|key| has(&key))).then(|| {
+    (!WAYS.iter().any(has)).then(|| {
         Problem::new(
             WAYS[0],
             "is missing, so that the image has no access to the Kubernetes API and can create no PersistentVolume; name a ServiceAccount that is bound to the ClusterRole flex-provisioner-image",
@@ -166,7 +166,7 @@ pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
 
 /// Slips in the parameters of a StorageClass; `ours` are those that were not written for a provisioner of others.
 pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
-    let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(near_parameter).collect();
+    let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(|name| near_parameter(name)).collect();
     found.extend(object.parameters.iter().filter_map(|(key, value)| at_the_ends(key, value)));
     found.extend(object.parameters.iter().filter_map(|(key, value)| secret(key, value)));
     let class = &object.name;
@@ -179,11 +179,11 @@ fn did_you_mean(name: &str, key: &str) -> Problem {
     Problem::new(name, format!("is no key, and the image gets it as a parameter; did you mean `{key}`?"))
 }
 
-fn near(name: &String) -> Option<Problem> {
+fn near(name: &str) -> Option<Problem> {
     near_key(name).map(|key| did_you_mean(name, key))
 }
 
-fn near_parameter(name: &String) -> Option<Problem> {
+fn near_parameter(name: &str) -> Option<Problem> {
     reads_like(name, CONFIG_PARAMETER)
         .then(|| did_you_mean(name, CONFIG_PARAMETER))
         .or_else(|| near(name).filter(|_| misspelt(name).is_none()))
@@ -191,8 +191,7 @@ fn near_parameter(name: &String) -> Option<Problem> {
 
 /// What may have been meant to name the config of a class.
 pub fn meant_as_config(parameters: &BTreeMap<String, String>) -> Option<&str> {
-    let meant = |name: &&String| near_parameter(name).is_some_and(|said| said.message.contains(CONFIG_PARAMETER));
-    parameters.keys().find(meant).map(String::as_str)
+    parameters.keys().find(|name| reads_like(name, CONFIG_PARAMETER)).map(String::as_str)
 }
 
 /// A parameter that is a secret by its name, and is none that only leads to one: a file, a switch, or what is put together for
