@@ -196,6 +196,23 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
         let said = config(marked.clone(), with(slip, json!("1")));
         says(&said, &[&format!("{slip} is no key, and may have been meant to be {key}")]);
     }
+    for name in ["password", "arrayPassword", "api-key", "OS_TOKEN"] {
+        let said = config(marked.clone(), with(name, json!("x")));
+        says(&said, &[&format!("the parameter {name} reads like a secret"), "name that in secret-env"]);
+    }
+    for value in ["nas ", "nas\n", "nas\r", "a\r\nb\r\n"] {
+        let said = config(marked.clone(), with("server", json!(value)));
+        says(&said, &["the value of server has white space at its ends"]);
+    }
+    for (name, value) in [
+        ("secret-namespace", "vault"),
+        ("csi.storage.k8s.io-secret-name", "array"),
+        ("password", "/etc/flex-secrets/array/password"),
+        ("service-token", "abc"),
+        ("text", "a\nb\n"),
+    ] {
+        assert_eq!(config(marked.clone(), with(name, json!(value))), "", "{name}");
+    }
     // What is right, and what is of others, is nobody's business; no shipped config has a slip.
     for said in [
         config(marked, with("timeout-of-the-array", json!("1"))),

@@ -234,6 +234,7 @@ mod tests {
 
     use super::*;
     use crate::config::check::KEYS;
+    use crate::config::slips::{SECRETS, letters, near_key};
 
     fn all(live: &[Value]) -> Vec<State> {
         states(live).into_iter().map(|(_, state)| state).collect()
@@ -294,11 +295,6 @@ mod tests {
         of_all.iter().for_each(|list| assert_eq!(**list, borne, "a name is missing in a policy"));
     }
 
-    /// The letters of a key, by which the policy knows it again.
-    fn letters(key: &str) -> String {
-        key.to_lowercase().replace(['-', '_', '.'], "")
-    }
-
     #[test]
     fn the_warnings_about_configs_know_every_key() {
         let map = SHIPPED.split("  - name: known\n").nth(1).unwrap().split('}').next().unwrap();
@@ -310,7 +306,21 @@ mod tests {
         }
         for (word, key) in known {
             assert!(KEYS.contains(&key), "{word} leads to {key}, which is no key");
+            assert!(letters(key) == word || near_key(&word) == Some(key), "{word}: the verdict does not say {key}");
         }
+    }
+
+    #[test]
+    fn the_warnings_about_configs_know_every_word_for_a_secret() {
+        let lists: Vec<_> =
+            SHIPPED.split(['(', ')']).filter(|part| part.to_lowercase().starts_with("password|")).collect();
+        let [plain, camel] = lists[..] else { panic!("{lists:?}") };
+        let words = |list: &str| {
+            list.to_lowercase().replace(['-', '?'], "").split('|').map(str::to_owned).collect::<BTreeSet<String>>()
+        };
+        let known: BTreeSet<String> =
+            SECRETS.iter().map(|word| letters(word)).filter(|word| word != "credential").collect();
+        assert_eq!([words(plain), words(camel)], [known.clone(), known]);
     }
 
     #[test]

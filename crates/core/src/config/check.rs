@@ -9,6 +9,7 @@ use contract::{parameter, quantity, request};
 
 use super::record::Record;
 use super::sidecar;
+use super::slips::misspelt;
 use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
 use crate::limits;
@@ -347,13 +348,6 @@ fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<
         }
     }
     parameters
-}
-
-/// A key that differs from a known one only by spelling of separators or case.
-fn misspelt(name: &str) -> Option<&'static str> {
-    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    let wanted = plain(name);
-    KEYS.iter().copied().find(|key| plain(key) == wanted && *key != name)
 }
 
 fn image(text: &str) -> Result<String, String> {

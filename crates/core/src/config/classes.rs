@@ -9,6 +9,7 @@ pub use super::input::{
 };
 use super::record::{Checked, Record};
 use super::sidecar::{self, Sidecar, Sidecars};
+use super::slips;
 use super::topology::Topologies;
 use super::{Problem, Recipe, SourceRule};
 use crate::object::ObjectName;
@@ -194,7 +195,7 @@ pub fn classes<'a>(
     for object in own {
         let config = match object.parameters.get(CONFIG_PARAMETER) {
             Some(text) => pointed_at(identity, &configs, text),
-            None => labelled.get(object.name.as_str()).copied().ok_or_else(|| no_config(identity, &object.name)),
+            None => labelled.get(object.name.as_str()).copied().ok_or_else(|| no_config(identity, object)),
         };
         labelled.remove(object.name.as_str());
         let class = match config {
@@ -275,6 +276,9 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             config.name.namespace, config.name.name, config.name.name
         )));
     }
+    verdict.warnings.extend(slips::without_account(&config.data));
+    verdict.warnings.extend(config.slips.iter().cloned());
+    verdict.warnings.extend(slips::in_data(&config.data));
     verdict
 }
 
@@ -286,9 +290,15 @@ fn warn(table: &mut Classes, config: &Config, key: &str, message: String) {
     table.verdicts.entry(config.name.clone()).or_default().warnings.push(Problem::new(key, message));
 }
 
-fn no_config(identity: &Identity, class: &str) -> String {
+fn no_config(identity: &Identity, object: &ClassObject) -> String {
+    if let Some(meant) = slips::meant_as_config(&object.parameters) {
+        return format!(
+            "no provisioner config serves the class, and its parameter `{meant}` names none; did you mean `{CONFIG_PARAMETER}`?"
+        );
+    }
     format!(
-        "no provisioner config serves the class: create a ConfigMap with the labels `type: provisioner-config` and `storage-class: {class}` in the namespace {}",
+        "no provisioner config serves the class: create a ConfigMap with the labels `type: provisioner-config` and `storage-class: {}` in the namespace {}",
+        object.name,
         identity.config_namespaces.join(" or ")
     )
 }
@@ -379,6 +389,8 @@ fn with_object(
     revisions: &BTreeMap<String, Revision>,
 ) -> Class {
     let recipe = record_with(config, object).and_then(|record| record.checked());
+    let is_ours = config.stands_for() != Some(object.provisioner.as_str());
+    table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
     if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can("expand")) {
         warn(
             table,

@@ -22,6 +22,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// A good config in `admin`, with these keys over it.
 fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
     let mut data = map(&[("plugin-name", names::DEFAULT_PLUGIN), ("image", "custom/provision")]);
+    data.insert("service-account-name".into(), "maker".into());
     data.extend(map(keys));
     Config {
         name: ObjectName::new("admin", name),
@@ -29,7 +30,7 @@ fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
         created: "2026-01-01T00:00:00Z".into(),
         class: class.map(str::to_owned),
         data,
-        verdict: None,
+        ..Config::default()
     }
 }
 
@@ -490,4 +491,48 @@ fn a_class_may_name_its_file_system_as_other_provisioners_do() {
         let why = why_not(&table(&[&config], &[&gold]), "gold");
         assert!(why.contains(says), "{why}");
     }
+}
+
+#[test]
+fn slips_are_told_with_the_verdict_and_refuse_nothing() {
+    let slips = vec![Problem::new("", "its label `storageclass` is not looked at")];
+    let config = Config { slips, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
+    let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r"), ("password", "x")]);
+    let table = table(&[&config], &[&class]);
+    let verdict = &table.verdicts[&config.name];
+    assert!(verdict.problems.is_empty() && verdict.classes == ["silver"], "{verdict:?}");
+    let said = crate::config::joined(&verdict.warnings);
+    for part in [
+        "`storageclass`",
+        "did you mean `timeout`?",
+        "server: ends with white space",
+        "`fs-type`?",
+        "export: has",
+        "password: reads like a secret",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(said.contains("(a parameter of StorageClass `silver`)"), "{said}");
+}
+
+#[test]
+fn a_parameter_that_nearly_names_the_config_of_a_class_is_told() {
+    for name in ["provisionerConfig", "provisioner-configs", "provisoner-config"] {
+        let class = object("silver", &[(name, "admin/a")]);
+        let why = why_not(&table(&[&config("a", None, &[])], &[&class]), "silver");
+        assert!(
+            why.contains(&format!("its parameter `{name}` names none; did you mean `provisioner-config`?")),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn parameters_of_other_provisioners_are_no_slips_of_keys() {
+    let config = config("a", None, &[("stands-for", "csi.example.com")]);
+    let class = of_driver("theirs", &[("pools", "rbd"), ("timout", "1")]);
+    let sidecars = Sidecars::new([("csi.example.com".to_owned(), Found::from(Sidecar::Gone))]);
+    let table = beside(&sidecars, &[&config], &[&class]);
+    assert!(matches!(table.lookup("theirs"), Lookup::Ours(_)), "{table:?}");
+    assert_eq!(table.verdicts[&config.name].warnings, []);
 }

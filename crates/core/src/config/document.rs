@@ -7,22 +7,25 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use manifest::Manifest;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_saphyr::Spanned;
+use serde_json::Value;
+use serde_saphyr::{Location, Spanned};
 
 use super::Problem;
+use crate::object::ObjectName;
 
 /// One object of a file that matters here.
 #[derive(Debug)]
 pub enum Document {
     /// A ConfigMap, with the lines of its keys.
     Config(Box<ConfigMap>, Lines),
-    /// A StorageClass.
-    Class(Box<StorageClass>),
+    /// A StorageClass, with the lines of its parameters.
+    Class(Box<StorageClass>, Lines),
     /// A claim.
     Claim(Box<PersistentVolumeClaim>),
-    /// Some other kind, named.
-    Other(String),
+    /// A ServiceAccount.
+    Account(ObjectName),
+    /// Some other kind, named, and where it begins.
+    Other(String, u64),
 }
 
 /// Where things stand in a file.
@@ -33,7 +36,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The line of a key of `data`, or where the document begins.
+    fn of_keys(offset: u64, texts: &Texts) -> Self {
+        let keys = texts.iter().flatten();
+        let keys = keys.map(|(key, value)| (key.clone(), offset + value.referenced.line())).collect();
+        Lines { first: offset + 1, keys }
+    }
+
+    /// The line of a key of `data` or of a parameter, or where the document begins.
     pub fn of(&self, key: &str) -> u64 {
         self.keys.get(key).copied().unwrap_or(self.first)
     }
@@ -54,10 +63,24 @@ struct Kind {
     kind: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Data {
-    #[serde(default)]
-    data: Option<BTreeMap<String, Spanned<IgnoredAny>>>,
+/// Values that must be texts, by their keys.
+type Texts = Option<BTreeMap<String, Spanned<Value>>>;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Metadata,
+    data: Texts,
+    parameters: Texts,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    labels: Texts,
+    annotations: Texts,
 }
 
 /// Splits a file into its documents and reads each. A document that cannot be read does not hide
@@ -71,7 +94,10 @@ pub fn read(text: &str) -> (Vec<Document>, Vec<Unreadable>) {
             continue;
         }
         match read_one(part, offset) {
-            Ok(document) => documents.push(document),
+            Ok((document, slips)) => {
+                documents.push(document);
+                unreadable.extend(slips);
+            }
             Err(errors) => unreadable.extend(errors),
         }
     }
@@ -94,7 +120,8 @@ fn parts(text: &str) -> Vec<(u64, &str)> {
     parts
 }
 
-fn read_one(text: &str, offset: u64) -> Result<Document, Vec<Unreadable>> {
+/// A document, and what is wrong with it that does not keep it from being read.
+fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<Unreadable>> {
     let at = |error: serde_saphyr::Error| {
         let line = error.location().map_or(1, |location| location.line());
         let message = error.without_snippet().to_string();
@@ -107,24 +134,109 @@ fn read_one(text: &str, offset: u64) -> Result<Document, Vec<Unreadable>> {
     };
     let options = || serde_saphyr::options! { with_snippet: false };
     let kind: Kind = serde_saphyr::from_str_with_options(text, options()).map_err(at)?;
+    let object = || serde_saphyr::from_str_with_options::<Object>(text, options()).map_err(at);
     match kind.kind.as_deref() {
         Some("ConfigMap") => {
-            let data: Data = serde_saphyr::from_str_with_options(text, options()).map_err(at)?;
-            let keys =
-                data.data.into_iter().flatten().map(|(key, value)| (key, offset + value.referenced.line())).collect();
-            let map = ConfigMap::from_yaml(text, options()).map_err(at)?;
-            Ok(Document::Config(Box::new(map), Lines { first: offset + 1, keys }))
+            let object = object()?;
+            let (lines, odd) = (Lines::of_keys(offset, &object.data), object.no_texts(text, offset));
+            let map = ConfigMap::from_yaml(text, options()).map_err(|error| or_else(&odd, || at(error)))?;
+            Ok((Document::Config(Box::new(map), lines), odd))
         }
-        Some("StorageClass") => Ok(Document::Class(Box::new(StorageClass::from_yaml(text, options()).map_err(at)?))),
+        Some("StorageClass") => {
+            let object = object()?;
+            let (lines, odd) = (Lines::of_keys(offset, &object.parameters), object.no_texts(text, offset));
+            let class = StorageClass::from_yaml(text, options()).map_err(|error| or_else(&odd, || at(error)))?;
+            Ok((Document::Class(Box::new(class), lines), odd))
+        }
         Some("PersistentVolumeClaim") => {
-            Ok(Document::Claim(Box::new(PersistentVolumeClaim::from_yaml(text, options()).map_err(at)?)))
+            let claim = PersistentVolumeClaim::from_yaml(text, options()).map_err(at)?;
+            Ok((Document::Claim(Box::new(claim)), Vec::new()))
         }
-        Some(other) => Ok(Document::Other(other.to_owned())),
+        Some("ServiceAccount") => {
+            let Metadata { name, namespace, .. } = object()?.metadata;
+            let name = ObjectName::new(namespace.unwrap_or_default(), name.unwrap_or_default());
+            Ok((Document::Account(name), Vec::new()))
+        }
+        Some(other) => Ok((Document::Other(other.to_owned(), offset + 1), Vec::new())),
         None => Err(vec![Unreadable {
             line: offset + 1,
             problem: Problem::new("", "has no `kind`; is this a Kubernetes object?"),
         }]),
     }
+}
+
+/// What is known to be wrong, or else what the parser says of it.
+fn or_else(known: &[Unreadable], parser: impl FnOnce() -> Vec<Unreadable>) -> Vec<Unreadable> {
+    if known.is_empty() { parser() } else { known.to_vec() }
+}
+
+impl Object {
+    /// Values that Kubernetes refuses where only texts may be: the parser here would take each for the text that it is made of.
+    fn no_texts(&self, text: &str, offset: u64) -> Vec<Unreadable> {
+        let Metadata { labels, annotations, .. } = &self.metadata;
+        let all = [("", &self.data), ("", &self.parameters), ("metadata.labels.", labels)];
+        let all = all.into_iter().chain([("metadata.annotations.", annotations)]);
+        let each = all.flat_map(|(path, texts)| texts.iter().flatten().map(move |(key, value)| (path, key, value)));
+        each.filter_map(|(path, key, value)| {
+            let at = value.referenced;
+            let message = no_text(key, &value.value, source(text, &at))?;
+            Some(Unreadable { line: offset + at.line(), problem: Problem::new(format!("{path}{key}"), message) })
+        })
+        .collect()
+    }
+}
+
+/// What a value is made of in its file.
+fn source<'a>(text: &'a str, at: &Location) -> &'a str {
+    let (start, length) = (at.span().byte_offset(), at.span().byte_len());
+    let range = start.zip(length).and_then(|(start, length)| {
+        let start = usize::try_from(start).ok()?;
+        Some(start..start.checked_add(usize::try_from(length).ok()?)?)
+    });
+    range.and_then(|range| text.get(range)).unwrap_or_default()
+}
+
+/// Why a value is no text to Kubernetes.
+fn no_text(key: &str, value: &Value, source: &str) -> Option<String> {
+    let block = |what: &str| {
+        format!("is a {what}, and only a text may stand here; write `{key}: |`, and the {what} indented below")
+    };
+    match value {
+        Value::Object(_) => Some(block("map")),
+        Value::Array(_) => Some(block("list")),
+        Value::Null => Some(format!("has no value; write one, `{key}: \"\"` for an empty text, or remove the key")),
+        _ => {
+            let what = plain(source)?;
+            Some(format!(
+                "is {what} in YAML, and only a text may stand here, so that Kubernetes refuses it; write `{key}: \"{source}\"`"
+            ))
+        }
+    }
+}
+
+/// What else than a text the YAML of kubectl sees in a plain scalar.
+fn plain(source: &str) -> Option<&'static str> {
+    const SWITCHES: [&str; 8] = ["y", "n", "yes", "no", "on", "off", "true", "false"];
+    let lower = source.to_ascii_lowercase();
+    let is_cased = source.get(1..) == lower.get(1..) || source == source.to_ascii_uppercase();
+    if SWITCHES.contains(&lower.as_str()) && is_cased {
+        return Some("true or false");
+    }
+    is_number(source).then_some("a number")
+}
+
+/// The parser refuses what is not finite by itself, as kubectl does.
+fn is_number(source: &str) -> bool {
+    let digits = source.strip_prefix(['-', '+']).unwrap_or(source);
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return false;
+    }
+    let digits = digits.replace('_', "").to_ascii_lowercase();
+    let based = |prefix: &str, base: u32| {
+        let rest = digits.strip_prefix(prefix);
+        rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_digit(base)))
+    };
+    based("0x", 16) || based("0o", 8) || based("0b", 2) || digits.parse::<f64>().is_ok()
 }
 
 /// `key:value` without a space after the colon, which YAML reads as one word. The parser complains
@@ -191,10 +303,87 @@ mod tests {
         assert_eq!(lines.of("absent"), 7);
     }
 
+    /// A config with one more line of data.
+    fn with(line: &str) -> String {
+        format!("kind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  image: x\n  {line}\n  last: z\n")
+    }
+
+    /// As `kubectl` and the API server take it.
+    #[test]
+    fn what_is_no_text_is_told_with_its_line_and_how_to_write_it() {
+        for value in [
+            "5", "0777", "0o17", "0x1F", "0b11", "08", "1_000", "1e3", "1.5", ".5", "1.", "+5", "-5", "true", "True",
+            "FALSE", "on", "Off", "yes", "NO", "y", "N",
+        ] {
+            let (documents, unreadable) = read(&with(&format!("retries: {value}  # a comment")));
+            let told: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
+            assert_eq!(told, [(5, "retries")], "{value}");
+            let said = &unreadable[0].problem.message;
+            assert!(said.contains(&format!("write `retries: \"{value}\"`")), "{said}");
+            assert!(matches!(documents[..], [Document::Config(..)]), "the rest is checked nevertheless");
+        }
+        for value in [
+            "5m",
+            "10Gi",
+            "1.0.0",
+            "2001-01-01",
+            "12:30:45",
+            "1e",
+            "=",
+            "tRue",
+            "onn",
+            "_1",
+            "0x",
+            "\"5\"",
+            "'true'",
+            "|\n    5",
+            ">-\n    true",
+            ".",
+            "west",
+            "inf",
+            "nan",
+            "infinity",
+        ] {
+            let (documents, unreadable) = read(&with(&format!("retries: {value}")));
+            assert_eq!(unreadable, [], "{value}");
+            assert_eq!(documents.len(), 1, "{value}");
+        }
+        for (line, key, says) in [
+            (
+                "pod-template:\n    spec: {}",
+                "pod-template",
+                "is a map, and only a text may stand here; write `pod-template: |`",
+            ),
+            ("zone:", "zone", "has no value"),
+            ("zone: ~", "zone", "has no value"),
+            ("zone: null", "zone", "has no value"),
+            ("command: [a, b]", "command", "is a list"),
+        ] {
+            let (_, unreadable) = read(&with(line));
+            assert_eq!((unreadable.len(), unreadable[0].problem.key.as_str()), (1, key), "{unreadable:?}");
+            assert!(
+                unreadable[0].problem.message.contains(says) && (5..=6).contains(&unreadable[0].line),
+                "{unreadable:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn labels_and_parameters_are_texts_too() {
+        let map = "kind: ConfigMap\nmetadata:\n  name: a\n  labels: {storage-class: 1}\n  annotations:\n    a: on\n";
+        let class = "kind: StorageClass\nmetadata: {name: a}\nprovisioner: x\nparameters:\n  size: 5\n";
+        let (documents, unreadable) = read(&format!("{map}---\n{class}"));
+        let told: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
+        assert_eq!(told, [(4, "metadata.labels.storage-class"), (6, "metadata.annotations.a"), (12, "size")]);
+        let Document::Class(_, lines) = &documents[1] else { panic!("{documents:?}") };
+        assert_eq!((lines.of("size"), lines.of("")), (12, 8));
+    }
+
     proptest::proptest! {
         #[test]
         fn any_text_gets_an_answer(text in "[ -~\n]{0,300}") {
             let _ = read(&text);
+            let _ = read(&with(&text));
         }
     }
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::record::Record;
 use super::sidecar;
+use super::slips;
 use super::topology::Topologies;
 use super::{Problem, check};
 use crate::object::ObjectName;
@@ -43,6 +44,8 @@ pub struct Config {
     pub data: BTreeMap<String, String>,
     /// The verdict that stands on it.
     pub verdict: Option<String>,
+    /// Slips in its labels.
+    pub slips: Vec<Problem>,
 }
 
 impl From<&ConfigMap> for Config {
@@ -55,6 +58,7 @@ impl From<&ConfigMap> for Config {
             class: label(names::LABEL_STORAGE_CLASS).filter(|class| !class.is_empty()),
             data: map.data.clone().unwrap_or_default(),
             verdict: map.metadata.annotations.as_ref().and_then(|a| a.get(names::VERDICT).cloned()),
+            slips: slips::in_labels(&map.metadata),
         }
     }
 }

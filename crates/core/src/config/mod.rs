@@ -3,7 +3,7 @@
 //! A ConfigMap's data (and the StorageClass's parameters over it) are checked by [`check`] into a
 //! [`Recipe`], which is all that a run needs to know. [`classes`] decides which config serves which
 //! class, from their [`input`]; [`sidecar`] has what is known of provisioners of others that would
-//! serve it, too; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
+//! serve it, too; [`slips`] finds what was hardly meant; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
 //! [`document`] reads the files that `validate` and `render` are given.
 
 pub mod check;
@@ -12,6 +12,7 @@ pub mod document;
 pub mod input;
 pub mod record;
 pub mod sidecar;
+pub mod slips;
 pub mod topology;
 pub mod values;
 

@@ -182,6 +182,9 @@ fn explain(reason: &str, message: &str) -> String {
         "Unschedulable" => {
             "the provisioner's pod fits on no node; look at `node-selector`, `tolerations` and `resources` of the provisioner config"
         }
+        "FailedCreate" if message.contains("serviceaccount") && message.contains("not found") => {
+            "the ServiceAccount does not exist; create it in the namespace of the provisioner config, or correct `service-account-name`"
+        }
         "FailedCreate" => "Kubernetes does not create the provisioner's pod",
         "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
         "CreateContainerConfigError"

@@ -129,6 +129,13 @@ fn the_name_that_a_pod_would_have_had_is_not_told() {
     let first = told(r#"pods "provision-1-2ljkw" is forbidden: exceeded quota"#);
     assert_eq!(first, told(r#"pods "provision-1-8c4qb" is forbidden: exceeded quota"#));
     assert!(first.ends_with(r#"pods "provision-1" is forbidden: exceeded quota"#), "{first}");
+    let account = told(
+        r#"pods "provision-1-" is forbidden: error looking up service account admin/foo: serviceaccount "foo" not found"#,
+    );
+    assert!(
+        account.starts_with("the ServiceAccount does not exist") && account.contains(r#""foo" not found"#),
+        "{account}"
+    );
     for other in ["provision-1-controller is away", "no room for provision-1-", "none of provision-1"] {
         assert!(told(other).ends_with(other), "{other}");
     }

@@ -241,10 +241,12 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         RunState::Stuck { cause, since } => stuck(o, class, cause, *since, now),
         RunState::Succeeded if !o.no_volume => Step::ConfirmNoVolume.into(),
         RunState::Succeeded => {
+            let tokenless = o.stamped_recipe.is_some_and(|recipe| recipe.service_account.is_none());
+            let token = if tokenless { TOKENLESS } else { "" };
             let cause = Cause::new(
                 "NoVolume",
                 format!(
-                    "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`)",
+                    "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`){token}",
                     names::pv_name(&claim.id())
                 ),
             );
@@ -253,6 +255,10 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         RunState::Failed { cause, kind, at, .. } => record(o, class, cause.clone(), *kind, just_now(*at, now)),
     }
 }
+
+/// Beside an image that made no volume: why it may have had nothing to make it with.
+const TOKENLESS: &str =
+    "; the provisioner config has no `service-account-name`, so that its runs get no token for the Kubernetes API";
 
 /// Row 23: the volume of the attempt is another claim's, so that another must be made, under an id of
 /// its own.

@@ -381,6 +381,10 @@ fn row_32_done_without_a_volume() {
     let recorded = records(&world);
     assert_eq!((recorded.kind, recorded.reason.as_str()), (Failure::Retry, "NoVolume"));
     assert!(recorded.message.contains(&format!("exited 0 without creating the PersistentVolume pvc-{UID}")));
+    for (keys, tokenless) in [(&[][..], true), (&[("service-account-name", "foo")], false)] {
+        world.stamped_recipe = Some(recipe_with(keys));
+        assert_eq!(records(&world).message.contains("has no `service-account-name`"), tokenless);
+    }
 }
 
 #[test]
