@@ -266,6 +266,7 @@ check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/lib
 deny
 check "unused dependencies" unused_dependencies
 check "one version of Rust" rust_version
+check "arrows between modules" scripts/floors.py
 check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet

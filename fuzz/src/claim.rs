@@ -7,6 +7,7 @@ use contract::names;
 use contract::request::Operation;
 use flex_provisioner::claim::accept::acceptable;
 use flex_provisioner::claim::decide::{Decision, Observed, Serving, Step, decide};
+use flex_provisioner::claim::nodes::Choice;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::claim::{Claim, Stamp};
 use flex_provisioner::cluster::events::note;
@@ -15,7 +16,6 @@ use flex_provisioner::config::{Placement, Recipe};
 use flex_provisioner::node::{NodeState, Places};
 use flex_provisioner::object::is_dns_name;
 use flex_provisioner::run::job::{Place, job};
-use flex_provisioner::run::nodes::Choice;
 use flex_provisioner::run::state::{Cause, RunState};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
@@ -235,7 +235,7 @@ fn acts(claim: &mut Claim, recipe: &Recipe, step: Step) {
         Step::RecordFailure { failure } => {
             let text = json!(failure).to_string();
             assert!(text.len() <= ANNOTATION, "a failure is noted in {} bytes", text.len());
-            assert_eq!(flex_provisioner::claim::LastFailure::read(&text).as_ref(), Some(&failure));
+            assert_eq!(flex_provisioner::run::failure::LastFailure::read(&text).as_ref(), Some(&failure));
             claim.last_failure = Some(failure);
         }
         Step::SettleNode { nodes } => {

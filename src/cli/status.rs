@@ -16,12 +16,13 @@ use serde_json::json;
 
 use super::{Names, Namespaces, Output};
 use crate::capacity::Published;
-use crate::claim::{Claim, LastFailure};
+use crate::claim::Claim;
 use crate::cluster::{client, policies as live, sidecar};
 use crate::config::classes::{Class, ClassObject, Classes, Config, Lookup, classes};
+use crate::config::pool::Marks;
 use crate::config::sidecar::drivers_stood_for;
 use crate::policies::{self, Policy, State};
-use crate::pool::Marks;
+use crate::run::failure::LastFailure;
 use crate::text::line;
 use crate::volume::Volume;
 

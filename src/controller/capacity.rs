@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::claims::timestamp;
 use super::{Context, Pass, refused_job};
 use crate::capacity::decide::{Observed, Plan, Run, Step, decide, outcome, refused};
+use crate::capacity::run::capacity;
 use crate::capacity::saw::saw;
 use crate::capacity::segment::wanted;
 use crate::cluster::events::About;
@@ -14,7 +15,6 @@ use crate::cluster::writes::WriteError;
 use crate::config::classes::Class;
 use crate::decision::Tell;
 use crate::object::ObjectName;
-use crate::run::capacity::capacity;
 use crate::run::view;
 
 /// All is looked through, so not for each of many changes.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use contract::request::Operation;
 
 use super::{Context, volumes};
-use crate::claim::LastFailure;
 use crate::cluster::writes::WriteError;
 use crate::config::Recipe;
+use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, Pod};

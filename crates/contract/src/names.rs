@@ -9,6 +9,9 @@ pub const DEFAULT_INSTANCE: &str = "default";
 /// The field manager of every write.
 pub const FIELD_MANAGER: &str = "flex-provisioner";
 
+/// The name of the container that runs the image.
+pub const CONTAINER: &str = "provisioner";
+
 /// On a ConfigMap: marks it as a provisioner config (with the value [`LABEL_TYPE_CONFIG`]).
 pub const LABEL_TYPE: &str = "type";
 /// The value of [`LABEL_TYPE`] that the orchestrator looks for.

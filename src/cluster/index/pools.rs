@@ -13,9 +13,10 @@ use super::{EXPECTED, Index, Key, drop_from};
 use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::config::classes::{Class, Lookup};
+use crate::config::pool::Pool;
 use crate::node::Node;
 use crate::object::{ObjectName, hash};
-use crate::pool::{self, Observed, Pool, Request, Step};
+use crate::pool::{self, Observed, Request, Step};
 use crate::volume::{Volume, affinity};
 
 /// A write that is not seen for so long never will be. A watch that is slow must not have more made than is to be.

@@ -8,9 +8,10 @@ use contract::request::Operation;
 
 use super::{Index, Key};
 use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusal, refusal};
-use crate::claim::{Claim, LastFailure, UNSURE};
+use crate::claim::{Claim, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
+use crate::run::failure::LastFailure;
 use crate::run::view::Job;
 use crate::volume::Volume;
 

@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::claim::modification;
 use crate::claim::resize::Report;
-use crate::claim::{Claim, LastFailure, Stamp, taken, volume_ids};
+use crate::claim::{Claim, Stamp, taken, volume_ids};
 use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
 use crate::cluster::watch::PAGE;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
+use crate::run::failure::LastFailure;
 use crate::volume::Volume;
 
 impl Writes {

@@ -7,9 +7,9 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
-use crate::claim::LastFailure;
 use crate::cluster::unread::Unread;
 use crate::object::ObjectName;
+use crate::run::failure::LastFailure;
 use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
 use crate::snapshot::{Content, Provenance, Snapshot, Status};
 

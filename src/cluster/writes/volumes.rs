@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::attributes::Attributes;
-use crate::claim::{Claim, LastFailure};
+use crate::claim::Claim;
 use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
 use crate::cluster::unread::Unread;
 use crate::object::ObjectName;
+use crate::run::failure::LastFailure;
 use crate::volume::{self, Provenance, Volume, expand, modify};
 
 /// Whose a volume is to be.

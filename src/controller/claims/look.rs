@@ -6,6 +6,7 @@ use contract::names;
 
 use crate::attributes::{Attributes, wished};
 use crate::claim::decide::last_node;
+use crate::claim::nodes::{Choice, choose};
 use crate::claim::origin::Copying;
 use crate::claim::{Claim, fit};
 use crate::cluster::index::{Asker, Index, Key};
@@ -14,7 +15,6 @@ use crate::config::{Placement, Recipe};
 use crate::controller::volumes::alive_on;
 use crate::controller::{Context, copies};
 use crate::node::{NodeState, Places};
-use crate::run::nodes::{Choice, choose};
 use crate::run::view::{Job, Pod};
 use crate::volume::Volume;
 use crate::volume::expand::with_program_of;

@@ -38,9 +38,9 @@ use contract::names::reason;
 
 use super::segment::{Segment, Source, Wanted};
 use super::{Driver, Published, Record};
+use crate::capacity::run::Ask;
 use crate::decision::Tell;
 use crate::object::ObjectName;
-use crate::run::capacity::Ask;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 

@@ -84,7 +84,7 @@ impl World {
             Step::Start { segment, source, ask } => {
                 let mut job =
                     Job { config: source.recipe.version(), saw: ask.saw, created: self.now, ..Job::default() };
-                job.name = ObjectName::new("admin", crate::run::capacity::name(&segment.id, ask.attempt));
+                job.name = ObjectName::new("admin", crate::capacity::run::name(&segment.id, ask.attempt));
                 (job.marks.id, job.marks.attempt, job.marks.class) = (segment.id, ask.attempt, segment.class);
                 assert!(self.runs.iter().all(|run| run.job.name != job.name), "{} runs twice", job.name);
                 self.started += 1;

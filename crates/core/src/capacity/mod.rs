@@ -2,6 +2,7 @@
 //! the cluster ([`segment`]), when something has changed there ([`saw`]), and what is done about it ([`decide`]).
 
 pub mod decide;
+pub mod run;
 pub mod saw;
 pub mod segment;
 

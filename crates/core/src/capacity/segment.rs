@@ -6,12 +6,12 @@ use std::sync::Arc;
 use contract::names;
 
 use super::CAPABILITY;
+use crate::claim::nodes::{is_meant, takes};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::topology::Topologies;
 use crate::config::{Placement, Recipe};
 use crate::node::Node;
 use crate::object::hash;
-use crate::run::nodes::{is_meant, takes};
 
 /// Nodes that reach the same storage of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]

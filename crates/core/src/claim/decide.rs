@@ -51,7 +51,7 @@
 //!
 //! With `placement: selected-node` a run has a node before its Job exists, which is noted with the stamp: the one that
 //! the scheduler selected, or, where the class binds immediately and nobody selects one, the one that
-//! [`choose`](crate::run::nodes::choose) finds. What an attempt may leave on a node is known so even if nobody ever saw its pod.
+//! [`choose`](crate::claim::nodes::choose) finds. What an attempt may leave on a node is known so even if nobody ever saw its pod.
 //!
 //! A copy of storage that one node has is made on that node, whatever node is selected: the scheduler follows the volume.
 //!
@@ -74,13 +74,14 @@ use self::leaving::{deleting, leaving, process};
 pub use self::place::{cleanup_node, last_node, run_node};
 use self::ready::{finished, noted};
 use super::origin::{Copying, Origin};
-use super::{Binding, Claim, LastFailure};
+use super::{Binding, Claim};
+use crate::claim::nodes::Choice;
 use crate::config::Recipe;
 use crate::config::classes::Class;
 pub use crate::decision::Tell;
 use crate::node::{Places, lost_words};
 use crate::object::ObjectName;
-use crate::run::nodes::Choice;
+use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 use crate::volume::{Provenance, Volume};

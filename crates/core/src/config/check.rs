@@ -5,16 +5,16 @@ mod pool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use contract::{parameter, quantity, request};
+use contract::{names, parameter, quantity, request};
 
 use super::record::Record;
 use super::sidecar;
 use super::slips::misspelt;
 use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
+use crate::config::pool::Pool;
 use crate::limits;
 use crate::object::is_dns_name;
-use crate::pool::Pool;
 
 /// The keys that mean something to the orchestrator; every other key is a parameter.
 pub const KEYS: &[&str] = &[
@@ -426,11 +426,11 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
         );
     }
     if let Some(spec) = &template.spec {
-        let main: Vec<_> = spec.containers.iter().filter(|c| c.name == crate::run::job::CONTAINER).collect();
+        let main: Vec<_> = spec.containers.iter().filter(|c| c.name == names::CONTAINER).collect();
         if main.iter().any(|container| container.image.is_some()) {
             return Err("sets the image of the container `provisioner`; use the key `image`".into());
         }
-        if spec.init_containers.iter().flatten().any(|c| c.name == crate::run::job::CONTAINER) {
+        if spec.init_containers.iter().flatten().any(|c| c.name == names::CONTAINER) {
             return Err(
                 "has an init container called `provisioner`; only the one that runs the image is called so".into()
             );
@@ -441,7 +441,7 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
         if spec.containers.iter().any(|c| c.name.is_empty()) {
             return Err("has a container without a name; the one that runs the image is called `provisioner`".into());
         }
-        if spec.containers.iter().any(|c| c.name != crate::run::job::CONTAINER) {
+        if spec.containers.iter().any(|c| c.name != names::CONTAINER) {
             return Err("has a second container, which would keep the pod from ending; write it under `initContainers` with `restartPolicy: Always` (a sidecar)".into());
         }
         if spec.restart_policy.as_deref().is_some_and(|policy| policy != "Never") {

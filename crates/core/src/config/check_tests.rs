@@ -1,6 +1,6 @@
 use super::*;
+use crate::config::pool::Marks;
 use crate::object::ObjectName;
-use crate::pool::Marks;
 
 /// The data of a good config, with these keys over it.
 fn data(keys: &[(&str, &str)]) -> BTreeMap<String, String> {

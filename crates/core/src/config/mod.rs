@@ -10,6 +10,7 @@ pub mod check;
 pub mod classes;
 pub mod document;
 pub mod input;
+pub mod pool;
 pub mod record;
 pub mod sidecar;
 pub mod slips;
@@ -22,9 +23,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements, Toleration};
 
+use crate::config::pool::Pool;
 use crate::limits;
 use crate::object::ObjectName;
-use crate::pool::Pool;
 use crate::text::printable;
 
 /// No key of a ConfigMap is longer.

@@ -7,10 +7,10 @@ use contract::listing::{Entry, State};
 use contract::names;
 
 use super::{Finding, Kind, Object, Snapshot, sort};
+use crate::claim::nodes::takes_at_times;
 use crate::config::record::Record;
 use crate::config::{Placement, Recipe, check};
 use crate::object::{ObjectName, hash};
-use crate::run::nodes::takes_at_times;
 use crate::volume::{Provenance, Volume};
 
 /// What an image can do that lists.

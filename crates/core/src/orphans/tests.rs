@@ -394,7 +394,7 @@ fn volumes_that_nothing_will_delete() {
 fn deletions_that_do_not_get_on() {
     let failed = |v: &mut Volume| {
         gone(v);
-        v.last_failure = crate::claim::LastFailure::read(&failure("delete"));
+        v.last_failure = crate::run::failure::LastFailure::read(&failure("delete"));
     };
     Cluster::new().volume(failed).finds(Kind::VolumeHeld, "run 3 failed: the array is on fire", false);
     let job = |job: &mut Job| job.volume = Some(names::pv_name(UID));
@@ -421,8 +421,8 @@ fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
     let fails = |since: i64| {
         move |v: &mut Volume| {
             left(50_000)(v);
-            let failure = crate::claim::LastFailure::read(&failure("delete"));
-            v.last_failure = failure.map(|failure| crate::claim::LastFailure { at: NOW - since, ..failure });
+            let failure = crate::run::failure::LastFailure::read(&failure("delete"));
+            v.last_failure = failure.map(|failure| crate::run::failure::LastFailure { at: NOW - since, ..failure });
             assert!(v.last_failure.is_some());
         }
     };

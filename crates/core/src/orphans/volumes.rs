@@ -4,11 +4,12 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go};
-use crate::claim::{Claim, pace};
+use crate::claim::Claim;
 use crate::config::classes::Lookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
+use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::affinity::only_host;
 use crate::volume::restored::adopts;
@@ -107,7 +108,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
 /// Another orchestrator may be at work on a volume that is to be deleted: it has had little time, or it has noted a failed
 /// delete run, and the next is not overdue.
 fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
-    let failed = volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(pace::seconds(pace::SLOW)));
+    let failed = volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(backoff::seconds(backoff::SLOW)));
     now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= SLOW
 }
 

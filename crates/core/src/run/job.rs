@@ -22,8 +22,7 @@ use crate::config::Recipe;
 use crate::config::topology::Topologies;
 use crate::object::{ObjectName, hash, label_value};
 
-/// The name of the container that runs the image.
-pub const CONTAINER: &str = "provisioner";
+pub use contract::names::CONTAINER;
 /// The variable with the config's `service-token`.
 const SERVICE_TOKEN: &str = "SERVICE_TOKEN";
 /// How long a finished Job stays if nothing removes it before.

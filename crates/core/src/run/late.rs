@@ -14,9 +14,9 @@
 
 use super::state::RunState;
 use super::view::Job;
-use crate::claim::pace::pause;
 use crate::config::Recipe;
 use crate::decision::Decision;
+use crate::run::backoff::pause;
 
 /// Sets the delete runs for these apart from those of claims and volumes.
 pub const SCOPE: &str = "late";

@@ -29,7 +29,7 @@ pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: 
 }
 
 /// It has no claim whose name it could bear.
-pub(super) fn of_no_claim(job: &mut Job) {
+pub(crate) fn of_no_claim(job: &mut Job) {
     let template = job.spec.as_mut().and_then(|spec| spec.template.metadata.as_mut());
     for metadata in template.into_iter().chain([&mut job.metadata]) {
         metadata.annotations.get_or_insert_default().remove(names::JOB_CLAIM);

@@ -38,12 +38,12 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::{CAPABILITY, Content, Provenance};
-use crate::claim::LastFailure;
 use crate::claim::origin::Copying;
-use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, Places, lost_words};
 use crate::object::ObjectName;
+use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};
+use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 

@@ -15,10 +15,11 @@ pub mod restore;
 use contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-use crate::claim::{LastFailure, MOST_ATTEMPTS, keep};
+use crate::claim::keep;
 use crate::config::record::Record;
 use crate::limits;
 use crate::object::ObjectName;
+use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
 use crate::run::view::seconds;
 use crate::text::cut;
 

@@ -4,10 +4,10 @@ use contract::exit::Failure;
 
 use super::Volume;
 use crate::claim::Claim;
-use crate::claim::pace::{SLOW, pause, seconds};
 use crate::config::Recipe;
 use crate::decision::Decision;
 use crate::object::ObjectName;
+use crate::run::backoff::{SLOW, pause, seconds};
 use crate::run::state::RunState;
 use crate::run::view::Job;
 

@@ -32,11 +32,11 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::{Volume, expand, is_run_id, modify, restored};
-use crate::claim::LastFailure;
-use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, Places, lost_words, without};
 use crate::object::ObjectName;
+use crate::run::backoff::{just_now, pause};
+use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 

@@ -35,13 +35,14 @@ use contract::quantity::quantity;
 
 use super::Volume;
 use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
-use crate::claim::pace::just_now;
+use crate::claim::Claim;
 use crate::claim::resize::Report;
-use crate::claim::{Claim, MOST_ATTEMPTS};
 use crate::config::Recipe;
 use crate::config::record::Record;
 use crate::node::lost_words;
 use crate::object::ObjectName;
+use crate::run::backoff::just_now;
+use crate::run::failure::MOST_ATTEMPTS;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 

@@ -17,10 +17,11 @@ use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolum
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::attributes::Attributes;
-use crate::claim::{LastFailure, MOST_TAKEN, volume_ids};
+use crate::claim::{MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
+use crate::run::failure::LastFailure;
 
 /// How a volume was made: all that its delete run needs, when claim, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -35,12 +35,13 @@ use contract::names::reason;
 use super::Volume;
 use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 use crate::attributes::{Attributes, CAPABILITY};
+use crate::claim::Claim;
 use crate::claim::modification::Report;
-use crate::claim::pace::just_now;
-use crate::claim::{Claim, MOST_ATTEMPTS};
 use crate::config::Recipe;
 use crate::node::lost_words;
 use crate::object::ObjectName;
+use crate::run::backoff::just_now;
+use crate::run::failure::MOST_ATTEMPTS;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 

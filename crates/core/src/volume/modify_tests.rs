@@ -6,8 +6,8 @@ use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
-use crate::claim::pace::{SLOW, seconds};
 use crate::config::record::Record;
+use crate::run::backoff::{SLOW, seconds};
 use contract::names;
 
 const NOW: i64 = 1_000_000;

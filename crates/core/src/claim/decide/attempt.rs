@@ -15,11 +15,12 @@ use super::place::{
 use super::ready::{finished, given, was_given};
 use super::{Candidate, Decision, Observed, Serving, Step, lost, recipe, succeeded};
 use crate::claim::accept::acceptable;
-use crate::claim::pace::{SLOW, just_now, pause, seconds, stand_in_line};
-use crate::claim::{Binding, LastFailure, MOST_TAKEN, UNSURE};
+use crate::claim::{Binding, MOST_TAKEN, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::limits;
+use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};
+use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 use crate::volume::Volume;

@@ -3,7 +3,7 @@
 use contract::request::Operation;
 
 use super::Observed;
-use crate::claim::LastFailure;
+use crate::run::failure::LastFailure;
 use crate::run::state::Cause;
 
 /// So many attempts, from the first on, are known to have run no container; `idle` says so of the stamped one.

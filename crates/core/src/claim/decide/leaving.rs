@@ -7,10 +7,10 @@ use super::adoption::{adopted, ceded, is_taken, is_vanishing, taken, vanishing};
 use super::idle::{has_left_nothing, unnoted};
 use super::ready::finished;
 use super::{Decision, Observed, Serving, Step, cleanup_node, lost, recipe, unholdable, unknown};
-use crate::claim::LastFailure;
-use crate::claim::pace::{just_now, pause};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, without};
+use crate::run::backoff::{just_now, pause};
+use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 
 /// Rows 7 to 16: what was begun for a claim that goes, or that found another volume, is taken back.

@@ -7,13 +7,13 @@ use contract::request::Operation;
 
 use super::*;
 use crate::claim::Stamp;
+use crate::claim::nodes::Choice;
 use crate::claim::origin::DataSource;
-use crate::claim::pace::pause;
 use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
 use crate::config::record::Record;
 use crate::node::NodeState;
-use crate::run::nodes::Choice;
+use crate::run::backoff::pause;
 use crate::run::state::Cause;
 use crate::run::view::Marks;
 use crate::volume::Reference;

@@ -6,8 +6,8 @@ use contract::quantity;
 
 use super::{Reader, number, size};
 use crate::config::Recipe;
+use crate::config::pool::{MOST_READY, Marks, Pool};
 use crate::config::values::map;
-use crate::pool::{MOST_READY, Marks, Pool};
 
 /// The volumes that are kept ready.
 pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {

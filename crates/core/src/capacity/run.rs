@@ -6,13 +6,13 @@ use contract::names;
 use contract::request::{Operation, Request};
 use k8s_openapi::api::batch::v1::Job;
 
-use super::job::{self, Place, job};
-use super::list::of_no_claim;
-use super::request::of_class;
-use crate::capacity::segment::Segment;
+use super::segment::Segment;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::config::topology::Topologies;
+use crate::run::job::{self, Place, job};
+use crate::run::list::of_no_claim;
+use crate::run::request::of_class;
 
 /// How long a finished Job stays, in seconds: its answer is published long before.
 const KEPT: i32 = 600;

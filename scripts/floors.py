@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Checks the arrows between the modules of the orchestrator: each may use what stands on its own line or above, and no other.
+
+A line of FLOORS is a floor, the lowest first. Modules on one floor do not use each other, unless they are joined by `+`: a knot
+that is not undone yet. Tests may use everything.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+FLOORS = {
+    "crates/core/src": """
+        decision limits text
+        object
+        config
+        attributes marker node pool
+        run
+        claim+volume+snapshot
+        capacity policies
+        orphans
+    """,
+    "src": """
+        clock
+        cluster metrics
+        controller
+        admin
+        cli
+    """,
+}
+
+
+def arrows(root):
+    """The modules that each module uses, and a file where it does."""
+    for path in sorted(Path(root).rglob("*.rs")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if parts[0] in ("lib", "main") or any("test" in part or part in ("worlds", "properties") for part in parts):
+            continue
+        text = re.sub(r"(?m)^\s*//.*$", "", path.read_text())
+        text = text.split("#[cfg(test)]\nmod tests {")[0]
+        for used in set(re.findall(r"\bcrate::([a-z_]+)", text)):
+            if used != parts[0]:
+                yield parts[0], used, path
+
+
+def main():
+    wrong = []
+    for root, floors in FLOORS.items():
+        floor, knot = {}, {}
+        for height, line in enumerate(filter(None, map(str.strip, floors.splitlines()))):
+            for word in line.split():
+                for module in word.split("+"):
+                    floor[module], knot[module] = height, word
+        for user, used, path in arrows(root):
+            if user not in floor:
+                wrong.append(f"{path}: the module {user} has no floor in scripts/floors.py")
+            elif used in floor and floor[used] >= floor[user] and knot[used] != knot[user]:
+                wrong.append(f"{path}: {user} uses {used}, which stands on its floor or above it")
+    print("\n".join(sorted(set(wrong))), file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
