@@ -7,6 +7,7 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, annotation, uid};
+use crate::orphans::doctor;
 use crate::wait::{seen, stays, until};
 
 /// Waits until the verdict on a config says this.
@@ -74,6 +75,27 @@ async fn all_errors_are_told_at_once_and_an_edit_heals() {
     verdict(&ring, "bad", "ok").await;
     ring.event(ADMIN, "bad", reason::CONFIG_ACCEPTED, "serves bad").await;
     ring.stamped("waits").await;
+}
+
+#[tokio::test]
+async fn slips_are_told_with_the_verdict_and_an_account_that_is_missing_by_the_doctor() {
+    let ring = Ring::start().await;
+    let data = [("timout", "1m"), ("password", "x"), ("server", "nas "), ("service-account-name", "maker")];
+    ring.config("slip", "slip", &data).await;
+    let said = verdict(&ring, "slip", "ok").await;
+    for part in ["timout: is no key", "did you mean `timeout`?", "password: reads like a secret", "server: ends with"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let missing = async || {
+        let (_, said) = doctor(&ring, ADMIN, &[]);
+        let findings = said["findings"].as_array().unwrap().clone();
+        findings.into_iter().filter(|finding| finding["kind"] == "account-missing").collect::<Vec<_>>()
+    };
+    let found = missing().await;
+    assert_eq!((found.len(), &found[0]["object"]["name"]), (1, &json!("slip")), "{found:?}");
+    assert!(found[0]["detail"].as_str().unwrap().contains("`maker`"), "{found:?}");
+    ring.account("maker").await;
+    assert_eq!(missing().await.len(), 0);
 }
 
 #[tokio::test]

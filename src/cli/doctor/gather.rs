@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::cluster::index::{Change, Index};
 use crate::cluster::sidecar;
 use crate::cluster::watch::revision;
-use crate::config::classes::Identity;
+use crate::config::classes::{Config, Identity};
 use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 
 /// Objects of one page of a list.
@@ -26,14 +26,11 @@ const PAGE: u32 = 500;
 pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
     let mut index = Index::new(identity.clone(), clock.clone());
     let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
-    let configs = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
     for object in all::<StorageClass>(Api::all(client.clone()), "").await? {
         index.change_class(Change::Apply((&object).into()));
     }
-    for namespace in &identity.config_namespaces {
-        for object in all::<ConfigMap>(Api::namespaced(client.clone(), namespace), &configs).await? {
-            index.change_config(Change::Apply((&object).into()));
-        }
+    for config in configs(client, identity).await? {
+        index.change_config(Change::Apply(config));
     }
     let sidecars = sidecar::once(client, index.drivers_stood_for(), clock).await;
     index.change_sidecars(sidecars);
@@ -70,6 +67,17 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
         index.change_claim(Change::Apply((&object).into()));
     }
     Ok(index)
+}
+
+/// The configs of all namespaces where they are looked for.
+pub(super) async fn configs(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Config>> {
+    let labels = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+    let mut found = Vec::new();
+    for namespace in &identity.config_namespaces {
+        let maps = all::<ConfigMap>(Api::namespaced(client.clone(), namespace), &labels).await?;
+        found.extend(maps.iter().map(Config::from));
+    }
+    Ok(found)
 }
 
 /// All objects of a kind that a cluster need not have.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -19,7 +20,7 @@ use crate::cluster::writes::{Binding, Writes};
 use crate::cluster::{client, policies};
 use crate::config::classes::Identity;
 use crate::controller::sweep::remove;
-use crate::object::ObjectName;
+use crate::object::{ObjectName, is_dns_name};
 use crate::orphans::backend::{Listing, compare, views};
 use crate::orphans::{Finding, Removal, Severity, Snapshot, find, sort};
 use crate::text::{line, printable};
@@ -71,6 +72,7 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
         findings.extend(leaderless(&client, &identity, &clock).await?);
         findings.extend(unprotected(&client).await?);
+        findings.extend(accountless(&client, &identity).await?);
         let mut listings = Vec::new();
         if backend {
             let before = look(&client, &identity, &clock).await?;
@@ -130,6 +132,25 @@ async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyh
     let idle = spec.renew_time.map_or(i64::MAX, |time| clock.now() - time.0.as_second());
     let gone = spec.holder_identity.is_none_or(|holder| holder.is_empty()) || idle > LEADERLESS;
     Ok(gone.then(|| Finding::no_leader(name, Some(idle))))
+}
+
+/// Configs whose ServiceAccount does not exist. Who may not look at accounts learns nothing of them.
+async fn accountless(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    for config in gather::configs(client, identity).await?.into_iter().filter(|config| config.is_for(identity)) {
+        let named = config.data.get("service-account-name").map(|name| name.trim());
+        let Some(account) = named.filter(|name| is_dns_name(name)) else { continue };
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &config.name.namespace);
+        match accounts.get_metadata_opt(account).await {
+            Ok(None) => found.push(Finding::without_account(config.name.clone(), account)),
+            Ok(Some(_)) => {}
+            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("ServiceAccount {}/{account}", config.name.namespace));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Admission policies that do not act, and what is off without them.

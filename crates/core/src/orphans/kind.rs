@@ -33,6 +33,7 @@ pub enum Kind {
     JobStalled,
     JobWithoutOwner,
     PodWithoutJob,
+    AccountMissing,
     PolicyOutdated,
     PolicyMissing,
     JobFinished,
@@ -55,7 +56,7 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds, the gravest first.
-    pub const ALL: [Kind; 32] = [
+    pub const ALL: [Kind; 33] = [
         Kind::BackendMissing,
         Kind::ClaimLost,
         Kind::NoLeader,
@@ -82,6 +83,7 @@ impl Kind {
         Kind::JobStalled,
         Kind::JobWithoutOwner,
         Kind::PodWithoutJob,
+        Kind::AccountMissing,
         Kind::PolicyOutdated,
         Kind::PolicyMissing,
         Kind::JobFinished,
@@ -119,6 +121,7 @@ impl Kind {
             Kind::JobStalled => "job-stalled",
             Kind::JobWithoutOwner => "job-without-owner",
             Kind::PodWithoutJob => "pod-without-job",
+            Kind::AccountMissing => "account-missing",
             Kind::PolicyOutdated => "policy-outdated",
             Kind::PolicyMissing => "policy-missing",
             Kind::JobFinished => "job-finished",
@@ -184,6 +187,9 @@ impl Kind {
             }
             Kind::ContentRetained => "the VolumeSnapshot is gone, and the policy keeps content and storage",
             Kind::FinalizerLeft => "this object cannot be deleted, because of a finalizer that nothing needs any more",
+            Kind::AccountMissing => {
+                "a provisioner config names a ServiceAccount that does not exist: its runs get no pod"
+            }
             Kind::PolicyOutdated => "an admission policy of the provisioner does not do what it was shipped for",
             Kind::PolicyMissing => "an admission policy of the provisioner is not installed",
             Kind::JobStalled => "a run for which Kubernetes makes no pod, and which it does not end either",

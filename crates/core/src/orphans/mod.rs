@@ -33,6 +33,7 @@
 //! | [`Kind::BackendMissing`] | a volume's storage is not there |
 //! | [`Kind::BackendNotListed`] | a backend could not be listed |
 //! | [`Kind::NoLeader`] | no orchestrator is at work |
+//! | [`Kind::AccountMissing`] | the ServiceAccount that a config names does not exist |
 //! | [`Kind::PolicyMissing`] | an admission policy is not installed |
 //! | [`Kind::PolicyOutdated`] | an admission policy is not as it was shipped, or bound to nothing |
 
@@ -152,6 +153,22 @@ impl Finding {
         };
         let remedy = format!("kubectl -n {} get pods,lease", lease.namespace);
         Finding::new(Kind::NoLeader, Object { kind: "Lease", name: lease, uid: String::new() }, detail, remedy)
+    }
+
+    /// A config names a ServiceAccount that its namespace has not.
+    pub fn without_account(config: ObjectName, account: &str) -> Self {
+        let namespace = &config.namespace;
+        let detail =
+            format!("its `service-account-name` is `{account}`, and the namespace {namespace} has no such account");
+        let remedy = format!(
+            "correct the key, or kubectl -n {namespace} create serviceaccount {account}, and bind it to the ClusterRole flex-provisioner-image"
+        );
+        Finding::new(
+            Kind::AccountMissing,
+            Object { kind: "ConfigMap", name: config, uid: String::new() },
+            detail,
+            remedy,
+        )
     }
 
     /// How an admission policy stands; none if it does what it was shipped for.
