@@ -8,6 +8,7 @@ pub mod gather;
 pub mod job;
 pub mod late;
 pub mod list;
+mod mounts;
 pub mod nodes;
 pub mod request;
 pub mod state;
