@@ -2,7 +2,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cinder test-csi test-faults soak bench lint images cluster-up cluster-down clean
+.PHONY: help demo test test-it test-cinder test-csi test-faults soak bench lint images cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -12,6 +12,9 @@ demo: ## the whole story on a real Kubernetes, step by step with times; the clus
 
 test: ## all tests, the ones with a real cluster included
 	@scripts/test.sh
+
+test-it: ## the integration tests whose names contain FILTER, such as FILTER=limits::
+	@scripts/test-it.sh $(FILTER)
 
 test-cinder: ## the tests of the Cinder image alone, with a real Cinder and Keystone
 	@scripts/test-cinder.sh

@@ -19,7 +19,7 @@ source "$(dirname "$0")/../scripts/lib.sh"
 
 name=${BENCH_CLUSTER:-bench} out=${OUT:-docs/bench} runs=${RUNS:-15}
 # Without the program no cluster was started; to build it alone takes minutes, because its dependencies then differ.
-down() { if [[ -x $release/flex-cluster ]]; then flex_cluster --name "$name" down; fi; }
+down() { if [[ -x $programs/flex-cluster ]]; then flex_cluster --name "$name" down; fi; }
 end() {
     local status=$?
     trap - EXIT
@@ -38,7 +38,7 @@ for limits in ${LIMITS-default raised}; do
     began=$SECONDS
     LIMITS=$limits scripts/cluster-up.sh "$name" >/dev/null
     say "measuring with $limits limits"
-    "$release/flex-bench" --cluster "$name" --limits "$limits" --root "$root" --out "$into" --runs "$times" \
+    "$programs/flex-bench" --cluster "$name" --limits "$limits" --root "$root" --out "$into" --runs "$times" \
         ${BATCHES:+--batches "$BATCHES"} "$@"
     down
     say "with $limits limits: $((SECONDS - began)) s"
@@ -46,7 +46,7 @@ done
 if [[ ${SCALE:-yes} != no ]]; then
     [[ -n ${LIMITS-default raised} ]] || { scripts/setup.sh && build; }
     began=$SECONDS
-    "$release/flex-scale" --orchestrator "$release/flex-provisioner" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
+    "$programs/flex-scale" --orchestrator "$programs/flex-provisioner" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
         ${EACH:+--each "$EACH"} ${STANDING:+--standing "$STANDING"}
     say "many claims on a simulated node: $((SECONDS - began)) s"
 fi

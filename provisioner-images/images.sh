@@ -3,14 +3,17 @@
 # build/images/NAME.tar (docker archives, as `ctr images import` takes them), and prints their paths.
 # An image whose inputs have not changed is left as it is. Run as root; needs no daemon, no registry.
 #
-#   images.sh [--no-build] [NAME...]     --no-build takes the release binaries as they are
+#   images.sh [--no-build] [NAME...]     --no-build takes the programs as they are
+#   FLEX_PROFILE=quick                   with the programs that tests build, not those of `release`
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 version=0.1.0
 prefix=localhost/flex-provisioner
-target=x86_64-unknown-linux-gnu
-release=${CARGO_TARGET_DIR:-$root/target}/$target/release
+# shellcheck source=scripts/static.sh
+source "$root/scripts/static.sh"
+profile=${FLEX_PROFILE:-release}
+programs=${CARGO_TARGET_DIR:-$root/target}/$CARGO_BUILD_TARGET/$profile
 out=$root/build/images
 cd "$root"
 
@@ -41,7 +44,7 @@ need() { # PROGRAM PACKAGE
 # A program that needs a shared library would not start in an image FROM scratch.
 assert_static() {
     if [[ $(readelf --program-headers "$1") == *INTERP* ]]; then
-        say "$1 is not static: build it with the flags of .cargo/config.toml"
+        say "$1 is not static: build it with the flags of scripts/static.sh"
         exit 1
     fi
 }
@@ -61,8 +64,8 @@ busybox_root() { # DIRECTORY
 
 # All that the Dockerfile of an image copies.
 context() { # NAME DIRECTORY
-    assert_static "$release/$(binary "$1")"
-    install -m 0755 "$release/$(binary "$1")" "$2/$(binary "$1")"
+    assert_static "$programs/$(binary "$1")"
+    install -m 0755 "$programs/$(binary "$1")" "$2/$(binary "$1")"
     if is_script "$1"; then
         assert_static /bin/busybox
         busybox_root "$2/root"
@@ -119,7 +122,7 @@ done
 if [[ $compile == yes ]]; then
     arguments=()
     for name in "${wanted[@]}"; do arguments+=(--package "$(package "$name")" --bin "$(binary "$name")"); done
-    cargo build --release "${arguments[@]}" >&2 </dev/null
+    cargo build --profile "$profile" "${arguments[@]}" >&2 </dev/null
 fi
 need buildah buildah
 need readelf binutils

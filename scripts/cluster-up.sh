@@ -18,13 +18,13 @@ esac
 namespace=flex-provisioner
 need_root "the cluster"
 
-kubectl() { "$release/flex-cluster" --name "$name" kubectl "$@"; }
+kubectl() { "$programs/flex-cluster" --name "$name" kubectl "$@"; }
 
 # Which steps will take long is only known before the first of them.
 plan() {
     local cache=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/flex-provisioner} minutes=0
     compgen -G "$cache/kubernetes-*/kubernetes" >/dev/null || minutes=$((minutes + 5))
-    [[ -x $release/flex-provisioner && -x $release/flex-cluster ]] || minutes=$((minutes + 5))
+    [[ -x $programs/flex-provisioner && -x $programs/flex-cluster ]] || minutes=$((minutes + 5))
     ((minutes == 0)) || say "on 2 cores it takes about $minutes minutes to build what is missing, this one time"
 }
 
@@ -38,7 +38,7 @@ import_images() {
     done
     ((${#new[@]} > 0)) || return 0
     say "importing ${new[*]##*/}"
-    "$release/flex-cluster" --name "$name" import "${new[@]}"
+    "$programs/flex-cluster" --name "$name" import "${new[@]}"
     for archive in "${new[@]}"; do cp "$archive.inputs" "$marks/"; done
 }
 
@@ -85,7 +85,7 @@ plan
 scripts/setup.sh
 build
 say "starting cluster $name"
-kubeconfig=$("$release/flex-cluster" --name "$name" up "${limits[@]}" | tail -n 1)
+kubeconfig=$("$programs/flex-cluster" --name "$name" up "${limits[@]}" | tail -n 1)
 import_images
 apply
 wait_until_leading || {

@@ -9,4 +9,4 @@ source "$(dirname "$0")/lib.sh"
 name=${1:-demo}
 scripts/cluster-up.sh "$name" >/dev/null
 say "cluster and orchestrator are up after $SECONDS s"
-"$release/flex-demo" --cluster "$name" --root "$root"
+"$programs/flex-demo" --cluster "$name" --root "$root"

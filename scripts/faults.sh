@@ -4,18 +4,18 @@
 # Each stage ends with a line of the form `WHAT N: …`, which `faults_line` sums up. Budgets are in seconds on 2 cores;
 # more than that is told, not failed. The long forms:
 #
-#   target/…/release/flex-sim --minutes 30         histories of the simulation; --seed N replays one
+#   target/…/quick/flex-sim --minutes 30         histories of the simulation; --seed N replays one
 #   scripts/fuzz.sh --minutes 30 [TARGET…]         bad input
 #   make test-faults                               before and after every write in every scenario; otherwise events are
 #                                                  cut off after, what is added to a claim's life is so at all others, and
 #                                                  one state of the API is cut once
 #   make soak                                      10,000 claims
 
-: "${release:?lib.sh is to be sourced before}"
+: "${programs:?lib.sh is to be sourced before}"
 faults_said=$(mktemp)
 # The tests take the program as it is shipped: it is there sooner, and takes less of the processors. That no number overflows is
 # for the tests of the library and the fuzzers, which check each.
-export release faults_said FLEX_PROVISIONER=$release/flex-provisioner
+export programs faults_said FLEX_PROVISIONER=$programs/flex-provisioner
 
 # Runs a program and keeps its line for the sum.
 said() { # COMMAND...
@@ -36,11 +36,11 @@ computing() {
     [[ ! -e /proc/self/autogroup ]] || echo 19 >/proc/self/autogroup || true
     said simulation
     said scripts/fuzz.sh
-    "$release/flex-sim" --bugs
+    "$programs/flex-sim" --bugs
 }
 
 simulation() {
-    "$release/flex-sim" --histories "${HISTORIES:-100000}" 2>&1 | grep -v ' a second$'
+    "$programs/flex-sim" --histories "${HISTORIES:-100000}" 2>&1 | grep -v ' a second$'
     return "${PIPESTATUS[0]}"
 }
 export -f said computing simulation

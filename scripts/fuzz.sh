@@ -37,7 +37,7 @@ export RUSTC_WORKSPACE_WRAPPER=$root/fuzz/rustc-with-coverage.sh
 cargo build --locked --quiet --workspace --features fuzz/libfuzzer "${all[@]/#/--bin=}" >&2 ||
     fail "cargo could not build the fuzzers (its output is above)"
 [[ -z $build_only ]] || exit 0
-programs=${CARGO_TARGET_DIR:-$root/target}/x86_64-unknown-linux-gnu/debug
+fuzzers=${CARGO_TARGET_DIR:-$root/target}/$CARGO_BUILD_TARGET/debug
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 found=$root/fuzz/artifacts
@@ -50,7 +50,7 @@ one() { # TARGET
     else
         limit=("-runs=${runs:-${short[$target]}}" -seed=1)
     fi
-    RUST_BACKTRACE=0 "$programs/$target" "${limit[@]}" -len_control=0 -max_len=500 -timeout=60 -rss_limit_mb=2048 \
+    RUST_BACKTRACE=0 "$fuzzers/$target" "${limit[@]}" -len_control=0 -max_len=500 -timeout=60 -rss_limit_mb=2048 \
         -print_final_stats=1 -artifact_prefix="$found/$target/" "$learnt" "fuzz/corpus/$target" >"$work/$target.log" 2>&1
 }
 
@@ -82,7 +82,7 @@ while ((${#running[@]})); do reap; done
 for target in "${failed[@]}"; do
     for input in "$found/$target"/*; do
         [[ -e $input ]] || continue
-        printf 'replay: RUST_BACKTRACE=1 %s %s\n' "${programs#"$root/"}/$target" "${input#"$root/"}"
+        printf 'replay: RUST_BACKTRACE=1 %s %s\n' "${fuzzers#"$root/"}/$target" "${input#"$root/"}"
         printf 'when it is mended: copy it to fuzz/corpus/%s/ under a name that says what it was\n' "$target"
     done
 done

@@ -12,6 +12,9 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
 readonly chart=deploy/helm/flex-provisioner
+# With the target of the tests, so that nothing is built once more.
+# shellcheck source=scripts/static.sh
+source scripts/static.sh
 work=$(mktemp -d)
 readonly work
 trap 'rm -rf "$work"' EXIT
@@ -65,6 +68,23 @@ advisories() {
     fi
     cat "$work/advisories" >&2
     return 1
+}
+
+# Dependencies that nothing uses. The program takes less than a minute to build.
+unused_dependencies() {
+    cargo machete --version >/dev/null 2>&1 || {
+        say "lint: building cargo-machete"
+        CARGO_BUILD_TARGET='' cargo install cargo-machete --locked --quiet
+    } || return
+    cargo machete .
+}
+
+# Cargo.toml and the README name the same version of Rust.
+rust_version() {
+    local version
+    version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+    grep -q "Rust $version" README.md || { say "README.md does not name Rust $version, which Cargo.toml asks for"; return 1; }
+    ! grep -n '^rust-version = ' ./*/Cargo.toml ./*/*/Cargo.toml || { say "the version of Rust stands in the Cargo.toml of the workspace alone"; return 1; }
 }
 
 deny() {
@@ -181,22 +201,51 @@ chart_values() {
     done < <(sed -n 's/^# renders: //p' "$chart/ci/all-values.yaml")
 }
 
-# The use cases of the README and the promises of SECURITY.md name tests: each must be there.
-named_tests() { # FILE, the text on the standard input
-    local name status=0 pattern='([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}'
-    while read -r name; do
-        grep -rqE "fn ${name##*::}\(" --include='*.rs' src tests provisioner-images crates ||
-            { say "$1 names the test $name, which is not there"; status=1; }
-    done < <(grep -oE "$pattern")
+# docs/internals/tests.md and the promises of SECURITY.md name tests: each must be there.
+readonly test_name='([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}'
+
+named_tests() {
+    local file name status=0
+    for file in docs/internals/tests.md SECURITY.md; do
+        while read -r name; do
+            grep -rqE "fn ${name##*::}\(" --include='*.rs' src tests provisioner-images crates ||
+                { say "$file names the test $name, which is not there"; status=1; }
+        done < <(grep -oE "$test_name" "$file" | sort -u)
+    done
     return "$status"
 }
 
-use_cases() {
-    sed -n '/^## Use cases/,/^## Figures/p' README.md | named_tests README.md
+# Users and admins do not read tests: what shows them that something holds is said in words.
+no_named_tests() {
+    local file name tests status=0
+    tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
+    for file in README.md docs/{command-line,config,contract,operations,troubleshooting}.md; do
+        while read -r name; do
+            if grep -qF "fn ${name##*::}(" <<<"$tests"; then say "$file names the test $name"; status=1; fi
+        done < <(grep -oE "$test_name" "$file" | sort -u)
+    done
+    return "$status"
 }
 
-promises() {
-    sed -n p SECURITY.md | named_tests SECURITY.md
+# Each decision has its number, date and status, and a line in the index.
+decisions() {
+    local file name status=0 header='^Date: 20[0-9]{2}-[0-9]{2}-[0-9]{2}\. Status: (accepted|proposed|superseded by \[)'
+    for file in docs/adr/[0-9]*.md; do
+        name=${file##*/}
+        [[ $(head -n 1 "$file") == "# $((10#${name%%-*})). "* ]] || { say "$file does not begin with its number"; status=1; }
+        sed -n 3p "$file" | grep -qE "$header" || { say "$file has no date and status in its third line"; status=1; }
+        grep -qF "]($name)" docs/adr/README.md || { say "docs/adr/README.md does not list $name"; status=1; }
+    done
+    return "$status"
+}
+
+# The glossary says of each word where it is at home in the code.
+glossary() {
+    local file status=0
+    while read -r file; do
+        [[ -f $file ]] || { say "docs/glossary.md names $file, which is not there"; status=1; }
+    done < <(grep -oE '[a-z_/-]+\.rs' docs/glossary.md | sort -u)
+    return "$status"
 }
 
 json() {
@@ -215,13 +264,18 @@ check "cargo clippy of tests with stages of their own" \
     cargo clippy --workspace --locked --test cinder --test faults --test whole_faults --test soak -- -D warnings
 check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/libfuzzer --locked "${fuzzers[@]}" -- -D warnings
 deny
+check "unused dependencies" unused_dependencies
+check "one version of Rust" rust_version
 check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet
 install_package python3 python3
 check "json" json
-check "the README's use cases" use_cases
-check "the promises of SECURITY.md" promises
+check "tests that pages name" named_tests
+check "pages for users name no tests" no_named_tests
+check "links" scripts/links.py
+check "decisions" decisions
+check "glossary" glossary
 if kubernetes=$(kubernetes); then
     readonly kubernetes
     check "kustomize" kustomize

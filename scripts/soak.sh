@@ -11,6 +11,6 @@ CLAIMS=${1:-${CLAIMS:-10000}}
 
 # Nothing here runs a pod, so images are not needed; what is measured is the program as it is shipped.
 tests/cluster/setup.sh --control-plane >/dev/null
-cargo build --release --package flex-provisioner --bins >&2
-export CLAIMS FLEX_PROVISIONER=$release/flex-provisioner
+cargo build --profile "$profile" --package flex-provisioner --bins >&2
+export CLAIMS FLEX_PROVISIONER=$programs/flex-provisioner
 exec cargo test --package flex-provisioner --test soak -- --nocapture

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The tests of the Cinder image alone, against a real Cinder and a real Keystone.
+export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

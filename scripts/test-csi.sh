@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The tests of the CSI image alone: against a driver that answers as it is told, and through the orchestrator.
+export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -10,7 +11,7 @@ all_passed() { echo 'all tests of the CSI image passed'; }
 
 stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
-export FLEX_PROVISIONER=$release/flex-provisioner
+export FLEX_PROVISIONER=$programs/flex-provisioner
 stage 'build the tests' cargo test --workspace --no-run --bin csi-provisioner --test csi --test generated --test it
 budget=120 stage 'the image' cargo test --workspace --bin csi-provisioner --test csi --test generated
 budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The tests of crashes, races and bad input alone, all of them, with a line at the end that sums up.
+export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/faults.sh

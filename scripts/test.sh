@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # All tests, from nothing: installs and builds what is missing, runs them, and takes the tests' cluster down.
+export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/faults.sh

@@ -49,9 +49,9 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         for document in documents {
             match document {
                 Document::Config(map, _) => configs.push(Config::from(&*map)),
-                Document::Class(class) => objects.push(ClassObject::from(&*class)),
+                Document::Class(class, _) => objects.push(ClassObject::from(&*class)),
                 Document::Claim(claim) => claims.push(Claim::from(&*claim)),
-                Document::Other(_) => {}
+                Document::Account(_) | Document::Other(..) => {}
             }
         }
     }

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use strum::VariantNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
@@ -49,7 +51,7 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     namespaces: Namespaces,
     /// How claims and volumes become bound.
-    #[arg(long, env = "FLEX_BINDING", value_enum, default_value = "direct")]
+    #[arg(long, env = "FLEX_BINDING", default_value = "direct", value_parser = bindings())]
     binding: Binding,
     /// Where health and metrics are served.
     #[arg(long, env = "FLEX_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
@@ -69,6 +71,10 @@ pub(super) struct RunArgs {
     /// What this replica is called in the Lease [default: the host's name].
     #[arg(long, env = "POD_NAME")]
     replica: Option<String>,
+}
+
+fn bindings() -> impl TypedValueParser<Value = Binding> {
+    PossibleValuesParser::new(Binding::VARIANTS).try_map(|text| text.parse::<Binding>())
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
+use contract::exit::Failure;
 use contract::names;
+use contract::request::Operation;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
@@ -14,14 +16,19 @@ use serde_json::json;
 
 use super::{Names, Namespaces, Output};
 use crate::capacity::Published;
-use crate::claim::Claim;
+use crate::claim::{Claim, LastFailure};
 use crate::cluster::{client, policies as live, sidecar};
-use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
+use crate::config::classes::{Class, ClassObject, Classes, Config, Lookup, classes};
 use crate::config::sidecar::drivers_stood_for;
 use crate::policies::{self, Policy, State};
 use crate::pool::Marks;
 use crate::text::line;
 use crate::volume::Volume;
+
+/// A class that works by an older version of its config.
+const LAST_GOOD: &str = "the config has errors; its last good version is in use";
+/// The words of a failure beside its class: they stand whole beside its claim.
+const LAST_WORDS: usize = 200;
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
@@ -41,7 +48,31 @@ struct Row {
     state: &'static str,
     attempt: u32,
     age: i64,
-    failure: String,
+    created: i64,
+    failure: Option<LastFailure>,
+}
+
+impl Row {
+    /// The last words of the image, or why there are none.
+    fn words(&self) -> String {
+        self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
+    }
+
+    /// When this claim showed that the class fails. An attempt that can never succeed says so at any time, and only
+    /// about its own claim: it counts from the time when it was asked for.
+    fn failed_at(&self) -> Option<i64> {
+        let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
+        let failure =
+            self.failure.as_ref().filter(provisions).filter(|_| matches!(self.state, "Failed" | "Running"))?;
+        Some(if failure.kind == Failure::Never { self.created } else { failure.at })
+    }
+}
+
+/// The claims of a class whose attempts fail, where none has succeeded since.
+#[derive(Debug, PartialEq, Eq, serde::Serialize)]
+struct Failing {
+    claims: usize,
+    last: String,
 }
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
@@ -109,8 +140,8 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
         _ => "Running",
     };
     let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
-    let failure = failure.map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default();
-    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, failure })
+    let failure = failure.cloned();
+    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, failure })
 }
 
 /// It asks for more than it has.
@@ -128,11 +159,28 @@ fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
         .collect()
 }
 
-fn verdict(class: &crate::config::classes::Class) -> String {
-    match (&class.recipe, class.last_good) {
-        (Ok(_), false) => "ok".into(),
-        (Ok(_), true) => "the config has errors; its last good version is in use".into(),
-        (Err(why), _) => why.clone(),
+/// Says whether a class fails: the last that is known of its attempts is a failure, and not a volume.
+fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
+    let made = volumes.iter().filter(|volume| volume.class == class && volume.is_adopted());
+    let made = made.map(|volume| volume.created).max();
+    let failed = rows.iter().filter(|row| row.class == class);
+    let failed: Vec<_> = failed.filter_map(|row| Some((row.failed_at().filter(|at| Some(*at) > made)?, row))).collect();
+    let (_, last) = failed.iter().max_by_key(|(_, row)| row.failure.as_ref().map(|failure| failure.at))?;
+    let last = line(&format!("{}: {}", last.claim, last.words()), LAST_WORDS);
+    Some(Failing { claims: failed.len(), last })
+}
+
+fn verdict(class: &Class, failing: Option<&Failing>) -> String {
+    let failing = failing.map(|Failing { claims, last }| {
+        let claims = if *claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
+        format!("failing: {claims}, last {last}")
+    });
+    match (&class.recipe, class.last_good, failing) {
+        (Err(why), ..) => why.clone(),
+        (Ok(_), true, None) => LAST_GOOD.into(),
+        (Ok(_), true, Some(failing)) => format!("{LAST_GOOD}; {failing}"),
+        (Ok(_), false, None) => "ok".into(),
+        (Ok(_), false, Some(failing)) => failing,
     }
 }
 
@@ -177,7 +225,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             "{:<24} {object:<12} {config:<44} {:<28} {}",
             class.name,
             if claims.is_empty() { "-" } else { &claims },
-            verdict(class)
+            verdict(class, failing(&class.name, rows, volumes).as_ref())
         );
     }
     let pools = pools(table, volumes);
@@ -203,12 +251,10 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     let open: Vec<_> = rows.iter().filter(|row| row.state != "Bound").collect();
     if !open.is_empty() {
         println!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
-        for Row { claim, class, state, attempt, age, failure } in open {
-            println!(
-                "{claim:<40} {class:<20} {state:<9} {attempt:>7} {:>7}s {}",
-                age,
-                if failure.is_empty() { "-" } else { failure }
-            );
+        for row in open {
+            let Row { claim, class, state, attempt, age, .. } = row;
+            let words = if row.failure.is_some() { row.words() } else { "-".into() };
+            println!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {words}");
         }
     }
     let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
@@ -251,12 +297,13 @@ fn print_capacities(capacities: &Capacities) {
     if !told.is_empty() {
         println!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");
     }
-    for Published { class, topology, bytes, record, .. } in told {
+    for published in told {
+        let Published { class, topology, record, .. } = published;
         let at: Vec<_> = topology.iter().map(|(label, value)| format!("{label}={value}")).collect();
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
         let why = record.as_ref().map(|record| record.message.as_str()).filter(|why| !why.is_empty()).unwrap_or("-");
         let why = line(why, usize::MAX);
-        println!("{class:<24} {at:<44} {:>12} {why}", contract::quantity::quantity(*bytes).0);
+        println!("{class:<24} {at:<44} {:>12} {why}", published.room());
     }
 }
 
@@ -295,6 +342,7 @@ fn to_json(
                 "storageClassObject": class.has_object,
                 "config": class.recipe.as_ref().ok().map(|recipe| recipe.version()),
                 "lastGood": class.last_good,
+                "failing": failing(&class.name, rows, volumes),
                 "error": class.recipe.as_ref().err(),
                 "claims": states(rows, &class.name).into_iter().collect::<BTreeMap<_, _>>(),
             })
@@ -306,7 +354,7 @@ fn to_json(
         .collect();
     let claims: Vec<_> = rows
         .iter()
-        .map(|row| json!({ "claim": row.claim, "class": row.class, "state": row.state, "attempt": row.attempt, "ageSeconds": row.age, "lastFailure": row.failure }))
+        .map(|row| json!({ "claim": row.claim, "class": row.class, "state": row.state, "attempt": row.attempt, "ageSeconds": row.age, "lastFailure": row.words() }))
         .collect();
     let configs: Vec<_> = table
         .verdicts
@@ -319,8 +367,110 @@ fn to_json(
         .collect();
     let capacities: Option<Vec<_>> = capacities.as_ref().ok().map(|told| {
         let asked = told.iter().filter_map(|told| Some((told, told.record.as_ref()?)));
-        let entry = |(told, record): (&Published, &crate::capacity::Record)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "largest": told.largest, "lastFailure": record.message });
+        let entry = |(told, record): (&Published, &crate::capacity::Record)| json!({ "class": told.class, "topology": told.topology, "bytes": told.bytes, "unlimited": told.is_unlimited(), "largest": told.largest, "lastFailure": record.message });
         asked.map(entry).collect()
     });
     json!({ "capacities": capacities, "classes": classes, "claims": claims, "configs": configs, "pools": pools, "volumes": volumes, "left": table.left().collect::<BTreeMap<_, _>>(), "policies": policies.as_ref().ok().map(|states| policies::to_json(states)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::classes::Identity;
+
+    fn failed(name: &str, created: i64, kind: Failure, at: i64, words: &str) -> Row {
+        let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": words });
+        let failure = LastFailure::read(&text.to_string());
+        assert!(failure.is_some());
+        Row { claim: format!("team/{name}"), class: "c".into(), state: "Failed", attempt: 1, age: 1, created, failure }
+    }
+
+    fn bound(name: &str) -> Row {
+        Row {
+            claim: format!("team/{name}"),
+            class: "c".into(),
+            state: "Bound",
+            attempt: 1,
+            age: 1,
+            created: 1,
+            failure: None,
+        }
+    }
+
+    /// A volume of a class that was made at that time, and adopted.
+    fn made(class: &str, created: i64) -> Volume {
+        let provenance = "{}";
+        let mark = Some(crate::volume::mark(provenance));
+        let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
+        let volume = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
+        Volume { created, provenance: Some(provenance.into()), mark, ..volume }
+    }
+
+    #[test]
+    fn a_class_fails_whose_last_attempt_is_known_to_have_failed() {
+        let retry = |name: &str, created, at| failed(name, created, Failure::Retry, at, "the array is off");
+        let never = |name: &str, created, at| failed(name, created, Failure::Never, at, "too large");
+        let deletes = || {
+            let mut row = retry("a", 100, 200);
+            row.failure.as_mut().unwrap().operation = Operation::Delete;
+            row
+        };
+        let deleting = || Row { state: "Deleting", ..retry("a", 100, 200) };
+        let unadopted = || Volume { mark: None, ..made("c", 300) };
+        for (what, rows, volumes, expected) in [
+            ("nothing is known", vec![], vec![], None),
+            ("all is well", vec![bound("b")], vec![made("c", 100)], None),
+            ("one fails from the first", vec![retry("a", 100, 200)], vec![], Some((1, "team/a"))),
+            ("two fail", vec![retry("a", 1, 9), retry("b", 2, 8)], vec![made("other", 99)], Some((2, "team/a"))),
+            (
+                "it fails since a volume was made",
+                vec![bound("b"), retry("a", 1, 9)],
+                vec![made("c", 8)],
+                Some((1, "team/a")),
+            ),
+            ("a volume was made since it failed", vec![retry("a", 1, 9)], vec![made("c", 10)], None),
+            ("another can never be made", vec![never("a", 5, 90)], vec![made("c", 50)], None),
+            (
+                "nothing was made since it was asked for",
+                vec![never("a", 60, 90)],
+                vec![made("c", 50)],
+                Some((1, "team/a")),
+            ),
+            ("what was made did not fit", vec![retry("a", 100, 200)], vec![unadopted()], Some((1, "team/a"))),
+            ("a deletion fails", vec![deletes()], vec![], None),
+            ("its user deletes it", vec![deleting()], vec![], None),
+        ] {
+            let found = failing("c", &rows, &volumes);
+            let says = found.as_ref().map(|found| (found.claims, found.last.split(':').next().unwrap()));
+            assert_eq!(says, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_class_that_fails_says_how_many_claims_and_the_last_words() {
+        let classes = |data: serde_json::Value| {
+            let identity = Identity {
+                provisioner: names::DEFAULT_PROVISIONER.into(),
+                plugin: names::DEFAULT_PLUGIN.into(),
+                instance: "default".into(),
+                config_namespaces: vec!["admin".into()],
+                namespace: "flex-provisioner".into(),
+            };
+            let labels = json!({ "type": "provisioner-config", "storage-class": "c" });
+            let object = json!({ "metadata": { "name": "c", "namespace": "admin", "labels": labels }, "data": data });
+            let config = Config::from(&serde_json::from_value::<ConfigMap>(object).unwrap());
+            classes(&identity, &[config], &[], &BTreeMap::new(), &Default::default())
+        };
+        let table = classes(json!({ "plugin-name": names::DEFAULT_PLUGIN, "image": "example/image" }));
+        let class = table.iter().next().expect("the config names a class");
+        let says = |rows: &[Row]| verdict(class, failing("c", rows, &[]).as_ref());
+        assert_eq!(says(&[bound("a")]), "ok");
+        let row = |name: &str, words: &str| failed(name, 1, Failure::Retry, 9, words);
+        assert_eq!(
+            says(&[row("a", "exit code 75: off")]),
+            "failing: 1 claim, last team/a: ExitCode: exit code 75: off"
+        );
+        let long = says(&[row("a", &"x".repeat(1000)), row("b", &"x".repeat(1000))]);
+        assert!(long.starts_with("failing: 2 claims, last team/") && long.len() < 250, "{long}");
+    }
 }

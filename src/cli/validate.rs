@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use super::{Names, Namespaces, Output, expand, read, shown};
-use crate::config::classes::{ClassObject, Config, classes};
+use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
 use crate::config::sidecar::Sidecars;
+use crate::config::slips;
 use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
@@ -23,9 +25,20 @@ pub(super) struct ValidateArgs {
     output: Output,
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    namespaces: Namespaces,
+}
+
+/// A file that is checked.
+struct File {
+    name: String,
+    text: String,
+    /// It was named itself, and not its directory.
+    named: bool,
 }
 
 /// Something to say about a place in a file.
+#[derive(Debug, PartialEq, Eq)]
 struct Finding {
     file: String,
     line: u64,
@@ -33,100 +46,200 @@ struct Finding {
     message: String,
 }
 
+/// A config of a file.
+struct Found {
+    config: Config,
+    file: String,
+    lines: Lines,
+}
+
+/// All that is in the files, and what is to say about it.
+#[derive(Default)]
+struct Checked {
+    configs: Vec<Found>,
+    objects: Vec<ClassObject>,
+    /// Where each StorageClass begins.
+    classes: BTreeMap<String, (String, u64)>,
+    findings: Vec<Finding>,
+}
+
 pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
-    let ValidateArgs { files, output, names } = args;
-    let mut findings = Vec::new();
-    let mut configs: Vec<(Config, String, Lines)> = Vec::new();
-    let mut objects = Vec::new();
+    let ValidateArgs { files, output, names, namespaces } = args;
+    let mut texts = Vec::new();
     for path in expand(&files)? {
-        let file = shown(&path);
-        let (documents, unreadable) = document::read(&read(&path)?);
-        findings.extend(unreadable.into_iter().map(|error| Finding {
-            file: file.clone(),
-            line: error.line,
-            severity: "error",
-            message: error.problem.to_string(),
-        }));
-        for document in documents {
-            match document {
-                Document::Config(map, lines) => {
-                    let mut config = Config::from(&*map);
-                    let is_ours = map.metadata.labels.as_ref().is_some_and(|labels| {
-                        labels
-                            .get(contract::names::LABEL_TYPE)
-                            .is_some_and(|value| value == contract::names::LABEL_TYPE_CONFIG)
-                    });
-                    if !is_ours {
-                        findings.push(Finding {
-                            file: file.clone(),
-                            line: lines.of(""),
-                            severity: "warning",
-                            message: format!(
-                                "ConfigMap {} lacks the label `type: provisioner-config` and would be ignored",
-                                config.name.name
-                            ),
-                        });
-                    }
-                    if config.name.namespace.is_empty() {
-                        config.name.namespace = "default".into();
-                    }
-                    // In a file the earlier one is the older.
-                    config.created = format!("{:09}", configs.len());
-                    configs.push((config, file.clone(), lines));
-                }
-                Document::Class(class) => objects.push(ClassObject::from(&*class)),
-                Document::Claim(_) | Document::Other(_) => {}
-            }
-        }
+        texts.push(File { name: shown(&path), text: read(&path)?, named: files.contains(&path) });
     }
-    let namespaces = Namespaces {
-        namespace: "flex-provisioner".into(),
-        config_namespaces: configs.iter().map(|(config, ..)| config.name.namespace.clone()).collect(),
-    };
-    let identity = names.identity(&namespaces);
-    let all = configs.iter().map(|(config, ..)| config);
-    let table = classes(&identity, all, &objects, &BTreeMap::new(), &Sidecars::none());
-    let places: BTreeMap<&ObjectName, (&String, &Lines)> =
-        configs.iter().map(|(config, file, lines)| (&config.name, (file, lines))).collect();
-    for (name, verdict) in &table.verdicts {
-        let Some((file, lines)) = places.get(name) else { continue };
-        let problems = verdict.problems.iter().map(|problem| ("error", problem));
-        for (severity, problem) in problems.chain(verdict.warnings.iter().map(|warning| ("warning", warning))) {
-            findings.push(Finding {
-                file: (*file).clone(),
-                line: lines.of(&problem.key),
-                severity,
-                message: problem.to_string(),
-            });
-        }
-    }
-    for (config, file, lines) in configs.iter().filter(|(config, ..)| !table.verdicts.contains_key(&config.name)) {
-        findings.push(Finding {
-            file: file.clone(),
-            line: lines.of("plugin-name"),
-            severity: "warning",
-            message: format!(
-                "ConfigMap {} is meant for another plugin than {} and is left alone",
-                config.name, identity.plugin
-            ),
-        });
-    }
-    for class in table.iter() {
-        if let Err(why) = &class.recipe
-            && class.has_object
-        {
-            findings.push(Finding {
-                file: "StorageClass".into(),
-                line: 0,
-                severity: "error",
-                message: format!("{}: {why}", class.name),
-            });
-        }
-    }
-    findings.sort_by(|a, b| (&a.file, a.line, a.severity).cmp(&(&b.file, b.line, b.severity)));
+    let Checked { configs, findings, .. } = check(&texts, &names.identity(&namespaces));
     print(&findings, configs.len(), output);
     let failed = findings.iter().any(|finding| finding.severity == "error");
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Checks files for an orchestrator of this name that looks for configs in these namespaces.
+fn check(files: &[File], identity: &Identity) -> Checked {
+    let mut checked = Checked::default();
+    for file in files {
+        checked.read(file, identity);
+    }
+    // All are checked, also where the orchestrator would not look: that is told by itself.
+    let config_namespaces = checked.configs.iter().map(|found| found.config.name.namespace.clone()).collect();
+    let everywhere = Identity { config_namespaces, ..identity.clone() };
+    let configs = checked.configs.iter().map(|found| &found.config);
+    let table = classes(&everywhere, configs, &checked.objects, &BTreeMap::new(), &Sidecars::none());
+    checked.judge(&table, identity);
+    let nothing = checked.configs.is_empty() && !checked.findings.iter().any(|finding| finding.severity == "error");
+    if nothing && let Some(file) = files.first() {
+        let message = "no provisioner ConfigMap was found, so that nothing is checked; it has the labels `type: provisioner-config` and `storage-class: CLASS`";
+        checked.tell(&file.name, 1, "error", message);
+    } else if files.is_empty() {
+        checked.tell("", 0, "error", "no file was found in these directories; files of YAML end with .yaml or .yml");
+    }
+    checked.findings.sort_by(|a, b| (&a.file, a.line, a.severity).cmp(&(&b.file, b.line, b.severity)));
+    checked
+}
+
+impl Checked {
+    fn tell(&mut self, file: &str, line: u64, severity: &'static str, message: impl Into<String>) {
+        self.findings.push(Finding { file: file.to_owned(), line, severity, message: message.into() });
+    }
+
+    fn read(&mut self, file: &File, identity: &Identity) {
+        let before = (self.configs.len(), self.objects.len(), self.findings.len());
+        let (documents, unreadable) = document::read(&file.text);
+        for error in unreadable {
+            self.tell(&file.name, error.line, "error", error.problem.to_string());
+        }
+        let mut accounts = Vec::new();
+        for document in documents {
+            match document {
+                Document::Config(map, lines) => self.config(file, &map, lines, identity),
+                Document::Class(class, lines) => {
+                    let object = ClassObject::from(&*class);
+                    self.classes.insert(object.name.clone(), (file.name.clone(), lines.of("")));
+                    self.objects.push(object);
+                }
+                Document::Account(name) => accounts.push(name),
+                Document::Other(kind, line) => self.other(file, &kind, line),
+                Document::Claim(_) => {}
+            }
+        }
+        for found in &self.configs[before.0..] {
+            if let Some((key, message)) = account(&found.config, &accounts) {
+                let (line, severity) = (found.lines.of(key), "warning");
+                self.findings.push(Finding {
+                    file: file.name.clone(),
+                    line,
+                    severity,
+                    message: format!("{key}: {message}"),
+                });
+            }
+        }
+        if file.named && before == (self.configs.len(), self.objects.len(), self.findings.len()) {
+            let message = "has no provisioner ConfigMap and no StorageClass, so that nothing in this file is checked";
+            self.tell(&file.name, 1, "warning", message);
+        }
+    }
+
+    fn config(&mut self, file: &File, map: &ConfigMap, lines: Lines, identity: &Identity) {
+        let mut config = Config::from(map);
+        let (ours, name) = (slips::is_marked(&map.metadata), config.name.name.clone());
+        if !ours {
+            let Some(why) = slips::unmarked(map) else { return };
+            let message = format!(
+                "ConfigMap {name} {why}, and the provisioner does not see it; write the label `type: provisioner-config`"
+            );
+            self.tell(&file.name, lines.of(""), "warning", message);
+        }
+        let namespaces = &identity.config_namespaces;
+        let usual = namespaces.first().cloned().unwrap_or_default();
+        if config.name.namespace.is_empty() {
+            let message = format!(
+                "ConfigMap {name} names no namespace, so that it gets that of kubectl's context; write `namespace: {usual}`"
+            );
+            self.tell(&file.name, lines.of(""), "warning", message);
+            config.name.namespace = usual;
+        } else if !namespaces.contains(&config.name.namespace) {
+            let (own, known) = (&config.name.namespace, namespaces.join(", "));
+            let message = format!(
+                "ConfigMap {name} is in the namespace {own}, where the provisioner does not look; write `namespace: {usual}`. If `run` has `--config-namespace {own}`, give it to `validate`, too; looked for in {known}"
+            );
+            self.tell(&file.name, lines.of(""), "warning", message);
+        }
+        if let Some(at) = self.configs.iter().position(|found| found.config.name == config.name) {
+            let (here, Found { file: other, lines, .. }) = (lines.of(""), self.configs.remove(at));
+            let message = format!(
+                "ConfigMap {} stands in {}:{}, too, and the one that is applied last counts; give one of them another name",
+                config.name, file.name, here
+            );
+            self.tell(&other, lines.of(""), "warning", message);
+        }
+        // In a file the earlier one is the older.
+        config.created = format!("{:09}", self.configs.len());
+        self.configs.push(Found { config, file: file.name.clone(), lines });
+    }
+
+    fn other(&mut self, file: &File, kind: &str, line: u64) {
+        if kind == "List" {
+            let message = "is a List, which is not looked into; write its items as documents of their own, with `---` between them";
+            return self.tell(&file.name, line, "error", message);
+        }
+        let meant = ["ConfigMap", "StorageClass"].into_iter().find(|known| slips::reads_like(kind, known));
+        if let Some(meant) = meant {
+            self.tell(&file.name, line, "error", format!("`{kind}` is no kind of object; did you mean `{meant}`?"));
+        }
+    }
+
+    /// What the table of classes says.
+    fn judge(&mut self, table: &Classes, identity: &Identity) {
+        let mut findings = Vec::new();
+        for Found { config, file, lines } in &self.configs {
+            let Some(verdict) = table.verdicts.get(&config.name) else {
+                let message = format!(
+                    "ConfigMap {} is meant for another plugin than {} and is left alone",
+                    config.name, identity.plugin
+                );
+                findings.push(Finding {
+                    file: file.clone(),
+                    line: lines.of("plugin-name"),
+                    severity: "warning",
+                    message,
+                });
+                continue;
+            };
+            let problems = verdict.problems.iter().map(|problem| ("error", problem));
+            for (severity, problem) in problems.chain(verdict.warnings.iter().map(|warning| ("warning", warning))) {
+                let message = problem.to_string();
+                findings.push(Finding { file: file.clone(), line: lines.of(&problem.key), severity, message });
+            }
+        }
+        for class in table.iter().filter(|class| class.has_object) {
+            if let (Err(why), Some((file, line))) = (&class.recipe, self.classes.get(&class.name)) {
+                let message = format!("StorageClass {}: {why}", class.name);
+                findings.push(Finding { file: file.clone(), line: *line, severity: "error", message });
+            }
+        }
+        self.findings.extend(findings);
+    }
+}
+
+/// Where a config names a ServiceAccount that is not among those beside it. Where there are none, they are elsewhere.
+fn account(config: &Config, accounts: &[ObjectName]) -> Option<(&'static str, String)> {
+    const KEY: &str = "service-account-name";
+    let named = config.data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())?;
+    let here = |account: &&ObjectName| account.namespace == config.name.namespace || account.namespace.is_empty();
+    if accounts.is_empty() || accounts.iter().filter(here).any(|account| account.name == named) {
+        return None;
+    }
+    let shown = |account: &ObjectName| match account.namespace.as_str() {
+        "" => account.name.clone(),
+        _ => account.to_string(),
+    };
+    let others = accounts.iter().map(shown).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "no ServiceAccount `{named}` of the namespace {} is in this file, which has {others}; without it, Kubernetes creates no pod",
+        config.name.namespace
+    );
+    Some((KEY, message))
 }
 
 fn print(findings: &[Finding], configs: usize, output: Output) {
@@ -147,3 +260,7 @@ fn print(findings: &[Finding], configs: usize, output: Output) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

@@ -19,6 +19,7 @@ mod share;
 mod snapshots;
 mod volumes;
 mod waits;
+mod whole;
 mod written;
 
 pub use self::batches::Arrival;
@@ -29,6 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
+
+use contract::request::Operation;
 
 use crate::capacity::{Driver, Published};
 use crate::claim::Claim;
@@ -59,8 +62,8 @@ struct Expected {
     class: String,
     namespace: String,
     created: bool,
-    /// It deletes, and takes no place.
-    deletes: bool,
+    /// What it does; none while only its name is known.
+    operation: Option<Operation>,
     /// It makes a volume that is to be kept ready.
     for_pool: bool,
     /// The node that its pod must run on.
@@ -72,8 +75,10 @@ struct Expected {
 /// Whom a run would be for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
-    /// A claim, or a VolumeSnapshotContent.
+    /// A claim, a volume, or a VolumeSnapshotContent.
     pub key: Key,
+    /// What the run does.
+    pub operation: Operation,
     /// The namespace of its user.
     pub namespace: String,
     /// The node that the run must be on.
@@ -81,9 +86,10 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// For a claim.
+    /// For a provision run of a claim.
     pub fn claim(name: &ObjectName) -> Self {
-        Asker { key: Key::Claim(name.clone()), namespace: name.namespace.clone(), node: None }
+        let (key, operation) = (Key::Claim(name.clone()), Operation::Provision);
+        Asker { key, operation, namespace: name.namespace.clone(), node: None }
     }
 
     /// For the attempt of a claim that is stamped with these nodes.
@@ -91,9 +97,26 @@ impl Asker {
         Asker { node: run_node(nodes, recipe).map(str::to_owned), ..Asker::claim(claim) }
     }
 
-    /// For a content, of a VolumeSnapshot in this namespace.
+    /// For a run that deletes, expands or modifies a volume. Its namespace is that of the claim that it is, or was, bound to.
+    pub fn volume(volume: &Volume, operation: Operation) -> Self {
+        let (key, namespace) = (Key::Volume(volume.name.clone()), volume.user_namespace().to_owned());
+        Asker { key, operation, namespace, node: None }
+    }
+
+    /// For a snapshot run of a content, of a VolumeSnapshot in this namespace.
     pub fn content(name: &str, namespace: &str) -> Self {
-        Asker { key: Key::Content(name.to_owned()), namespace: namespace.to_owned(), node: None }
+        let (key, operation) = (Key::Content(name.to_owned()), Operation::Snapshot);
+        Asker { key, operation, namespace: namespace.to_owned(), node: None }
+    }
+
+    /// The same for a run that does something else.
+    pub fn to(self, operation: Operation) -> Self {
+        Asker { operation, ..self }
+    }
+
+    /// The same for a run that must be on this node.
+    pub fn on(self, node: Option<&str>) -> Self {
+        Asker { node: node.map(str::to_owned), ..self }
     }
 }
 

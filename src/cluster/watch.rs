@@ -24,7 +24,7 @@ use crate::attributes::{self, VolumeAttributesClass};
 use crate::claim::grant::{self, ReferenceGrant};
 use crate::clock::Clock;
 use crate::config::classes::{Identity, Revision};
-use crate::config::record::Record;
+use crate::config::record::{Record, revision_name};
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, seconds};
 use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
@@ -280,8 +280,7 @@ pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
     let record: Record = serde_json::from_value(object.data.clone()?.0).ok()?;
     let hash = record.hash();
     let created = seconds(object.metadata.creation_timestamp.as_ref());
-    (object.name_any() == super::writes::revision_name(&hash))
-        .then_some((hash, Revision { number: object.revision, record, created }))
+    (object.name_any() == revision_name(&hash)).then_some((hash, Revision { number: object.revision, record, created }))
 }
 
 fn complaint(event: Event) -> Option<Complaint> {

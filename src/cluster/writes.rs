@@ -25,7 +25,7 @@ use crate::cluster::lean::Lean;
 use crate::cluster::unread::Unread;
 use crate::cluster::watch::Shared;
 use crate::config::classes::Identity;
-use crate::config::record::Record;
+use crate::config::record::{Record, revision_name};
 use crate::object::{ObjectName, hash};
 
 /// Why a write did not happen.
@@ -121,11 +121,6 @@ pub struct Writes {
     shared: Option<Shared>,
 }
 
-/// The name of a revision.
-pub fn revision_name(hash: &str) -> String {
-    format!("flex-config-{hash}")
-}
-
 fn params() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
 }
@@ -183,17 +178,27 @@ impl Writes {
         Writes { shared: Some(shared.clone()), ..self }
     }
 
-    /// The answer to a write of a claim or volume, which the watches have yet to show.
+    /// The answer to a write of a claim or volume, which the watches have yet to show. To take the last finalizer off an
+    /// object that is terminating ends it.
     fn written<K, V>(&self, key: Key, what: String, answer: kube::Result<Lean<K>>) -> Result<V>
     where
         K: Resource,
         V: for<'a> From<&'a K>,
     {
         let written = answer.map_err(WriteError::of(what))?;
-        if let (Some(shared), Some(version)) = (&self.shared, &written.meta().resource_version) {
+        let meta = written.meta();
+        let is_held = meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+        if meta.deletion_timestamp.is_some() && !is_held {
+            self.ended(key);
+        } else if let (Some(shared), Some(version)) = (&self.shared, &meta.resource_version) {
             shared.index().wrote(key, version);
         }
         Ok(V::from(&written.0))
+    }
+
+    /// A claim or volume is gone by a write, which the watches have yet to show.
+    fn ended(&self, key: Key) {
+        self.shared.iter().for_each(|shared| shared.index().ended(key.clone()));
     }
 
     /// Keeps a recipe, as the newest of its config and class.

@@ -11,6 +11,7 @@ use crate::cluster::writes::WriteError;
 use crate::config::Recipe;
 use crate::run::batch;
 use crate::run::gather::Step;
+use crate::run::job;
 use crate::run::view::Job;
 use crate::volume::Volume;
 
@@ -90,7 +91,11 @@ impl Context {
         let noted = self.writes.note_batch(volume, Some(&batch)).await;
         if noted.is_err() {
             let id = volume.id().unwrap_or_default();
-            self.shared.change(|index| index.leave_batches(Operation::Delete, id));
+            self.shared.change(|index| {
+                let mut woken = index.leave_batches(Operation::Delete, id);
+                woken.extend(index.forget_expected(&job::name(Operation::Delete, id, 1, &batch)));
+                woken
+            });
         }
         noted.map(Some)
     }

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use contract::names::reason;
 use contract::request::Operation;
 
 use super::claims::about;
 use super::volumes::pods_alive;
 use super::{Context, Pass};
 use crate::claim::Claim;
-use crate::cluster::index::EXPECTED;
+use crate::claim::pace::ALL_TAKEN;
+use crate::cluster::index::{Asker, EXPECTED};
 use crate::cluster::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::Tell;
@@ -161,6 +163,21 @@ pub(super) async fn confirm_claim(
         true => Ok(()),
         false => Err(WriteError::Conflict(format!("claim {}", claim.name))),
     }
+}
+
+/// Takes a place for a run, or tells the claim that it waits for one.
+pub(super) fn wait_for_place(
+    context: &Context,
+    (volume, claim): (&Volume, &Claim),
+    operation: Operation,
+    (job, place): (&k8s_openapi::api::batch::v1::Job, &Place),
+    recipe: &Recipe,
+) -> Option<Pass> {
+    let asker = Asker::volume(volume, operation).on(place.node.as_deref());
+    let wait = context.wait_for_place(job.metadata.name.as_deref().unwrap_or_default(), &asker, recipe)?;
+    let message = format!("the {operation} run waits: {ALL_TAKEN}");
+    tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::LIMIT_REACHED, message }));
+    Some(wait)
 }
 
 /// Where the run goes. Each target has Jobs of its own: the success of one is never taken for that of another.

@@ -476,6 +476,10 @@ async fn start_delete(
         node: recipe.pin(&node).filter(|_| !elsewhere).map(str::to_owned),
         ..Place::default()
     };
+    let asker = Asker::claim(&claim.name).to(Operation::Delete).on(place.node.as_deref());
+    if context.wait_for_place(&delete_name(claim, &s.places), &asker, &recipe).is_some() {
+        return Ok(Next::InLine);
+    }
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     match start_delete_job(context, &recipe, &request, place, failure).await? {
         None => Ok(Next::Started),

@@ -43,7 +43,7 @@ pub(super) fn about(content: &Content) -> About {
 /// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
 fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
     let asker = Asker::content(&content.name, &content.snapshot.namespace);
-    Asker { node: recipe.pin(&provenance.node).map(str::to_owned), ..asker }
+    asker.on(recipe.pin(&provenance.node))
 }
 
 /// It is of our driver, and not another instance's.
@@ -95,6 +95,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
         tracing::debug!(content = content.name, ?step, "decided");
         tell.into_iter().for_each(|tell| context.tell(about(&content), tell));
         match act(context, &content, &seen, step, &mut learnt).await? {
+            Next::InLine if wake_at.is_none() => return Ok(Pass::InLine),
             Next::InLine => return Ok(context.wait(wake_at, &[])),
             Next::Wait => {
                 context.shared.change(|index| index.leave_line(&Key::Content(content.name.clone())));
@@ -446,6 +447,13 @@ async fn start_delete(
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
     }
     confirm_no_run(context, content, seen).await?;
+    let node = if elsewhere { "" } else { &made_by.node };
+    let place = Place { scope: content.uid.clone(), ..place(content, recipe, node) };
+    let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
+    let asker = Asker::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
+    if context.wait_for_place(&job, &asker.on(place.node.as_deref()), recipe).is_some() {
+        return Ok(Next::InLine);
+    }
     let run = (attempt, timestamp(context));
     let asked = request(
         Operation::DeleteSnapshot,
@@ -456,8 +464,6 @@ async fn start_delete(
         run,
         Default::default(),
     );
-    let node = if elsewhere { "" } else { &made_by.node };
-    let place = Place { scope: content.uid.clone(), ..place(content, recipe, node) };
     let last = content.last_failure.as_ref().filter(|failure| failure.operation == Operation::DeleteSnapshot);
     match start_delete_job(context, recipe, &asked, place, last).await? {
         None => Ok(Next::Started),

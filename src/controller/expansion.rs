@@ -119,15 +119,22 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
     let run = (attempt, timestamp(context));
     let request = request(volume, &seen.node, recipe, &context.identity, &context.kube_api, run, source);
     let place = changes::place(volume, recipe, &seen.node, &size.to_string());
+    let job = job::job(recipe, &expand(request, size), &place);
+    if let Some(wait) = changes::wait_for_place(context, (volume, claim), Operation::Expand, (&job, &place), recipe) {
+        return Ok(Next::Pass(wait));
+    }
     {
         let mut index = context.shared.index();
         // Another worker may have given away what was left since it was decided.
         if index.growth_is_refused(volume, claim, size, recipe).is_some() {
+            let woken = index.forget_expected(job.metadata.name.as_deref().unwrap_or_default());
+            drop(index);
+            context.shared.queue.add_all(woken);
             return Ok(Next::Again);
         }
         index.promise_growth(&volume.name, size);
     }
-    let (kind, cause) = match context.create_job(&job::job(recipe, &expand(request, size), &place)).await {
+    let (kind, cause) = match context.create_job(&job).await {
         Ok(()) => {
             let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
             changes::tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::RESIZING, message }));

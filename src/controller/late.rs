@@ -10,6 +10,7 @@ use super::claims::{recipe_of_jobs, timestamp};
 use super::deletes::start_delete_job;
 use super::volumes::class_recipe;
 use super::{Context, Pass};
+use crate::cluster::index::{Asker, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::Recipe;
 use crate::object::ObjectName;
@@ -37,12 +38,15 @@ pub(super) async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, W
     }
     let mut next = Pass::Done;
     for id in ids {
-        if let Pass::After(delay) = pass(context, &id).await? {
-            next = match next {
-                Pass::After(before) => Pass::After(before.min(delay)),
-                _ => Pass::After(delay),
-            };
-        }
+        next = match (next, pass(context, &id).await?) {
+            (Pass::After(before), Pass::After(delay)) => Pass::After(before.min(delay)),
+            (Pass::InLine, _) | (_, Pass::InLine) => Pass::InLine,
+            (before, Pass::Done | Pass::Behind | Pass::Started) => before,
+            (_, after) => after,
+        };
+    }
+    if !matches!(next, Pass::InLine) {
+        context.shared.change(|index| index.leave_line(&Key::Claim(name.clone())));
     }
     Ok(next)
 }
@@ -129,9 +133,10 @@ async fn start(
     attempt: u32,
 ) -> Result<Pass, WriteError> {
     let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Pass::Done) };
+    let operation = left.operations().1;
     let request = match batch::asked(job, left.id) {
         Ok(request) => Request {
-            operation: left.operations().1,
+            operation,
             attempt,
             provision_ts: timestamp(context),
             parameters: recipe.parameters.clone(),
@@ -152,6 +157,14 @@ async fn start(
         content: left.content.map(|content| (content.to_owned(), left.id.to_owned())),
         ..Place::default()
     };
+    let name = job::name(operation, left.id, attempt, SCOPE);
+    let asker = match left.content {
+        Some(content) => Asker::content(content, &request.claim.namespace),
+        None => Asker::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
+    };
+    if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(place.node.as_deref()), recipe) {
+        return Ok(wait);
+    }
     tracing::info!(job = %run.name, "a run came when what it was for was gone; what it may have made is deleted");
     match start_delete_job(context, recipe, &request, place, None).await? {
         None => Ok(Pass::Started),

@@ -29,9 +29,10 @@ use futures::future::BoxFuture;
 
 use crate::clock::Clock;
 use crate::cluster::events::{About, Events};
-use crate::cluster::index::{BEHIND, EXPECTED, Key};
+use crate::cluster::index::{Asker, BEHIND, EXPECTED, Key};
 use crate::cluster::watch::Shared;
 use crate::cluster::writes::{WriteError, Writes};
+use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::metrics::Metrics;
 use crate::run::state::{Cause, RunState, state};
@@ -41,6 +42,8 @@ use crate::run::view::{Job, Pod};
 const WORKERS: usize = 64;
 /// A decision with all its steps takes no longer; then it starts anew.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Who stands in line is woken when its turn has come; this is for the case that others before it have left.
+const IN_LINE: Duration = Duration::from_secs(30);
 /// Steps of one pass; a healthy claim needs five.
 const STEPS: usize = 16;
 
@@ -75,6 +78,8 @@ pub enum Pass {
     Behind,
     /// A Job was created: its event decides again, or a while without one.
     Started,
+    /// There is no place for its run: its turn decides again, or a while without one.
+    InLine,
     /// To be decided again after this time, whatever happens.
     After(Duration),
 }
@@ -130,6 +135,17 @@ impl Context {
             RunState::Absent if index.is_expected(name) => RunState::Running,
             state => state,
         }
+    }
+
+    /// Takes a place of the class for a run whose Job will have this name. Where there is none, who asks stands in line, and its
+    /// pass ends with what is returned.
+    fn wait_for_place(&self, job: &str, asker: &Asker, recipe: &Recipe) -> Option<Pass> {
+        if self.shared.index().reserve(job, asker, recipe) {
+            return None;
+        }
+        tracing::debug!(job, "waits for a place");
+        self.shared.change(|index| index.stand_in_line(asker, recipe));
+        Some(Pass::InLine)
     }
 
     /// Creates the Job of a run, and does not take it for absent until the watch shows it.
@@ -218,6 +234,7 @@ impl Context {
                     Pass::Behind => Some(BEHIND),
                     Pass::After(delay) => Some(delay),
                     Pass::Started => Some(EXPECTED),
+                    Pass::InLine => Some(IN_LINE),
                 }
             }
             // Everyday life: somebody else wrote first. The event of that write decides anew; the

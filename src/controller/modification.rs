@@ -122,7 +122,11 @@ async fn start(
         attributes: Some(attributes.clone()),
         ..changes::place(volume, recipe, &seen.node, &attributes.hash())
     };
-    let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &place)).await {
+    let job = job::job(recipe, &asked, &place);
+    if let Some(wait) = changes::wait_for_place(context, (volume, claim), Operation::Modify, (&job, &place), recipe) {
+        return Ok(Next::Pass(wait));
+    }
+    let (kind, cause) = match context.create_job(&job).await {
         Ok(()) => {
             let message = format!("run {attempt} to {}: image {}", attributes.words(), recipe.image);
             changes::tell_claim(

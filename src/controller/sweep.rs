@@ -13,7 +13,7 @@ use super::{Context, Pass};
 use crate::cluster::events::About;
 use crate::cluster::writes::{WriteError, Writes};
 use crate::decision::Tell;
-use crate::orphans::{Finding, Removal, Severity, Sightings, Snapshot, find};
+use crate::orphans::{Finding, Removal, Severity, Sightings, find};
 
 /// How often all is looked through, unless it is said otherwise.
 const INTERVAL: Duration = Duration::from_secs(600);
@@ -53,7 +53,7 @@ impl Sweep {
 pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     let Some(interval) = context.sweep.interval() else { return Ok(Pass::Done) };
     let now = context.clock.now();
-    let snapshot = Snapshot::of(&context.shared.index(), &context.identity, now, false);
+    let snapshot = context.shared.index().whole(&context.identity, now, false);
     let again = AGAIN.min(interval);
     let sightings = {
         let mut sightings = context.sweep.sightings.lock().expect("no code panics while it holds the sightings");

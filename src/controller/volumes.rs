@@ -15,7 +15,7 @@ use super::{Context, Pass, STEPS, expansion, modification};
 use crate::claim::fit::source_fits;
 use crate::claim::{Claim, LastFailure};
 use crate::cluster::events::About;
-use crate::cluster::index::Arrival;
+use crate::cluster::index::{Arrival, Asker, Key};
 use crate::cluster::writes::WriteError;
 use crate::config::classes::Lookup;
 use crate::config::{Placement, Recipe, joined};
@@ -35,6 +35,14 @@ pub(super) fn about(volume: &Volume) -> About {
 
 /// One pass over a volume.
 pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let next = pass_over(context, name).await?;
+    if !matches!(next, Pass::InLine) {
+        context.shared.change(|index| index.leave_line(&Key::Volume(name.to_owned())));
+    }
+    Ok(next)
+}
+
+async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let cached = context.shared.index().volume(name);
     let Some(mut volume) = cached.map(|volume| (*volume).clone()) else { return tidy(context, name).await };
     if !volume.is_of(&context.identity) && !is_of_a_run(context, &volume) {
@@ -139,10 +147,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
             Step::StartDelete { attempt, node, elsewhere } => {
                 let Ok(recipe) = &recipe else { return Ok(Pass::Done) };
                 let run = Run { attempt, pinned: !elsewhere, home: node == home, node };
-                match start(context, &volume, recipe, run).await? {
-                    Some(newer) => volume = newer,
-                    None => return Ok(Pass::Started),
-                }
+                next = start(context, &volume, recipe, run).await?;
                 confirmed = Some(claim);
             }
             Step::RemoveJob { job } => {
@@ -317,9 +322,9 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     (recipe.reclaim_policy == "Delete" && source_fits(volume, recipe).is_ok()).then(|| recipe.clone())
 }
 
-/// Starts a delete run, or waits for that of a batch. Returns the volume with the batch on it that it is to be in, or with the
-/// failure if the run could not be started.
-async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Option<Volume>, WriteError> {
+/// Starts a delete run, or waits for that of a batch, or for a place. The volume that follows bears the batch that it is to be
+/// in, or the failure if the run could not be started.
+async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
     let on = run.on(recipe);
     // What is on other nodes, has failed, or is deleted without its config has a run of its own.
     let first = run.home && run.pinned && run.attempt == 1;
@@ -333,32 +338,43 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
         alone = &left;
     } else if may && volume.batch().is_none() {
         let job = job_name(volume, &run.node, &run.node);
+        if let Some(wait) = context.wait_for_place(&job, &asker(volume, on), recipe) {
+            return Ok(Next::Pass(wait));
+        }
         let due = Due { volume, recipe, node: on, job: &job };
         if let Some(noted) = context.join_deletion(&due).await? {
-            return Ok(Some(noted));
+            return Ok(noted.into());
         }
     }
     begin(context, alone, recipe, run).await
 }
 
+fn asker(volume: &Volume, node: Option<&str>) -> Asker {
+    Asker::volume(volume, Operation::Delete).on(node)
+}
+
 /// Starts the run of a volume that bears no batch, or comes to that of its batch.
-async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Option<Volume>, WriteError> {
+async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
     let on = run.on(recipe).map(str::to_owned);
     let Run { attempt, node, home, .. } = run;
+    let scope = scope(volume, home, &node);
+    let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
+    if let Some(wait) = context.wait_for_place(&job, &asker(volume, on.as_deref()), recipe) {
+        return Ok(Next::Pass(wait));
+    }
     // What the volume is made of says nothing about what was left elsewhere, but that it is as it was does.
     let source = context.writes.volume_source(volume).await?;
     let source = if home { source } else { String::new() };
     let ts = timestamp(context);
     let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
-    let scope = scope(volume, home, &node);
     let place = Place { namespace: recipe.config.namespace.clone(), node: on, ..Place::default() };
     if let Some(batch) = volume.batch().filter(|_| home) {
         let (id, whom) = (request.claim_uuid.clone(), Whom::Volume(volume.name.clone()));
         let member = Member { id, attempt, whom, attributes: None };
         let recipe = Arc::new(recipe.clone());
         return match context.come(batch, Arrival { member, request, place, recipe }) {
-            true => Ok(None),
-            false => context.writes.note_batch(volume, None).await.map(Some),
+            true => Ok(Next::Pass(Pass::Started)),
+            false => context.writes.note_batch(volume, None).await.map(Next::from),
         };
     }
     let place = Place { scope, volume: Some(volume.name.clone()), ..place };
@@ -366,14 +382,14 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     match start_delete_job(context, recipe, &request, place, last).await? {
         None => {
             tracing::info!(volume = volume.name, attempt, "delete run started");
-            Ok(None)
+            Ok(Next::Pass(Pass::Started))
         }
         Some(cause) => {
             let message = format!("delete run {attempt}: {}", cause.message);
             context.tell(about(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             context.metrics.delete_failed(&volume.class);
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
-            context.writes.record_volume_failure(volume, &failure).await.map(Some)
+            context.writes.record_volume_failure(volume, &failure).await.map(Next::from)
         }
     }
 }

@@ -168,6 +168,9 @@ async fn the_scheduler_is_told_how_much_room_there_is_and_again_after_each_chang
         ((json!("n1"), json!(5_000_000_001u64), json!(2_000_000_001u64)), (json!("n2"), json!(0), json!(null)));
     assert_eq!(told.len(), 2, "{said}");
     assert!(told.contains(&(&n1.0, &n1.1, &n1.2)) && told.contains(&(&n2.0, &n2.1, &n2.2)), "{said}");
+    for one in said["capacities"].as_array().unwrap() {
+        assert_eq!((&one["lastFailure"], &one["unlimited"]), (&json!(""), &json!(false)), "no run has failed: {said}");
+    }
     ring.no_runs().await;
     ring.nothing_runs().await;
 

@@ -53,6 +53,48 @@ async fn a_released_volume_is_deleted_with_what_was_recorded() {
 }
 
 #[tokio::test]
+async fn a_volume_is_removed_once_whatever_happens_to_it_meanwhile() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, volume) = ring.provision("a").await;
+    let (id, name) = (uid(&ring.get_claim("a").await), volume.metadata.name.unwrap());
+    // Somebody else holds it longer than the orchestrator.
+    let patch = |patch: serde_json::Value| {
+        let volumes = ring.volumes();
+        let name = name.clone();
+        async move {
+            volumes
+                .patch(&name, &PatchParams::default(), &Patch::Json::<()>(serde_json::from_value(patch).unwrap()))
+                .await
+        }
+    };
+    let other = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keeps" }]);
+    patch(other).await.unwrap();
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    let gone = "the storage is gone, and the volume with it";
+    ring.logged(gone).await;
+    until("nobody else holds it", || async {
+        let held = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
+        if held == ["example.com/keeps"] { Ok(()) } else { seen(held) }
+    })
+    .await;
+    for look in 0..3 {
+        patch(json!([{ "op": "add", "path": "/metadata/labels/example.com~1look", "value": look.to_string() }]))
+            .await
+            .unwrap();
+        tokio::time::sleep(WHILE / 4).await;
+    }
+    patch(json!([{ "op": "remove", "path": "/metadata/finalizers" }])).await.unwrap();
+    ring.volume_gone(&name).await;
+    ring.nothing_left().await;
+    let told = ring.said().lines().filter(|line| line.contains(gone)).count();
+    assert_eq!(told, 1, "it is one deletion");
+}
+
+#[tokio::test]
 async fn a_volume_outlives_its_config_s_namespace() {
     let mut ring = Ring::without_orchestrator(&[]).await;
     ring.with_shipped_rights();

@@ -1,8 +1,9 @@
 //! How much of a class may be taken, by all and by each namespace.
 
+use contract::exit;
 use contract::names::{self, reason};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::orchestrator::{ADMIN, Ring, USER, WHILE, annotation, claim_of, uid};
@@ -167,6 +168,81 @@ async fn snapshot_runs_take_places_of_their_class_as_provision_runs_do() {
     let job = ring.job(ADMIN, "snapshot", &second, 1).await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("second").await;
+}
+
+#[tokio::test]
+async fn runs_that_delete_and_grow_are_limited_as_those_that_make_are() {
+    let ring = Ring::start().await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    ring.config("c", "c", &[ANYWHERE, ("capabilities", "expand"), ("max-in-flight", "2")]).await;
+    let mut ids = Vec::new();
+    for name in ["a", "b", "c", "d", "larger"] {
+        ring.claim(name, "c").await;
+        ring.provision(name).await;
+        ids.push(uid(&ring.get_claim(name).await));
+    }
+    let larger = ids.pop().unwrap();
+    for name in ["a", "b", "c", "d"] {
+        ring.delete_claim(name).await;
+    }
+    let deletions = || async {
+        let mut jobs = Vec::new();
+        for id in &ids {
+            jobs.extend(ring.jobs(ADMIN, "delete", id).await);
+        }
+        jobs
+    };
+    let two = || async {
+        let jobs = deletions().await;
+        if jobs.len() == 2 { Ok(jobs) } else { seen(jobs) }
+    };
+    let begun = until("two delete runs begin", two).await;
+    ring.ask("larger", "2Gi").await.unwrap();
+    ring.event(USER, "larger", reason::LIMIT_REACHED, "the expand run waits").await;
+    // A claim stands in the same line.
+    ring.claim("new", "c").await;
+    stays("no more than two runs are under way", WHILE, || async {
+        let (jobs, new) = (deletions().await, ring.get_claim("new").await);
+        let grows = ring.jobs(ADMIN, "expand", &larger).await;
+        let more = jobs.len() > 2 || !grows.is_empty() || annotation(&new, names::ATTEMPT).is_some();
+        if more { seen((jobs, grows)) } else { Ok(()) }
+    })
+    .await;
+    // The third deletion has waited for longer; then others have a turn, before the fourth.
+    for job in &begun {
+        ring.pod_ends(job, 0, "").await;
+    }
+    let job = ring.job(ADMIN, "expand", &larger, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    until("all are deleted", || async {
+        for job in deletions().await {
+            ring.pod_ends_or_goes(&job, 0, "").await;
+        }
+        let left = ring.volumes().list(&ListParams::default()).await.unwrap().items;
+        if left.len() == 1 { Ok(()) } else { seen(left.len()) }
+    })
+    .await;
+    ring.provision("new").await;
+}
+
+#[tokio::test]
+async fn a_claim_that_can_never_be_made_keeps_nothing_from_others() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[ANYWHERE, ("max-bytes", "3Gi")]).await;
+    let claims = ring.api::<PersistentVolumeClaim>(USER);
+    let more = json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } });
+    let large = claims.create(&PostParams::default(), &claim_of("c", "large", more)).await.unwrap();
+    let job = ring.job(ADMIN, "provision", &uid(&large), 1).await;
+    ring.claim("small", "c").await;
+    ring.event(USER, "small", reason::LIMIT_REACHED, "max-bytes").await;
+    ring.pod_ends(&job, exit::DATAERR, "the backend has no such volumes").await;
+    ring.provision("small").await;
+    // The mended config has it tried again, which is more than is left by now.
+    ring.config("c", "c", &[ANYWHERE, ("max-bytes", "3Gi"), ("timeout", "100s")]).await;
+    ring.event(USER, "large", reason::LIMIT_REACHED, "max-bytes").await;
+    ring.goes("small").await;
+    let id = uid(&ring.get_claim("large").await);
+    ring.job(ADMIN, "provision", &id, 2).await;
 }
 
 #[tokio::test]

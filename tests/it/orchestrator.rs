@@ -176,10 +176,15 @@ impl Ring {
     /// Waits for a line of the orchestrator's log that contains a text.
     pub async fn logged(&self, text: &str) -> String {
         until(format!("the log says `{text}`"), || async {
-            let log = std::fs::read_to_string(self.log(self.starts, "one")).unwrap_or_default();
+            let log = self.said();
             log.lines().find(|line| line.contains(text)).map(str::to_owned).ok_or(log)
         })
         .await
+    }
+
+    /// The log of the orchestrator that runs.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.log(self.starts, "one")).unwrap_or_default()
     }
 
     /// Writes a file that goes with the test.

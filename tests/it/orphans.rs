@@ -143,8 +143,12 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
         "metadata": { "finalizers": [names::VOLUME_FINALIZER], "annotations": { names::CLAIM_UUID: KEPT } },
         "spec": { "claimRef": { "uid": KEPT } },
     });
-    volume(&ring, "other", "other", held).await;
-    ring.volumes().delete("other", &DeleteParams::default()).await.unwrap();
+    volume(&ring, "other", "other", held.clone()).await;
+    // Released for long; the other orchestrator is at work on the second, which was deleted just now.
+    let released = json!({ "status": { "phase": "Released", "lastPhaseTransitionTime": "2026-01-01T00:00:00Z" } });
+    ring.volumes().patch_status("other", &PatchParams::default(), &Patch::Merge(released)).await.unwrap();
+    volume(&ring, "others", "other", held).await;
+    ring.volumes().delete("others", &DeleteParams::default()).await.unwrap();
     // A claim that was begun with a class that is gone, and one that has a pod without a Job.
     let claim = ring.claim("held", "gone").await;
     let stamp = json!({ "metadata": {

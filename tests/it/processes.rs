@@ -22,10 +22,8 @@ use crate::orchestrator::{ADMIN, OWN, Ring};
 
 /// The program of an image.
 pub fn program(name: &str) -> PathBuf {
-    let release = root().join("target/x86_64-unknown-linux-gnu/release");
-    let release = std::env::var("CARGO_TARGET_DIR")
-        .map_or(release, |target| PathBuf::from(target).join("x86_64-unknown-linux-gnu/release"));
-    let program = release.join(name);
+    let built = root().join("target/x86_64-unknown-linux-gnu/release");
+    let program = std::env::var("FLEX_PROGRAMS").map_or(built, PathBuf::from).join(name);
     assert!(program.exists(), "{} is missing: run `make images`", program.display());
     program
 }

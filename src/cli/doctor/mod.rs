@@ -100,7 +100,7 @@ fn clock_now() -> i64 {
 
 async fn look(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Snapshot> {
     let index = gather::index(client, identity, clock).await?;
-    Ok(Snapshot::of(&index, identity, clock.now(), true))
+    Ok(index.whole(identity, clock.now(), true))
 }
 
 /// What is found, and still found a while later: what was under way has got on by then.

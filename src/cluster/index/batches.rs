@@ -17,7 +17,7 @@ use crate::limits;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, Whom};
 use crate::run::gather::{Observed, PATIENCE, Step, decide};
-use crate::run::job::Place;
+use crate::run::job::{self, Place};
 use crate::run::view::Job;
 use crate::volume::Volume;
 
@@ -164,7 +164,7 @@ impl Index {
     }
 
     /// The batch that the first delete run of a volume is to be noted for, with the time of the note; none for a run of its
-    /// own, whose Job is about to be created.
+    /// own. Its place is [reserved](Index::reserve) as `job`.
     pub fn join_deletion(
         &mut self,
         volume: &Volume,
@@ -174,12 +174,15 @@ impl Index {
         let id = volume.id().unwrap_or_default();
         let joins = Joins { operation: Operation::Delete, recipe, node, for_pool: false, id, job, ts };
         let name = if self.batches.alone.contains(id) { None } else { self.join(&joins) };
-        if name.is_none() {
-            self.batches.alone.insert(id.to_owned());
-            let since = self.clock.passed();
-            let (class, node) = (label_value(&recipe.class), node.map(str::to_owned));
-            let expected = Expected { since, class, deletes: true, node, ..Expected::default() };
-            self.expected.insert(job.to_owned(), expected);
+        match &name {
+            None => drop(self.batches.alone.insert(id.to_owned())),
+            // Its run is called otherwise there.
+            Some(batch) => {
+                let place = self.expected.remove(job).unwrap_or_default();
+                let batch = (batch.clone(), Key::Volume(volume.name.clone()));
+                let name = job::name(Operation::Delete, id, 1, &batch.0);
+                self.expected.insert(name, Expected { batch: Some(batch), ..place });
+            }
         }
         name
     }
@@ -229,7 +232,7 @@ impl Index {
         let mut seen = seen.filter(|job| operation == Operation::Delete || fills(job) == for_pool);
         let on_node = |job: &Arc<Job>| node.is_none() || job.node.is_none() || job.node.as_deref() == node;
         let mut expected = self.expected.iter().filter(|(job, expected)| {
-            let same = expected.class == label && expected.deletes == (operation == Operation::Delete);
+            let same = expected.class == label && expected.operation == Some(operation);
             let same = same && expected.for_pool == for_pool;
             let here = node.is_none() || expected.node.as_deref() == node;
             let of = expected.batch.as_ref().map(|(name, _)| name.as_str());
@@ -251,12 +254,14 @@ impl Index {
             return false;
         }
         let Arrival { member, place, recipe, request } = arrival;
+        let of_volume = || Some(self.volumes.get(member.volume()?)?.user_namespace());
+        let namespace = member.claim().map(|claim| claim.namespace.as_str()).or_else(of_volume).unwrap_or_default();
         let expected = Expected {
             since: self.clock.passed(),
             class: label_value(&recipe.class),
-            namespace: member.claim().map(|claim| claim.namespace.clone()).unwrap_or_default(),
+            namespace: namespace.to_owned(),
             created: true,
-            deletes: request.operation == Operation::Delete,
+            operation: Some(request.operation),
             for_pool: self.makes_ready(&member),
             node: place.node,
             batch: Some((name.to_owned(), key(&member))),

@@ -324,11 +324,13 @@ fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> Arrival {
 }
 
 fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
-    index.join_deletion(&volume(uid, None), recipe, (&format!("delete-{uid}-1-abcdef"), None, "t"))
+    let (volume, job) = (volume(uid, None), format!("delete-{uid}-1-abcdef"));
+    assert!(index.reserve(&job, &Asker::volume(&volume, Operation::Delete), recipe));
+    index.join_deletion(&volume, recipe, (&job, None, "t"))
 }
 
 #[test]
-fn deletions_gather_while_one_is_under_way_and_take_no_place() {
+fn deletions_gather_while_one_is_under_way() {
     let (_, mut index) = timed();
     let recipe = recipe("2");
     join(&mut index, "z", &recipe);
@@ -345,7 +347,7 @@ fn deletions_gather_while_one_is_under_way_and_take_no_place() {
     }
     let gone = Arrival { request: arrival("d", &recipe).request, ..to_be_deleted("d", &recipe) };
     assert!(!index.come(&batch, gone), "it is not for those");
-    assert_eq!(index.runs_in_flight("c"), 2, "of z and y");
+    assert_eq!(index.runs_in_flight("c"), 5, "of z and y, and of a, b and c, which are deleted");
     assert!(index.is_any_expected("delete-b-"));
     let (step, come, _) = index.gathered(&batch);
     assert_eq!((step, come.len()), (Step::Create, 2));

@@ -52,7 +52,7 @@ impl Index {
                 if let Some(before) = before {
                     self.forget_claim(&before);
                 }
-                if claim.own_stamp().is_some() {
+                if self.has_begun(&claim) {
                     self.kept_promise(&claim.uid);
                     self.waits_for_room.remove(&Key::Claim(name.clone()));
                 }
@@ -81,6 +81,9 @@ impl Index {
                 let before = self.claims.insert(name.clone(), Arc::new(claim));
                 let now = self.claims[&name].clone();
                 before.iter().chain([&now]).for_each(|claim| self.count_claim(claim));
+                if before.is_some_and(|before| self.holds_a_part(&before) && !self.holds_a_part(&now)) {
+                    keys.extend(now.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
+                }
                 keys.extend(self.see_promise_to(&now));
                 keys.extend(self.see_request(&now, false));
                 keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));

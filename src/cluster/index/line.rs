@@ -1,9 +1,10 @@
 //! Who stands in line for a place for a run, and whose turn it is.
 //!
-//! Those of one namespace who want to run on the same node stand in a lane, in the order in which they came. The next place
-//! goes to the namespace that has the fewest runs; among equals to the one that has waited longest for its turn. So a
-//! namespace that asks for little does not wait behind one that asks for much, and to find whose turn it is takes as long as
-//! there are lanes and places, however many stand in them.
+//! Those of one namespace who want to run on the same node stand in a lane, in the order in which they came; runs that delete
+//! have lanes of their own. The next place goes to the namespace that has the fewest runs; among equals to the one that has
+//! waited longest for its turn. Within a namespace, runs that delete and all others take turns. So a namespace that asks for
+//! little does not wait behind one that asks for much, a new claim does not wait for the deletion of many, and to find whose
+//! turn it is takes as long as there are lanes and places, however many stand in them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, btree_map};
@@ -24,6 +25,8 @@ pub(super) struct Lane {
     pub for_pool: bool,
     /// The namespace of the user.
     pub namespace: String,
+    /// The run takes something away.
+    pub deletes: bool,
     /// The node that the run must be on.
     pub node: Option<String>,
 }
@@ -63,8 +66,9 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 struct Queue {
     lanes: BTreeMap<Lane, BTreeMap<u64, Waiting>>,
-    /// When each namespace had its last turn, by the numbers that are given to those who come.
-    served: HashMap<String, u64>,
+    /// When each namespace had its last turn, by the numbers that are given to those who come: to make or change something,
+    /// and to delete.
+    served: HashMap<String, [u64; 2]>,
 }
 
 #[derive(Debug)]
@@ -110,14 +114,14 @@ impl Line {
         Some((class, number))
     }
 
-    /// Somebody of a namespace has had a place.
-    pub fn serve(&mut self, class: &str, namespace: &str) {
+    /// Somebody of a lane has had a place.
+    pub fn serve(&mut self, class: &str, lane: &Lane) {
         let turn = self.number();
         let queue = self.queues.entry(class.to_owned()).or_default();
         if queue.served.len() >= SERVED && queue.lanes.is_empty() {
             queue.served.clear();
         }
-        queue.served.insert(namespace.to_owned(), turn);
+        queue.served.entry(lane.namespace.clone()).or_default()[usize::from(lane.deletes)] = turn;
     }
 
     fn number(&mut self) -> u64 {
@@ -207,12 +211,14 @@ impl<'a> Turns<'a> {
             return turns;
         }
         let (mut namespaces, mut nodes) = (HashMap::new(), HashMap::new());
-        let served = |namespace: &str| queue.and_then(|queue| queue.served.get(namespace)).copied().unwrap_or_default();
+        let served = |lane: &Lane| {
+            let turns = queue.and_then(|queue| queue.served.get(&lane.namespace)).copied().unwrap_or_default();
+            turns[usize::from(lane.deletes)]
+        };
         let mut add = |turns: &mut Self, lane: &Lane, first, behind| {
             let namespace = turns.namespaces.slot(&lane.namespace, &mut namespaces, &room.namespaces.1);
             let node = lane.node.as_ref().map(|node| turns.nodes.slot(node, &mut nodes, &room.nodes.1));
-            let head =
-                Head { for_pool: lane.for_pool, namespace, node, served: served(&lane.namespace), first, behind };
+            let head = Head { for_pool: lane.for_pool, namespace, node, served: served(lane), first, behind };
             turns.ranked.push(Reverse((turns.rank(&head), turns.heads.len())));
             turns.heads.push(head);
         };

@@ -48,6 +48,24 @@ fn who_comes_first_has_the_first_place_and_asking_again_loses_none() {
 }
 
 #[test]
+fn a_new_claim_does_not_wait_for_the_deletion_of_many() {
+    let mut line = Line::default();
+    let deletes = Lane { deletes: true, ..lane("a") };
+    let goes = |number: u8| Key::Volume(format!("pv-{number}"));
+    (0..9).for_each(|number| line.stand(&goes(number), "c", deletes.clone(), NOW));
+    line.stand(&claim("a/1"), "c", lane("a"), NOW);
+    line.stand(&claim("a/2"), "c", lane("a"), NOW);
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        let turn = line.turns("c", &Room { free: 1, ..Room::for_all() }, NOW).next().cloned().unwrap();
+        line.leave(&turn);
+        line.serve("c", &Lane { deletes: matches!(turn, Key::Volume(_)), ..lane("a") });
+        order.push(turn);
+    }
+    assert_eq!(order, [goes(0), claim("a/1"), goes(1), claim("a/2")], "they take turns");
+}
+
+#[test]
 fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much() {
     let mut line = line(&["big/1", "big/2", "big/3", "big/4", "small/1"]);
     assert_eq!(turns(&line, Room { free: 3, ..Room::for_all() }), ["big/1", "small/1", "big/2"]);
@@ -57,10 +75,10 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
     assert_eq!(first, [claim("small/1"), claim("big/1")], "it has fewer runs");
     // With one place at a time nobody has runs when it is free.
     line.leave(&claim("big/1"));
-    line.serve("c", "big");
+    line.serve("c", &lane("big"));
     assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["small/1"]);
     line.leave(&claim("small/1"));
-    line.serve("c", "small");
+    line.serve("c", &lane("small"));
     line.stand(&claim("small/2"), "c", lane("small"), NOW);
     assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["big/2"], "by turns");
     for new in 3..30 {
@@ -135,7 +153,7 @@ proptest! {
         let mut line = Line::default();
         for (number, (namespace, node, for_pool)) in waiting.iter().enumerate() {
             let node = (*node > 0).then(|| node.to_string());
-            let lane = Lane { for_pool: *for_pool, namespace: namespace.to_string(), node };
+            let lane = Lane { for_pool: *for_pool, namespace: namespace.to_string(), deletes: false, node };
             line.stand(&Key::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
         }
         let (free, for_pool, per_namespace, per_node) = limits;

@@ -12,11 +12,12 @@ use crate::claim::decide::Removed;
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
 use crate::object::{ObjectName, label_value};
+use crate::run::batch::Member;
 use crate::run::view::Job;
 
 impl Index {
-    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim or content;
-    /// else it should [stand in line](Index::stand_in_line).
+    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim, volume or
+    /// content; else it should [stand in line](Index::stand_in_line).
     pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
         self.forget_what_never_came();
         let lane = self.lane(asker);
@@ -24,12 +25,13 @@ impl Index {
             return false;
         }
         self.line.leave(&asker.key);
-        self.line.serve(&recipe.class, &asker.namespace);
+        self.line.serve(&recipe.class, &lane);
         let since = self.clock.passed();
         self.revisions_used.insert(recipe.hash.clone(), since);
         let class = label_value(&recipe.class);
-        let Lane { for_pool, namespace, node } = lane;
-        let expected = Expected { since, class, namespace, for_pool, node, ..Expected::default() };
+        let Lane { for_pool, namespace, node, .. } = lane;
+        let operation = Some(asker.operation);
+        let expected = Expected { since, class, operation, namespace, for_pool, node, ..Expected::default() };
         self.expected.insert(job.to_owned(), expected);
         true
     }
@@ -68,7 +70,7 @@ impl Index {
         }
         let (mut namespaces, mut nodes) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
         for job in self.seen_runs(&class) {
-            job.claims().for_each(|claim| *namespaces.entry(&claim.namespace).or_default() += 1);
+            self.users_of(job).for_each(|namespace| *namespaces.entry(namespace).or_default() += 1);
             job.node.iter().for_each(|node| *nodes.entry(node).or_default() += job.runs());
         }
         for expected in self.expected_runs(&class, now) {
@@ -98,8 +100,10 @@ impl Index {
 
     /// Where somebody stands who comes now.
     fn lane(&self, asker: &Asker) -> Lane {
-        let for_pool = matches!(&asker.key, Key::Claim(name) if is_paced(name, &self.identity.namespace));
-        Lane { for_pool, namespace: asker.namespace.clone(), node: asker.node.clone() }
+        let is_request = matches!(&asker.key, Key::Claim(name) if is_paced(name, &self.identity.namespace));
+        let deletes = matches!(asker.operation, Operation::Delete | Operation::DeleteSnapshot);
+        let (namespace, node) = (asker.namespace.clone(), asker.node.clone());
+        Lane { for_pool: is_request && !deletes, namespace, deletes, node }
     }
 
     /// Runs of a class, as a label value, that take a place and go on. A dead node must not keep others from work: runs that
@@ -111,7 +115,7 @@ impl Index {
 
     /// Those that are about to begin.
     fn expected_runs(&self, class: &str, now: Duration) -> impl Iterator<Item = &Expected> {
-        let runs = self.expected.iter().filter(move |(_, expected)| expected.class == class && !expected.deletes);
+        let runs = self.expected.iter().filter(move |(_, expected)| expected.class == class);
         runs.filter(move |(job, expected)| self.batches.is_awaited(job, expected, now)).map(|(_, expected)| expected)
     }
 
@@ -122,7 +126,13 @@ impl Index {
         seen + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
     }
 
-    /// Runs of a class that make something and go on, with those that are about to.
+    /// The namespaces of the users whom a run is for, one for each volume or snapshot.
+    fn users_of<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a str> {
+        let of_volume = |member: &'a Member| self.volumes.get(member.volume()?).map(|volume| volume.user_namespace());
+        job.claims().map(|claim| claim.namespace.as_str()).chain(job.members.iter().filter_map(of_volume))
+    }
+
+    /// Runs of a class that go on, with those that are about to begin.
     pub fn runs_in_flight(&self, class: &str) -> usize {
         let class = label_value(class);
         let seen = self.seen_runs(&class).map(Job::runs).sum::<usize>();
@@ -176,8 +186,8 @@ impl Index {
     /// The Job was not created after all: its place is for those whose turn it is.
     pub fn forget_expected(&mut self, job: &str) -> Vec<Key> {
         match self.expected.remove(job) {
-            Some(expected) if !expected.deletes => self.turns_in(&expected.class),
-            _ => Vec::new(),
+            Some(expected) => self.turns_in(&expected.class),
+            None => Vec::new(),
         }
     }
 
@@ -221,10 +231,9 @@ impl Index {
     }
 }
 
-/// Of the runs that go on only those that make something have a limited number of places: what was made can always be
-/// taken away, grow and change.
+/// Each run for a volume or a snapshot takes a place. Runs for a class as a whole have their own pace.
 fn takes_a_place(job: &Job) -> bool {
-    [Operation::Provision, Operation::Snapshot].iter().any(|operation| operation.as_str() == job.marks.operation)
+    [Operation::List, Operation::Capacity].iter().all(|operation| operation.as_str() != job.marks.operation)
 }
 
 #[cfg(test)]

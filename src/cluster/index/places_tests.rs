@@ -118,8 +118,12 @@ fn snapshots_stand_in_the_same_line_as_claims() {
     index.change_job(Change::Apply(provision.clone()));
     let woken = index.change_job(Change::Delete(provision.name));
     assert!(woken.contains(&other.key), "{woken:?}");
-    index.change_job(Change::Apply(run("delete-snapshot", "s")));
-    assert!(index.reserve("snapshot-t-1", &other, &recipe), "what is taken away takes no place");
+    let deletion = run("delete-snapshot", "s");
+    index.change_job(Change::Apply(deletion.clone()));
+    assert!(!index.reserve("snapshot-t-1", &other, &recipe), "what takes something away takes a place");
+    index.change_job(Change::Delete(deletion.name));
+    index.change_job(Change::Apply(run("capacity", "")));
+    assert!(index.reserve("snapshot-t-1", &other, &recipe), "what is for the class as a whole takes none");
 }
 
 #[test]

@@ -328,7 +328,7 @@ impl Index {
         let seen = seen.filter(|claim| !claim.deleting || leaves(claim)).map(|claim| Request {
             name: claim.name.clone(),
             size: claim.size.as_ref().copied().unwrap_or_default(),
-            begun: claim.own_stamp().is_some(),
+            begun: self.holds_a_part(claim),
             going: claim.deleting,
         });
         let expected = self.pools.expected.iter().filter(|(_, (of, _, _))| of == class);
@@ -371,8 +371,7 @@ impl Index {
             _ => None,
         });
         let mut kept_out = 0;
-        for claim in claims.filter(|claim| !self.is_request(claim) && claim.own_stamp().is_none() && !claim.is_bound())
-        {
+        for claim in claims.filter(|claim| !self.is_request(claim) && !self.holds_a_part(claim) && !claim.is_bound()) {
             let bytes = claim.size.as_ref().copied().unwrap_or_default();
             if crate::claim::quota::refusal(recipe, &taken, &claim.name.namespace, bytes).is_none() {
                 taken.add(&claim.name.namespace, bytes);

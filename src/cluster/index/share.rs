@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use contract::names;
+use contract::request::Operation;
 
 use super::{Index, Key};
 use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusal, refusal};
-use crate::claim::{Claim, UNSURE};
+use crate::claim::{Claim, LastFailure, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
 use crate::run::view::Job;
@@ -43,10 +44,10 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// No stamp of a claim that is seen like this can stand any more.
+    /// No stamp of a claim that is seen like this, and holds no part by one, can stand any more.
     fn has_lapsed(&self, claim: &Claim) -> bool {
         let version = claim.resource_version.parse().ok();
-        claim.own_stamp().is_none() && self.version.is_some() && version > self.version
+        self.version.is_some() && version > self.version
     }
 }
 
@@ -77,7 +78,7 @@ impl Tally {
 impl Index {
     /// Why the class has no room for a claim to begin with; none if it has.
     pub fn claim_is_refused(&self, claim: &Claim, recipe: &Recipe) -> Option<String> {
-        if !recipe.is_shared_out() || claim.own_stamp().is_some() {
+        if !recipe.is_shared_out() || self.holds_a_part(claim) {
             return None;
         }
         self.refusal_of(claim, recipe, &self.taken_in(&recipe.class, &claim.name.namespace, &claim.uid, ""))
@@ -157,7 +158,9 @@ impl Index {
     /// A volume, and the claims that it is counted for.
     pub(super) fn count_volume(&mut self, volume: &Volume) {
         self.count(Unit::Volume(volume.name.clone()));
-        let ids: BTreeSet<&str> = volume.id().into_iter().chain(volume.claim_uuid.as_deref()).collect();
+        let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+        let ids: BTreeSet<&str> =
+            volume.id().into_iter().chain(volume.claim_uuid.as_deref()).chain(reference).collect();
         for id in ids {
             let uid = self.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
             self.count(Unit::Claim(uid.clone()));
@@ -174,12 +177,33 @@ impl Index {
         volume.is_of(&self.identity).then(|| Part { class, namespace, bytes: self.bytes_of(volume) })
     }
 
+    /// A claim holds a part by its stamp, or by a volume that does not fit, and says perhaps nothing by which it would be
+    /// counted itself.
+    pub(super) fn holds_a_part(&self, claim: &Claim) -> bool {
+        let has_any = || claim.ids().any(|id| self.volumes_by_claim.contains_key(&id));
+        self.has_begun(claim) || claim.own_stamp().is_some() && has_any()
+    }
+
+    /// A claim is stamped, and has not given up: until its next attempt, which may be long, others may have its part.
+    pub(super) fn has_begun(&self, claim: &Claim) -> bool {
+        let Some(stamp) = claim.own_stamp() else { return false };
+        let of_attempt = |failure: &&LastFailure| {
+            failure.operation == Operation::Provision && failure.attempt == stamp.attempt && !claim.is_bound()
+        };
+        let retries = || match self.classes.lookup(claim.class.as_deref()?) {
+            Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| recipe.retries),
+            _ => None,
+        };
+        let failure = claim.last_failure.as_ref().filter(of_attempt);
+        !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX)))
+    }
+
     /// Of a claim that has begun, and has no volume yet.
     fn part_of_claim(&self, claim: &Claim) -> Option<Part> {
         let class = claim.class.clone()?;
         // It may be seen to be bound before its volume is seen.
         let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
-        let begun = claim.own_stamp().is_some() && own;
+        let begun = own && self.holds_a_part(claim);
         let counted = [claim.uid.clone(), claim.id()].iter().any(|id| self.has_volume(id, &class));
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         (begun && !counted).then(|| Part { class, namespace: claim.name.namespace.clone(), bytes })
@@ -187,7 +211,8 @@ impl Index {
 
     /// Of a claim that is there: a try that began before it went may promise it something after that.
     fn part_of_promise(&self, uid: &str) -> Option<Part> {
-        let promised = self.promised.get(uid).filter(|_| self.claim_by_id(uid).is_some_and(|claim| claim.uid == uid));
+        let counts = |claim: &Claim| claim.uid == uid && !self.holds_a_part(claim);
+        let promised = self.promised.get(uid).filter(|_| self.claim_by_id(uid).is_some_and(|claim| counts(&claim)));
         promised.map(|promise| &promise.part).filter(|part| !self.has_volume(uid, &part.class)).cloned()
     }
 
@@ -211,7 +236,7 @@ impl Index {
     /// that no watch has shown yet.
     pub fn promise(&mut self, claim: &Claim, class: &str) -> bool {
         self.waits_for_room.remove(&Key::Claim(claim.name.clone()));
-        if claim.own_stamp().is_some() {
+        if self.has_begun(claim) {
             return false;
         }
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
@@ -242,7 +267,8 @@ impl Index {
 
     /// A claim is seen as it is now: what it was promised may have lapsed. Returns who has room by that.
     pub(super) fn see_promise_to(&mut self, claim: &Claim) -> Vec<Key> {
-        match self.promised.get(&claim.uid).is_some_and(|promise| promise.has_lapsed(claim)) {
+        let lapsed = |promise: &Promise| !self.has_begun(claim) && promise.has_lapsed(claim);
+        match self.promised.get(&claim.uid).is_some_and(lapsed) {
             true => self.take_back(claim),
             false => Vec::new(),
         }

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use contract::exit::Failure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;
 use serde_json::json;
@@ -11,6 +12,7 @@ use super::super::tests::{CLASS, index, shared_claim, shared_volume, with_limits
 use super::super::{Change, Index};
 use super::*;
 use crate::object::ObjectName;
+use crate::run::state::Cause;
 use crate::run::view::Marks;
 
 const CLASSES: [&str; 2] = ["c", "d"];
@@ -29,13 +31,13 @@ fn counted(index: &Index, class: &str) -> Taken {
     }
     for claim in index.claims.values().filter(|claim| claim.class.as_deref() == Some(class)) {
         let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
-        let begun = claim.own_stamp().is_some() && own;
+        let begun = own && holds(index, claim);
         if begun && !counted.contains(claim.uid.as_str()) && !counted.contains(claim.id().as_str()) {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
     for (uid, promise) in index.promised.iter().filter(|(_, promise)| promise.part.class == class) {
-        let is_there = index.claims.values().any(|claim| claim.uid == *uid);
+        let is_there = index.claims.values().any(|claim| claim.uid == *uid && !holds(index, claim));
         if is_there && !counted.contains(uid.as_str()) {
             taken.add(&promise.part.namespace, promise.part.bytes);
         }
@@ -43,9 +45,15 @@ fn counted(index: &Index, class: &str) -> Taken {
     taken
 }
 
+/// By its stamp, if it has not given up, or by a volume.
+fn holds(index: &Index, claim: &Claim) -> bool {
+    let none = claim.ids().all(|id| index.volumes_of(&id).is_empty());
+    claim.own_stamp().is_some() && !(gave_up(claim) && none)
+}
+
 #[derive(Clone, Debug)]
 enum Deed {
-    Claim { claim: u8, again: bool, class: u8, stamp: u8, bound: bool, size: u8 },
+    Claim { claim: u8, again: bool, class: u8, stamp: u8, bound: bool, size: u8, failed: u8 },
     ClaimGone(u8),
     Volume { claim: u8, again: bool, taken: u8, class: u8, size: u8, reference: u8, named: bool, theirs: bool },
     VolumeGone { claim: u8, again: bool, taken: u8 },
@@ -58,8 +66,16 @@ enum Deed {
 fn deeds() -> impl Strategy<Value = Deed> {
     let claim = || 0..3u8;
     prop_oneof![
-        (claim(), any::<bool>(), 0..2u8, 0..3u8, any::<bool>(), 1..4u8).prop_map(
-            |(claim, again, class, stamp, bound, size)| Deed::Claim { claim, again, class, stamp, bound, size }
+        (claim(), any::<bool>(), 0..2u8, 0..3u8, any::<bool>(), 1..4u8, 0..3u8).prop_map(
+            |(claim, again, class, stamp, bound, size, failed)| Deed::Claim {
+                claim,
+                again,
+                class,
+                stamp,
+                bound,
+                size,
+                failed
+            }
         ),
         claim().prop_map(Deed::ClaimGone),
         (claim(), any::<bool>(), 0..2u8, 0..2u8, 1..4u8, 0..3u8, any::<bool>(), any::<bool>()).prop_map(
@@ -82,6 +98,17 @@ fn deeds() -> impl Strategy<Value = Deed> {
     ]
 }
 
+/// The failure of the first attempt, as it stands on a claim.
+fn failure(kind: Failure) -> String {
+    let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
+    serde_json::to_string(&LastFailure { operation: Operation::Provision, kind, ..failure }).unwrap()
+}
+
+/// The first attempt, which is the last that was made, will not work by trying again.
+fn gave_up(claim: &Claim) -> bool {
+    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::Never)
+}
+
 fn name(claim: u8) -> ObjectName {
     ObjectName::new(format!("team-{}", claim % 2), format!("claim-{claim}"))
 }
@@ -99,10 +126,14 @@ impl Deed {
     fn on(&self, index: &mut Index) {
         let gi = |size: u8| format!("{size}Gi");
         match *self {
-            Deed::Claim { claim, again, class, stamp, bound, size } => {
+            Deed::Claim { claim, again, class, stamp, bound, size, failed } => {
                 let uid = uid(claim, again);
                 let taken = u32::from(stamp == 2);
-                let stamped = json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::TAKEN: taken.to_string() });
+                let mut stamped =
+                    json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1", names::TAKEN: taken.to_string() });
+                if failed > 0 {
+                    stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
+                }
                 let volume = bound.then(|| names::pv_name(&crate::claim::volume_id(&uid, taken)));
                 let object: PersistentVolumeClaim = serde_json::from_value(json!({
                     "metadata": {
@@ -326,4 +357,33 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
     assert_eq!(index.claim_is_refused(&two, &recipe), None);
     index.change_volume(Change::Apply(shared_volume(&one, "3Gi")));
     assert!(index.claim_is_refused(&two, &recipe).is_some(), "it has grown");
+}
+
+#[test]
+fn a_claim_that_has_given_up_holds_no_part_until_it_tries_again() {
+    let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
+    let refused = |index: &Index, claim: &Claim| index.claim_is_refused(claim, &recipe).is_some();
+    let failed = |claim: &Claim, kind, attempt| {
+        let failure = LastFailure::read(&failure(kind)).unwrap();
+        Claim { last_failure: Some(LastFailure { attempt, ..failure }), ..claim.clone() }
+    };
+    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    index.change_claim(Change::Apply(failed(&a, Failure::Retry, 1)));
+    assert!(refused(&index, &b), "it is tried again in a moment");
+    index.change_claim(Change::Apply(failed(&a, Failure::Never, 0)));
+    assert!(refused(&index, &b), "an attempt before it failed");
+    let given_up = failed(&a, Failure::Never, 1);
+    let woken = index.change_claim(Change::Apply(given_up.clone()));
+    assert!(woken.contains(&Key::Claim(b.name.clone())) && !refused(&index, &b), "{woken:?}");
+
+    assert!(index.promise(&b, CLASS));
+    assert!(refused(&index, &given_up), "its next attempt asks anew");
+    index.take_back(&b);
+    assert!(!refused(&index, &given_up) && index.promise(&given_up, CLASS), "for the next attempt");
+    assert!(refused(&index, &b));
+    let newer = Claim { resource_version: "9".into(), ..given_up.clone() };
+    index.change_claim(Change::Apply(newer));
+    assert!(refused(&index, &c), "the stamp of the next attempt may come");
+    index.change_claim(Change::Apply(a));
+    assert!(refused(&index, &c), "it tries again");
 }

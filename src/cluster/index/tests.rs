@@ -338,4 +338,14 @@ fn what_was_written_is_waited_for_until_a_watch_shows_it() {
     assert_eq!(behind(&index), (false, false), "it is gone");
     index.wrote(Key::Claim(ObjectName::new("t", "unknown")), "11");
     assert!(index.written.is_empty());
+    // What a write has ended is not shown by any version.
+    index.ended(volume.clone());
+    index.change_volume(Change::Apply(of("99")));
+    assert!(index.is_behind(&volume));
+    hands.pass(BEHIND);
+    assert!(!index.is_behind(&volume), "its watch is slow");
+    index.ended(volume.clone());
+    index.change_volume(Change::Delete(ObjectName::new("", &of("0").name)));
+    index.ended(volume.clone());
+    assert!(!index.is_behind(&volume) && index.written.is_empty(), "it is seen to be gone");
 }

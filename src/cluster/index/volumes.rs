@@ -104,6 +104,7 @@ impl Index {
                 let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
                 keys.extend(reserved(&volume).cloned().map(Key::Claim));
                 keys.extend(volume.id().map(|id| self.leave_batches(Operation::Delete, id)).unwrap_or_default());
+                keys.extend(self.leave_line(&Key::Volume(volume.name.clone())));
                 keys.extend(self.see_pool_volume(Some(&volume), None));
                 keys.extend(self.pool_of(&volume.class));
                 keys.extend(self.room_in(&volume.class));

@@ -11,6 +11,9 @@ use super::{Index, Key};
 /// A watch that shows a write later than this is slow: what it shows may be old in other ways too, and the API decides.
 pub const BEHIND: Duration = Duration::from_secs(2);
 
+/// The version of an object that has ended: no watch shows it, but that the object is gone.
+const ENDED: u64 = u64::MAX;
+
 /// The versions that were written of claims and volumes, and when.
 #[derive(Debug, Default)]
 pub(super) struct Written(HashMap<Key, (u64, Duration)>);
@@ -43,13 +46,21 @@ impl Written {
 impl Index {
     /// A claim or volume was written: what is kept of it is old until its watch shows that.
     pub fn wrote(&mut self, key: Key, resource_version: &str) {
+        resource_version.parse().into_iter().for_each(|version| self.await_version(key.clone(), version));
+    }
+
+    /// A write has ended a claim or volume: what is kept of it is old until its watch shows that it is gone.
+    pub fn ended(&mut self, key: Key) {
+        self.await_version(key, ENDED);
+    }
+
+    fn await_version(&mut self, key: Key, written: u64) {
         let kept = match &key {
             Key::Claim(name) => self.claims.get(name).map(|claim| &claim.resource_version),
             Key::Volume(name) => self.volumes.get(name).map(|volume| &volume.resource_version),
             _ => None,
         };
-        let number = |version: &String| version.parse::<u64>().ok();
-        let (Some(kept), Ok(written)) = (kept.and_then(number), resource_version.parse()) else { return };
+        let Some(kept) = kept.and_then(|version| version.parse::<u64>().ok()) else { return };
         let now = self.clock.passed();
         self.written.0.retain(|_, (_, at)| now.saturating_sub(*at) < BEHIND);
         if kept < written {

@@ -74,6 +74,7 @@ impl Writes {
         let seen = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
+            leaving: decided_on.leaving,
             ..Volume::from(&volume)
         };
         if seen != *decided_on {
@@ -356,22 +357,27 @@ impl Writes {
 
     /// Deletes a volume whose storage is gone: the object first, then what held it.
     pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
-        let what = || format!("volume {}", volume.name);
-        let mut held = Some(volume.clone());
-        if !volume.deleting {
-            let deleted = self.volumes().delete(&volume.name, &guarded(&volume.uid, &volume.resource_version)).await;
-            held = match deleted {
-                Ok(answer) => answer.left().map(|volume| Volume::from(&volume.0)),
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => return Err(WriteError::of(what())(error)),
-            };
+        let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
+        let Some(held) = deleted.filter(Volume::is_held) else { return Ok(()) };
+        match self.unhold_volume(&held).await {
+            Err(WriteError::NotFound { .. }) => self.ended(Key::Volume(volume.name.clone())),
+            unheld => drop(unheld?),
         }
-        match held {
-            Some(volume) if volume.is_held() => match self.unhold_volume(&volume).await {
-                Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
-                Err(error) => Err(error),
-            },
-            _ => Ok(()),
+        Ok(())
+    }
+
+    /// Deletes a volume, of which something may be left: what holds it.
+    async fn delete_volume(&self, volume: &Volume) -> Result<Option<Volume>> {
+        let left = match self.volumes().delete(&volume.name, &guarded(&volume.uid, &volume.resource_version)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            deleted => deleted.map_err(WriteError::of(format!("volume {}", volume.name)))?.left(),
+        };
+        match left.filter(|left| left.0.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty())) {
+            Some(left) => self.written_volume(volume, Ok(left)).map(Some),
+            None => {
+                self.ended(Key::Volume(volume.name.clone()));
+                Ok(None)
+            }
         }
     }
 }

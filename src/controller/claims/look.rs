@@ -87,7 +87,8 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     };
     let choice = choice(claim, request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
     let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.hash));
-    let limit = current.as_ref().and_then(|recipe| index.claim_is_refused(claim, recipe));
+    let begins = current.as_ref().filter(|_| !claim.deleting);
+    let limit = begins.and_then(|recipe| index.claim_is_refused(claim, recipe));
     if limit.is_some() {
         index.wait_for_room(Key::Claim(claim.name.clone()), class);
     }

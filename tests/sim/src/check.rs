@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use contract::names;
 use flex_provisioner::claim::volume_ids;
-use flex_provisioner::cluster::writes::revision_name;
+use flex_provisioner::config::record::revision_name;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ pub fn always(store: &Store, world: &World) -> Option<Wrong> {
     None
 }
 
-/// Whose volumes are taken of the share of a class: of those that are there, and of the claims that have begun.
+/// Whose volumes are taken of the share of a class: of those that are there, and of the claims that have begun and not given up.
 fn taken<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
     let ours = |name: &ObjectName, object: &Value, of: &str| is_ours(name) && text(object, of) == class;
     let volumes = store.all(Kind::Volume).filter(|(name, volume)| ours(name, volume, "/spec/storageClassName")).map(
@@ -108,7 +108,7 @@ fn taken<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
         },
     );
     let claims = store.all(Kind::Claim).filter(|(name, claim)| ours(name, claim, "/spec/storageClassName"));
-    let begun = claims.filter(|(_, claim)| has_begun(claim)).map(|(_, claim)| uid(claim));
+    let begun = claims.filter(|(_, claim)| holds_a_part(claim)).map(|(_, claim)| uid(claim));
     volumes.chain(begun).collect()
 }
 
@@ -117,11 +117,22 @@ fn has_begun(claim: &Value) -> bool {
     annotation(claim, names::CLAIM_UUID) == uid(claim)
 }
 
+/// Attempts have begun for it, and the last one was not given up.
+fn holds_a_part(claim: &Value) -> bool {
+    /// What a config says that says nothing of retries.
+    const RETRIES: u64 = 15;
+    let failure: Value = serde_json::from_str(annotation(claim, names::FAILURE)).unwrap_or_default();
+    let attempt = failure["attempt"].as_u64().unwrap_or_default();
+    let of_last = failure["operation"] == "provision" && annotation(claim, names::ATTEMPT) == attempt.to_string();
+    let given_up = of_last && (failure["kind"] == "never" || attempt > RETRIES);
+    has_begun(claim) && (is_bound(claim) || !given_up)
+}
+
 /// A claim waits for its share of a class, of which others have all.
 fn waits_for_room(store: &Store, world: &World, claim: &Value) -> bool {
     let taken = || taken(store, text(claim, "/spec/storageClassName")).len();
     let class = text(claim, "/spec/storageClassName");
-    !has_begun(claim)
+    !holds_a_part(claim)
         && world.share.is_some_and(|share| taken() >= share)
         && (!can_be_given_one(claim) || pools::ready(store, world, class) == 0)
 }

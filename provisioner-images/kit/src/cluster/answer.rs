@@ -45,6 +45,22 @@ pub(super) fn answer(error: &Error, verb: Verb, name: &str) -> Answer {
     }
 }
 
+/// Why the pod has no token. The orchestrator mounts one where the config names a ServiceAccount, whatever the pod and the
+/// account say of tokens; `account` is what it told of that.
+pub(super) fn without_token(account: &str, error: &str) -> Failure {
+    let what = "the pod has no ServiceAccount token to speak to the Kubernetes API with";
+    Failure::config(match account {
+        "" => format!(
+            "{what}: the provisioner config has no `service-account-name`; create a ServiceAccount in the config's \
+             namespace, bind it to the ClusterRole flex-provisioner-image, and name it there"
+        ),
+        account => format!(
+            "{what} ({error}): that of the ServiceAccount {account} is mounted into the container `provisioner`; see that \
+             the account exists, and that no volume of `pod-template` is mounted over the token"
+        ),
+    })
+}
+
 /// Tells a missing right, which the admin grants with one command, from a refusal by admission.
 fn forbidden(status: &Status, what: String) -> Failure {
     let account = status
@@ -54,6 +70,12 @@ fn forbidden(status: &Status, what: String) -> Failure {
         .and_then(|rest| rest.split('"').next())
         .and_then(|account| account.split_once(':'));
     match account {
+        // What is granted to it, each pod of the namespace has that names no account.
+        Some((namespace, "default")) if status.message.contains("cannot ") => Failure::permission(format!(
+            "{what}. The pod runs as the ServiceAccount default of {namespace}, because the provisioner config has no \
+             `service-account-name`; create one for the image, name it there, and bind it to the ClusterRole \
+             flex-provisioner-image"
+        )),
         Some((namespace, name)) if status.message.contains("cannot ") => Failure::permission(format!(
             "{what}. The right is missing; grant it with: kubectl create clusterrolebinding \
              flex-provisioner-image-{namespace}-{name} --clusterrole=flex-provisioner-image \
@@ -117,6 +139,28 @@ mod tests {
         };
         assert!(failure.message.contains("--serviceaccount=team:maker"), "{failure}");
         assert!(failure.message.contains("cannot create"), "{failure}");
+    }
+
+    #[test]
+    fn the_account_that_all_pods_share_is_granted_nothing() {
+        let message = "persistentvolumes is forbidden: User \"system:serviceaccount:team:default\" cannot create \
+                       resource \"persistentvolumes\" in API group \"\" at the cluster scope";
+        let Answer::Failed(failure) = answer(&api(403, "Forbidden", message), Verb::Create, "pvc-1") else {
+            panic!("not final")
+        };
+        assert!(!failure.message.contains("kubectl create clusterrolebinding"), "{failure}");
+        assert!(failure.message.contains("has no `service-account-name`"), "{failure}");
+    }
+
+    #[test]
+    fn a_pod_without_a_token_is_told_what_its_config_lacks() {
+        let none = without_token("", "no file").message;
+        assert!(none.contains("the provisioner config has no `service-account-name`"), "{none}");
+        let named = without_token("maker", "no file").message;
+        assert!(named.contains("ServiceAccount maker") && named.contains("no file"), "{named}");
+        for said in [none, named] {
+            assert!(!said.contains("automount"), "the token is mounted whatever that says: {said}");
+        }
     }
 
     #[test]

@@ -24,10 +24,7 @@ pub async fn connect() -> Result<Client, Failure> {
     let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let mut config = if in_cluster {
         Config::incluster().map_err(|error| {
-            Failure::config(format!(
-                "the pod has no ServiceAccount token to speak to the Kubernetes API with ({error}); do not set \
-                 automountServiceAccountToken: false on the pod or on its ServiceAccount"
-            ))
+            answer::without_token(&std::env::var("SERVICE_ACCOUNT").unwrap_or_default(), &error.to_string())
         })?
     } else {
         Config::infer().await.map_err(|error| {

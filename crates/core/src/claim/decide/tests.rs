@@ -1,0 +1,538 @@
+//! A test per row of the table; `properties.rs` has what holds for all that can be observed.
+
+use std::sync::Arc;
+
+use contract::exit::Failure;
+use contract::request::Operation;
+
+use super::*;
+use crate::claim::Stamp;
+use crate::claim::origin::DataSource;
+use crate::claim::pace::pause;
+use crate::config::NodeGone;
+use crate::config::classes::BindingMode;
+use crate::config::record::Record;
+use crate::node::NodeState;
+use crate::run::nodes::Choice;
+use crate::run::state::Cause;
+use crate::run::view::Marks;
+use crate::volume::Reference;
+
+#[path = "copying_tests.rs"]
+mod of_copies;
+#[path = "leaving_tests.rs"]
+mod of_leaving;
+#[path = "place_tests.rs"]
+mod of_places;
+#[path = "ready_tests.rs"]
+mod of_ready;
+#[path = "stamped_tests.rs"]
+mod of_stamped;
+#[path = "properties.rs"]
+mod properties;
+#[path = "worlds.rs"]
+mod worlds;
+
+const NOW: i64 = 1_000_000;
+const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+
+/// What is observed, owned.
+#[derive(Clone, Debug)]
+struct World {
+    claim: Claim,
+    fresh: bool,
+    foreign: bool,
+    class: Class,
+    kept: bool,
+    stamped_recipe: Option<Recipe>,
+    jobs: Vec<Job>,
+    run: RunState,
+    pods_alive: bool,
+    choice: Choice,
+    alive_on: Vec<String>,
+    /// The nodes that are not as they should be.
+    places: Places,
+    volumes: Vec<(Volume, Vec<String>)>,
+    no_volume: bool,
+    delete_run: RunState,
+    delete_job: Option<Job>,
+    never_ran: bool,
+    reserved: Option<&'static str>,
+    room: bool,
+    limit: Option<&'static str>,
+    promised: bool,
+    attributes: Option<&'static str>,
+    binding: Binding,
+    outside: bool,
+    origin: Option<Original>,
+    copying: Vec<Copying>,
+    removed: Option<Removed>,
+    left_out: bool,
+    known: bool,
+    request: bool,
+    ready: Option<&'static str>,
+}
+
+/// What a claim is to be a copy of.
+#[derive(Clone, Debug)]
+struct Original {
+    claim: Option<Claim>,
+    volume: Option<Volume>,
+    ours: bool,
+    node: &'static str,
+    granted: bool,
+}
+
+impl World {
+    fn decide(&self, now: i64) -> Decision {
+        self.observed(|observed| decide(observed, now))
+    }
+
+    fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
+        let jobs: Vec<&Job> = self.jobs.iter().collect();
+        let its_node = self.origin.as_ref().map(|original| original.node.to_owned());
+        let nodes = self.claim.nodes.iter().chain(&self.claim.selected_node).chain(&self.alive_on).chain(&its_node);
+        let mut places = Places(nodes.map(|node| (node.clone(), NodeState::Ready)).collect());
+        places.0.extend(self.places.0.clone());
+        let volumes: Vec<_> =
+            self.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits, known: self.known }).collect();
+        then(&Observed {
+            claim: &self.claim,
+            fresh: self.fresh,
+            request: self.request,
+            ready: self.ready,
+            reserved: self.reserved,
+            class: if self.foreign { Serving::NotOurs } else { Serving::Ours(&self.class) },
+            kept: self.kept,
+            stamped_recipe: self.stamped_recipe.as_ref(),
+            jobs: &jobs,
+            run: self.run.clone(),
+            pods_alive: self.pods_alive,
+            choice: &self.choice,
+            alive_on: &self.alive_on,
+            places: &places,
+            volumes: &volumes,
+            no_volume: self.no_volume,
+            delete_run: self.delete_run.clone(),
+            delete_job: self.delete_job.as_ref(),
+            cleanup: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
+            never_ran: self.never_ran,
+            room: self.room,
+            limit: self.limit,
+            promised: self.promised,
+            attributes: self.attributes,
+            binding: self.binding,
+            outside: self.outside,
+            origin: self.origin.as_ref().map(|original| {
+                Origin::Claim(crate::claim::origin::Copied {
+                    claim: original.claim.as_ref(),
+                    volume: original.volume.as_ref(),
+                    ours: original.ours,
+                    node: original.node,
+                    granted: original.granted,
+                })
+            }),
+            copying: &self.copying,
+            removed: self.removed,
+            left_out: self.left_out,
+        })
+    }
+
+    fn step(&self) -> Step {
+        self.decide(NOW).step
+    }
+
+    /// Nothing is done, and this is said.
+    #[track_caller]
+    fn waits(&self, says: &str) {
+        let decision = self.decide(NOW);
+        let said = decision.tell.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+        assert!(decision.step == Step::Nothing && said.contains(says), "{decision:?}");
+    }
+
+    /// Nothing is done, and nothing is said.
+    /// Nothing is tried before the slow pace says so.
+    #[track_caller]
+    fn rests_until_slow(&self) {
+        let decision = self.decide(NOW);
+        assert_eq!((decision.step, decision.wake_at), (Step::Nothing, Some(NOW + 1800)));
+    }
+
+    #[track_caller]
+    fn rests(&self) {
+        let decision = self.decide(NOW);
+        assert_eq!((&decision.step, &decision.tell), (&Step::Nothing, &None));
+    }
+}
+
+fn recipe_with(keys: &[(&str, &str)]) -> Recipe {
+    let data = [("image", "x")].iter().chain(keys).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let config = ObjectName::new("admin", "silver");
+    Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+}
+
+/// A new claim of a class that makes volumes at once.
+fn new() -> World {
+    let text = format!(
+        "metadata: {{name: data, namespace: team, uid: {UID}, resourceVersion: '1'}}\nspec: {{storageClassName: silver, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+    );
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(&text).unwrap();
+    World {
+        claim: Claim::from(&claim),
+        fresh: true,
+        foreign: false,
+        class: Class {
+            name: "silver".into(),
+            has_object: true,
+            binding: BindingMode::Immediate,
+            recipe: Ok(Arc::new(recipe_with(&[]))),
+            uid: String::new(),
+            last_good: false,
+            allowed: Default::default(),
+            provisioner: String::new(),
+        },
+        kept: true,
+        stamped_recipe: None,
+        jobs: vec![],
+        run: RunState::Absent,
+        pods_alive: false,
+        choice: Choice { next: Some("home".into()), is_new: true, last: true },
+        alive_on: vec![],
+        places: Places::default(),
+        volumes: vec![],
+        no_volume: false,
+        delete_run: RunState::Absent,
+        delete_job: None,
+        never_ran: false,
+        reserved: None,
+        room: true,
+        limit: None,
+        promised: false,
+        attributes: None,
+        binding: Binding::Direct,
+        outside: false,
+        origin: None,
+        copying: vec![],
+        removed: None,
+        left_out: false,
+        known: false,
+        request: false,
+        ready: None,
+    }
+}
+
+fn begin(attempt: u32, node: &str) -> Step {
+    Step::StartDelete { attempt, node: node.to_owned(), elsewhere: false }
+}
+
+/// The claim bears the stamp of an attempt, with the finalizer.
+fn stamped(attempt: u32) -> World {
+    let mut world = new();
+    world.claim.nodes = vec!["home".into()];
+    let recipe = recipe_with(&[]);
+    world.claim.stamp =
+        Some(Stamp { uuid: UID.into(), ts: "t".into(), attempt, config: recipe.version(), taken: 0, batch: None });
+    world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    world.stamped_recipe = Some(recipe);
+    world
+}
+
+/// Its attempt has failed a moment ago, and made no volume.
+fn failed_with(kind: Failure) -> World {
+    let mut world = World { no_volume: true, ..stamped(1) };
+    world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, kind));
+    world
+}
+
+/// The claim is being deleted after its attempt began.
+fn going() -> World {
+    let mut world = stamped(1);
+    world.claim.deleting = true;
+    world
+}
+
+fn delayed(mut world: World, node: Option<&str>) -> World {
+    world.class.binding = BindingMode::WaitForFirstConsumer;
+    world.claim.selected_node = node.map(str::to_owned);
+    world
+}
+
+/// The claim is bound to a volume of this name.
+fn bound(mut world: World, volume: &str) -> World {
+    world.claim.volume_name = Some(volume.into());
+    world.claim.phase = "Bound".into();
+    world
+}
+
+fn with_volume(mut world: World, volume: Volume, misfits: &[&str]) -> World {
+    world.volumes.push((volume, misfits.iter().map(|misfit| (*misfit).to_owned()).collect()));
+    world
+}
+
+fn failure(operation: Operation, attempt: u32, at: i64, kind: Failure) -> LastFailure {
+    LastFailure {
+        operation,
+        attempt,
+        at,
+        kind,
+        reason: "R".into(),
+        message: "m".into(),
+        without_account: false,
+        config: String::new(),
+        idle_attempts: 0,
+    }
+}
+
+fn failed_run(kind: Failure, at: i64) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "disk on fire"), kind, at, settled: true }
+}
+
+fn job(attempt: u32) -> Job {
+    Job {
+        name: ObjectName::new("admin", format!("provision-{attempt}")),
+        marks: Marks { attempt, ..Marks::default() },
+        ..Job::default()
+    }
+}
+
+fn over(attempt: u32) -> Job {
+    Job { over: true, ..job(attempt) }
+}
+
+/// As an image makes it.
+fn volume() -> Volume {
+    let text = format!(
+        "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{persistentVolumeReclaimPolicy: Delete}}\n",
+        names::CLAIM_UUID
+    );
+    Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
+}
+
+/// As it is after its adoption.
+fn adopted_volume() -> Volume {
+    let provenance = Provenance { record: recipe_with(&[]).record, node: "home".into() };
+    Volume {
+        finalizers: vec![names::VOLUME_FINALIZER.into()],
+        instance: Some("default".into()),
+        provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
+        volume_id: Some(UID.into()),
+        mark: Some(crate::volume::mark(&serde_json::to_string(&provenance).unwrap())),
+        provenance: Some(serde_json::to_string(&provenance).unwrap()),
+        claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),
+        ..volume()
+    }
+}
+
+/// The same, and the PV controller has shown that it knows it.
+fn known_volume() -> Volume {
+    Volume { phase: "Bound".into(), ..adopted_volume() }
+}
+
+/// Of the claim, but another claim has it.
+fn taken_volume() -> Volume {
+    Volume { claim_ref: Some(Reference { name: ObjectName::new("b", "thief"), uid: "t".into() }), ..volume() }
+}
+
+fn vanishing_volume() -> Volume {
+    Volume { deleting: true, ..volume() }
+}
+
+#[track_caller]
+fn adopts(world: &World) -> Provenance {
+    match world.step() {
+        Step::Adopt { volume, provenance, .. } if volume == names::pv_name(UID) => *provenance,
+        step => panic!("{step:?}"),
+    }
+}
+
+#[track_caller]
+fn records(world: &World) -> LastFailure {
+    match world.step() {
+        Step::RecordFailure { failure, .. } => failure,
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
+fn row_1_bound_to_a_volume_that_is_not_adopted() {
+    let world = bound(with_volume(stamped(1), volume(), &[]), &names::pv_name(UID));
+    assert_eq!(adopts(&world).record, recipe_with(&[]).record);
+    for incomplete in [
+        Volume { provenance: None, ..adopted_volume() },
+        Volume { provenance: Some("{}".into()), ..adopted_volume() },
+        Volume { mark: None, ..adopted_volume() },
+        Volume { mark: Some("Adopted-0".into()), ..adopted_volume() },
+        Volume { claim_ref: None, ..adopted_volume() },
+        Volume { finalizers: vec![], ..adopted_volume() },
+        Volume { provisioned_by: None, ..adopted_volume() },
+        Volume { instance: None, ..adopted_volume() },
+        Volume { volume_id: None, ..adopted_volume() },
+        Volume { volume_id: Some("another".into()), ..adopted_volume() },
+        Volume { claim_uuid: None, ..adopted_volume() },
+    ] {
+        adopts(&bound(with_volume(stamped(1), incomplete, &[]), &names::pv_name(UID)));
+    }
+}
+
+#[test]
+fn row_1_a_forged_provenance_is_replaced() {
+    let provenance = Provenance { record: recipe_with(&[("image", "theirs")]).record, node: String::new() };
+    let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
+    assert_eq!(adopts(&with_volume(stamped(1), forged, &[])).record, recipe_with(&[]).record);
+}
+
+#[test]
+fn row_1_without_a_recipe_it_is_told_and_an_admin_may_let_go() {
+    let mut world = bound(with_volume(going(), volume(), &[]), &names::pv_name(UID));
+    (world.stamped_recipe, world.foreign) = (None, true);
+    world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
+    world.claim.abandoned = true;
+    assert_eq!(world.step(), Step::Release);
+}
+
+#[test]
+fn row_1_what_another_claim_has_is_not_taken_from_it() {
+    let world = bound(with_volume(stamped(1), taken_volume(), &[]), &names::pv_name(UID));
+    world.waits("was made for this claim, but claim b/thief has it");
+}
+
+#[test]
+fn row_1_a_volume_that_was_bound_before_it_was_checked_is_told() {
+    let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
+    let decision = world.decide(NOW);
+    assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
+    assert!(decision.tell.unwrap().message.contains("delete the claim, and see who made the volume"));
+    world.volumes[0].0.quarantine = Some("a hostPath of /".into());
+    world.waits("is bound to volume");
+    world.claim.deleting = true;
+    assert!(matches!(world.step(), Step::Adopt { .. }), "it goes with the claim");
+}
+
+#[test]
+fn row_2_bound_to_an_adopted_volume() {
+    let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
+    assert_eq!(world.step(), Step::Release);
+    world.jobs = vec![job(1)];
+    world.pods_alive = true;
+    assert_eq!(world.step(), Step::Release, "a bound claim owes nothing, whatever the image still does");
+    let retained = Volume { reclaim_policy: "Retain".into(), finalizers: vec![], ..adopted_volume() };
+    assert_eq!(bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(), Step::Release);
+}
+
+#[test]
+fn row_2_a_volume_that_is_not_seen_yet_is_waited_for() {
+    bound(stamped(1), &names::pv_name(UID)).rests();
+}
+
+#[test]
+fn row_3_bound_to_another_volume() {
+    let mut world = bound(stamped(1), "static");
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    world.jobs.clear();
+    assert_eq!(world.step(), Step::ConfirmNoVolume);
+}
+
+#[test]
+fn row_3_going_and_its_volume_is_lost() {
+    let mut world = bound(going(), &names::pv_name(UID));
+    assert_eq!(world.step(), Step::ConfirmNoVolume);
+    world.no_volume = true;
+    assert_eq!(world.step(), begin(1, "home"));
+}
+
+#[test]
+fn row_4_bound_to_a_volume_that_can_no_more_be_held() {
+    let mut world = bound(with_volume(stamped(1), vanishing_volume(), &[]), &names::pv_name(UID));
+    world.rests();
+    world.claim.deleting = true;
+    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
+    world.rests();
+    world.claim.finalizers.pop();
+    assert_eq!(world.step(), begin(1, "home"));
+    world.jobs = vec![job(1)];
+    assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });
+    world.claim.abandoned = true;
+    assert_eq!(world.step(), Step::Release);
+    world.claim.abandoned = false;
+    (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
+    world.waits("cannot be adopted: the provisioner config of the attempt is not known any more");
+}
+
+#[test]
+fn row_5_bound_and_a_job_is_over() {
+    let mut world = bound(new(), &names::pv_name(UID));
+    world.jobs = vec![Job { deleting: true, ..over(1) }, job(2), over(3)];
+    assert_eq!(world.step(), Step::RemoveJob { job: over(3).name });
+    world.jobs.pop();
+    world.rests();
+}
+
+#[test]
+fn row_17_what_is_not_ours_is_left_alone() {
+    World { foreign: true, ..new() }.rests();
+    World { foreign: true, ..stamped(1) }.waits("is not served by this provisioner any more");
+    let mut asks = new();
+    asks.claim.volume_name = Some(names::pv_name(UID));
+    asks.rests();
+}
+
+#[test]
+fn row_18_what_cannot_be_served_is_told() {
+    let mut world = new();
+    world.class.recipe = Err("no provisioner config serves the class".into());
+    world.waits("no provisioner config serves the class");
+
+    let with = |keys: &[(&str, &str)], change: fn(&mut Claim)| {
+        let mut world = new();
+        world.class.recipe = Ok(Arc::new(recipe_with(keys)));
+        change(&mut world.claim);
+        world
+    };
+    with(&[("min-size", "2Gi")], |_| {}).waits("asks for 1Gi, class silver begins at 2Gi; ask for more");
+    with(&[("max-size", "1Mi")], |_| {}).waits("asks for 1Gi, class silver ends at 1Mi; ask for less");
+    with(&[("access-modes", "ReadWriteMany")], |_| {}).waits("has no access mode ReadWriteOnce; it has ReadWriteMany");
+    with(&[("volume-mode", "Block")], |_| {}).waits("has no volume mode Filesystem; it has Block");
+    with(&[], |claim| claim.size = Err("no size".into())).waits("no size");
+    with(&[], |claim| claim.has_selector = true).waits("remove the selector");
+    // A label that its user wrote does not make it a request of a pool.
+    with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true)).waits("remove the selector");
+    with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
+        .waits("filled from VolumeSnapshot s");
+    with(&[("capabilities", "clone, snapshot")], |claim| claim.data_source = Some(DataSource::Dropped))
+        .waits("no empty volume is made instead");
+    with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(
+        "to be a copy of claim team/a, but the provisioner config admin/silver of class silver does not declare",
+    );
+    let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
+    World { attributes: Some("there is no VolumeAttributesClass gold"), ..gold }
+        .waits("there is no VolumeAttributesClass gold");
+}
+
+#[test]
+fn row_18_what_cannot_be_served_yet_waits() {
+    delayed(new(), None).rests();
+    World { kept: false, ..new() }.rests();
+    let full = World { room: false, ..new() };
+    assert_eq!(full.step(), Step::StandInLine { nodes: vec!["home".into()] });
+    assert_eq!(full.decide(NOW).wake_at, Some(NOW + 30), "others before it may leave");
+    let elsewhere = World { room: false, ..selected(new()) };
+    assert_eq!(elsewhere.step(), Step::StandInLine { nodes: vec!["a".into()] }, "its place is where it would run");
+    let nowhere = World { choice: Choice::default(), ..full };
+    assert_eq!(nowhere.step(), Step::Nothing, "a place is of no use to it");
+}
+
+fn with_state(node: &str, state: NodeState, world: World) -> World {
+    World { places: Places([(node.to_owned(), state)].into()), ..world }
+}
+
+/// Of a class that waits for a pod, on node `a`.
+fn selected(world: World) -> World {
+    let mut world = world;
+    world.class.binding = BindingMode::WaitForFirstConsumer;
+    world.claim.selected_node = Some("a".into());
+    if world.claim.stamp.is_some() {
+        world.claim.nodes = vec!["a".into()];
+    }
+    world
+}

@@ -1,0 +1,148 @@
+//! ReferenceGrants: who lets claims of other namespaces be filled from what is in theirs.
+//!
+//! The kind is the Gateway API's. A cluster need not have it, and the API server drops the namespace of a data source
+//! unless its alpha gate `CrossNamespaceVolumeDataSource` is on.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::origin::DataSource;
+use crate::object::ObjectName;
+use crate::snapshot::api;
+
+/// Its kind.
+pub const KIND: &str = "ReferenceGrant";
+
+/// `gateway.networking.k8s.io/v1beta1`, as far as it matters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReferenceGrant {
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// Who may refer to what.
+    #[serde(default)]
+    pub spec: Spec,
+}
+
+/// Each of `from` may refer to each of `to`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spec {
+    /// Who may refer.
+    pub from: Vec<Referrer>,
+    /// To what in the grant's namespace.
+    pub to: Vec<To>,
+}
+
+/// Objects of a kind in a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Referrer {
+    /// API group; empty for the core one.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+}
+
+/// Objects of a kind, or one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct To {
+    /// API group; empty for the core one.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Name; none or empty for all.
+    pub name: Option<String>,
+}
+
+impl kube_core::Resource for ReferenceGrant {
+    type DynamicType = ();
+    type Scope = k8s_openapi::NamespaceResourceScope;
+    fn kind((): &()) -> Cow<'_, str> {
+        KIND.into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "gateway.networking.k8s.io".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1beta1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "referencegrants".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// A ReferenceGrant, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its name.
+    pub name: ObjectName,
+    /// Who may refer to what.
+    pub spec: Spec,
+}
+
+impl From<&ReferenceGrant> for Grant {
+    fn from(grant: &ReferenceGrant) -> Self {
+        Grant { name: ObjectName::of(&grant.metadata), spec: grant.spec.clone() }
+    }
+}
+
+impl Grant {
+    /// Claims of a namespace may be filled from this source, which is in the grant's.
+    pub fn permits(&self, namespace: &str, source: &DataSource) -> bool {
+        let (group, kind, name) = match source {
+            DataSource::Claim(name) => ("", "PersistentVolumeClaim", name),
+            DataSource::Snapshot(name) => (api::GROUP, "VolumeSnapshot", name),
+            DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => return false,
+        };
+        let from = |from: &Referrer| {
+            (from.group.as_str(), from.kind.as_str(), from.namespace.as_str())
+                == ("", "PersistentVolumeClaim", namespace)
+        };
+        let to = |to: &To| {
+            let named = to.name.as_deref().filter(|name| !name.is_empty());
+            (to.group.as_str(), to.kind.as_str()) == (group, kind) && named.is_none_or(|named| named == name.name)
+        };
+        self.name.namespace == name.namespace && self.spec.from.iter().any(from) && self.spec.to.iter().any(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_grant_permits_what_it_names_and_nothing_else() {
+        let claim = |namespace: &str, name: &str| DataSource::Claim(ObjectName::new(namespace, name));
+        let grant = |to: serde_json::Value| {
+            let from = json!([{ "group": "", "kind": "PersistentVolumeClaim", "namespace": "team" }]);
+            let grant =
+                json!({ "metadata": { "name": "g", "namespace": "gold" }, "spec": { "from": from, "to": [to] } });
+            Grant::from(&serde_json::from_value::<ReferenceGrant>(grant).unwrap())
+        };
+        let all = grant(json!({ "group": "", "kind": "PersistentVolumeClaim" }));
+        assert!(all.permits("team", &claim("gold", "a")));
+        assert!(!all.permits("other", &claim("gold", "a")), "another namespace asks");
+        assert!(!all.permits("team", &claim("silver", "a")), "the grant is in another namespace");
+        assert!(!all.permits("team", &DataSource::Snapshot(ObjectName::new("gold", "a"))), "another kind");
+        let one = grant(json!({ "group": "", "kind": "PersistentVolumeClaim", "name": "a" }));
+        assert!(one.permits("team", &claim("gold", "a")) && !one.permits("team", &claim("gold", "b")));
+        let snapshots = grant(json!({ "group": api::GROUP, "kind": "VolumeSnapshot", "name": "" }));
+        assert!(snapshots.permits("team", &DataSource::Snapshot(ObjectName::new("gold", "s"))));
+        assert!(!snapshots.permits("team", &claim("gold", "s")));
+    }
+}

@@ -1,0 +1,192 @@
+//! How much is kept of what users write on claims: they may write more than a megabyte on each.
+
+use std::collections::BTreeMap;
+
+use contract::names;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Claim;
+use crate::limits;
+
+/// What is kept of a claim's *words*: its labels, its annotations and its creator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// All.
+    #[default]
+    Whole,
+    /// The creator, and the labels and annotations of these keys.
+    Keys(Vec<String>),
+    /// Nothing.
+    Nothing,
+}
+
+/// What the texts that a user can write on an object take: each its bytes, and what holds it in memory.
+pub fn burden(metadata: &ObjectMeta) -> usize {
+    let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
+    let pairs = pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| key.len() + value.len());
+    let finalizers = metadata.finalizers.iter().flatten().map(String::len);
+    pairs.chain(finalizers).map(|bytes| bytes + limits::ENTRY).sum()
+}
+
+/// kubectl keeps the whole object there, which no image is told.
+fn is_of_kubectl(key: &str) -> bool {
+    key.starts_with("kubectl.kubernetes.io/")
+}
+
+/// The finalizers of an object, and whether they are all: of very many only some are kept beside our own and those of
+/// Kubernetes.
+pub fn finalizers(metadata: &ObjectMeta) -> (Vec<String>, bool) {
+    let all = metadata.finalizers.as_deref().unwrap_or_default();
+    if all.iter().map(|finalizer| finalizer.len() + limits::ENTRY).sum::<usize>() <= limits::FINALIZERS {
+        return (all.to_vec(), true);
+    }
+    let known = [names::CLAIM_FINALIZER, names::CLAIM_PROTECTION, names::SNAPSHOT_FINALIZER];
+    let (ours, others): (Vec<&String>, Vec<_>) = all.iter().partition(|finalizer| known.contains(&finalizer.as_str()));
+    let others = others.into_iter().filter(|finalizer| finalizer.len() <= limits::NAME);
+    (ours.into_iter().take(known.len()).chain(others.take(limits::FINALIZERS / 1024)).cloned().collect(), false)
+}
+
+/// Labels and annotations that an image could be told.
+pub(super) fn words(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    let pairs = metadata.labels.iter().chain(&metadata.annotations).flatten();
+    pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+impl Claim {
+    /// A claim as it is kept for as long as it is there: of its labels and annotations those of some keys, and no long
+    /// text of its user.
+    pub fn kept(mut self, keys: Vec<String>) -> Self {
+        if self.words == Kept::Nothing {
+            return self;
+        }
+        self.metadata.retain(|key, _| keys.contains(key));
+        let pairs = self.metadata.iter().map(|(key, value)| key.len() + value.len());
+        let groups = self.created_by_groups.iter().map(String::len);
+        let bytes: usize = pairs.chain(groups).map(|bytes| bytes + limits::ENTRY).sum();
+        self.words = Kept::Keys(keys);
+        match bytes + self.created_by.len() > limits::WORDS {
+            true => self.without_words(),
+            false => self,
+        }
+    }
+
+    /// The claim without its words.
+    pub(super) fn without_words(self) -> Self {
+        Claim {
+            metadata: BTreeMap::new(),
+            created_by: String::new(),
+            created_by_groups: Vec::new(),
+            words: Kept::Nothing,
+            ..self
+        }
+    }
+
+    /// What an image is told of these keys is kept, and who created the claim.
+    pub fn has_words_of(&self, keys: &[String]) -> bool {
+        match &self.words {
+            Kept::Whole => true,
+            Kept::Keys(kept) => keys.iter().all(|key| kept.contains(key)),
+            Kept::Nothing => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    use serde_json::json;
+
+    use super::*;
+    use crate::claim::accept::acceptable;
+    use crate::config::record::Record;
+
+    fn claim(metadata: serde_json::Value) -> Claim {
+        let claim = json!({ "metadata": metadata, "spec": { "storageClassName": "silver",
+            "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+        Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap())
+    }
+
+    fn keys(keys: &[&str]) -> Vec<String> {
+        keys.iter().map(|key| (*key).to_owned()).collect()
+    }
+
+    #[test]
+    fn of_labels_and_annotations_those_are_kept_that_a_config_names() {
+        let whole = claim(json!({ "labels": { "a": "1", "b": "2" }, "annotations": { "c": "3", "d": "4",
+            names::CREATED_BY: "tom", names::CREATED_BY_GROUPS: "g,h" } }));
+        assert!(whole.has_words_of(&keys(&["a", "z"])), "of what comes from the API nothing is missing");
+        let kept = whole.clone().kept(keys(&["a", "d", "z"]));
+        assert_eq!(kept.metadata.keys().collect::<Vec<_>>(), ["a", "d"]);
+        assert_eq!((kept.created_by.as_str(), kept.created_by_groups.len()), ("tom", 2));
+        assert!(kept.has_words_of(&keys(&["d"])) && kept.has_words_of(&[]) && !kept.has_words_of(&keys(&["b"])));
+        let none = whole.kept(Vec::new());
+        assert!(none.metadata.is_empty() && none.has_words_of(&[]) && !none.has_words_of(&keys(&["a"])));
+    }
+
+    #[test]
+    fn long_words_are_not_kept_and_that_is_known() {
+        let long = "x".repeat(limits::WORDS + 1);
+        for (key, of) in [("a", keys(&["a"])), (names::CREATED_BY, vec![]), (names::CREATED_BY_GROUPS, vec![])] {
+            let kept = claim(json!({ "annotations": { key: long } })).kept(of.clone());
+            assert!(kept.metadata.is_empty() && kept.created_by.is_empty() && kept.created_by_groups.is_empty());
+            assert!(!kept.has_words_of(&of), "{key}");
+        }
+        let not_named = claim(json!({ "annotations": { "b": long } })).kept(keys(&["a"]));
+        assert!(not_named.has_words_of(&keys(&["a"])), "what no config names is as if it were not there");
+    }
+
+    /// The bytes on the heap of a claim, about.
+    fn weight(claim: &Claim) -> usize {
+        format!("{claim:?}").len()
+    }
+
+    #[test]
+    fn a_claim_that_is_too_heavy_is_not_built_and_is_refused() {
+        let many = |count: usize, from: &str| -> BTreeMap<String, String> {
+            (0..count).map(|n| (format!("{from}{n:06}"), String::new())).collect()
+        };
+        let finalizers: Vec<_> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
+        let recipe =
+            Record { class: "silver".into(), data: [("image".to_owned(), "x".to_owned())].into(), ..Record::default() };
+        let recipe = recipe.recipe().unwrap();
+        for heavy in [
+            json!({ "labels": many(50_000, "l") }),
+            json!({ "annotations": many(20_000, "a") }),
+            json!({ "finalizers": finalizers }),
+        ] {
+            let claim = claim(heavy);
+            assert!(weight(&claim) < limits::FINALIZERS, "{}", weight(&claim));
+            let why = acceptable(&claim, &recipe, false).unwrap_err();
+            assert!(why.contains("labels, annotations and finalizers") && why.contains("remove"), "{why}");
+            assert!(!claim.has_words_of(&[]));
+        }
+        let usual = claim(json!({ "annotations": { "a": "x".repeat(200_000) } }));
+        assert_eq!(acceptable(&usual, &recipe, false), Ok(()), "what Kubernetes allows in one annotation is served");
+    }
+
+    #[test]
+    fn of_very_many_finalizers_ours_are_kept() {
+        let mut all: Vec<_> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
+        all.push(names::CLAIM_FINALIZER.into());
+        let heavy = claim(json!({ "finalizers": all }));
+        assert!(heavy.is_held() && !heavy.finalizers_whole);
+        assert!(heavy.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER), "others are there");
+        let usual = claim(json!({ "finalizers": ["a", names::CLAIM_FINALIZER] }));
+        assert!(usual.finalizers_whole && usual.finalizers.len() == 2);
+    }
+
+    #[test]
+    fn names_that_nothing_can_have_are_cut() {
+        let long = "x".repeat(200_000);
+        let mut long_one = json!({ "metadata": { "uid": "u", "annotations": {
+            names::CLAIM_UUID: long, names::CONFIG: long, names::BATCH: long, names::STORAGE_PROVISIONER: long,
+            "volume.beta.kubernetes.io/storage-class": long } },
+            "spec": { "volumeName": long, "dataSource": { "kind": "PersistentVolumeClaim", "name": long } } });
+        for kind in ["PersistentVolumeClaim", "Other"] {
+            long_one["spec"]["dataSource"]["kind"] = json!(kind);
+            let claim = Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(long_one.clone()).unwrap());
+            assert!(claim.own_stamp().is_none() && claim.stamp.is_some());
+            assert!(weight(&claim.kept(Vec::new())) < 16 * limits::NAME, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! Which config serves which class: a pure function of the ConfigMaps, the StorageClasses and the
+//! revisions that are kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use super::input::{
+    BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
+};
+use super::record::{Checked, Record};
+use super::sidecar::{self, Sidecar, Sidecars};
+use super::slips;
+use super::topology::Topologies;
+use super::{Problem, Recipe, SourceRule};
+use crate::object::ObjectName;
+
+/// A class that is ours.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Whether there is a StorageClass object.
+    pub has_object: bool,
+    /// Its UID, where there is one.
+    pub uid: String,
+    /// When its claims are served.
+    pub binding: BindingMode,
+    /// How its volumes are made, or why none can be made now.
+    pub recipe: Result<Arc<Recipe>, String>,
+    /// The recipe is the last good version of a config that has errors now.
+    pub last_good: bool,
+    /// Where its volumes may be.
+    pub allowed: Topologies,
+    /// The provisioner that its claims ask for: ours, or the driver that its config stands for.
+    pub provisioner: String,
+}
+
+impl Class {
+    /// The PV controller asks another provisioner than that of the class to serve a claim: the class was another's when the
+    /// claim was first seen.
+    pub fn is_asked_elsewhere(&self, asked: Option<&str>) -> bool {
+        asked.is_some_and(|name| name != self.provisioner)
+    }
+}
+
+/// What a claim's class is to us.
+#[derive(Clone, Copy, Debug)]
+pub enum Lookup<'a> {
+    /// Ours.
+    Ours(&'a Class),
+    /// Somebody else's.
+    Foreign,
+    /// Neither a StorageClass nor a config names it.
+    Unknown,
+}
+
+/// What is said about one ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Everything wrong with it; empty if it is good.
+    pub problems: Vec<Problem>,
+    /// Worth saying, but no error.
+    pub warnings: Vec<Problem>,
+    /// The classes that it serves, in its current or last good version.
+    pub classes: Vec<String>,
+    /// Whether an older version works in its place.
+    pub last_good: bool,
+}
+
+/// All classes and verdicts.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    ours: BTreeMap<String, Class>,
+    foreign: BTreeSet<String>,
+    /// Those of them that a config would serve if no other provisioner did, and why it does not.
+    left: BTreeMap<String, String>,
+    /// The verdict on each ConfigMap that is meant for us.
+    pub verdicts: BTreeMap<ObjectName, Verdict>,
+    /// What is wrong with a good config and one StorageClass, which is no reason to refuse others.
+    pairs: Vec<(ObjectName, Problem)>,
+    /// Recipes that are in use and of which no revision is kept yet, or not as the newest.
+    pub unkept: Vec<(Record, i64)>,
+}
+
+impl Classes {
+    /// What a class is to us.
+    pub fn lookup(&self, class: &str) -> Lookup<'_> {
+        match self.ours.get(class) {
+            Some(class) => Lookup::Ours(class),
+            None if self.foreign.contains(class) => Lookup::Foreign,
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// A class whose StorageClass went a moment ago is not served by its label alone yet: whoever
+    /// replaces the object deletes it first, and claims of the moment in between mean the new one.
+    pub fn hold_back(&mut self, class: &str) {
+        if let Some(class) = self.ours.get_mut(class).filter(|class| !class.has_object) {
+            class.recipe = Err(format!(
+                "the StorageClass `{}` was deleted a moment ago; if it is not there again soon, the class is served without one",
+                class.name
+            ));
+        }
+    }
+
+    /// Why a class is left to the external provisioner of its driver, where a config stands for that.
+    pub fn left_to_another(&self, class: &str) -> Option<&str> {
+        self.left.get(class).map(String::as_str)
+    }
+
+    /// All classes that are left to others, by name, and why.
+    pub fn left(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.left.iter().map(|(class, why)| (class.as_str(), why.as_str()))
+    }
+
+    /// All of our classes, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Class> {
+        self.ours.values()
+    }
+}
+
+/// Keys that only a StorageClass object can carry, as people write them.
+const OBJECT_KEYS: &[&str] = &[
+    "volume-binding-mode",
+    "volumeBindingMode",
+    "allow-volume-expansion",
+    "allowVolumeExpansion",
+    "allowed-topologies",
+    "allowedTopologies",
+];
+/// Decides everything anew. The inputs are small and change rarely.
+pub fn classes<'a>(
+    identity: &Identity,
+    configs: impl IntoIterator<Item = &'a Config>,
+    objects: impl IntoIterator<Item = &'a ClassObject>,
+    revisions: &BTreeMap<String, Revision>,
+    sidecars: &Sidecars,
+) -> Classes {
+    let mut table = Classes::default();
+    let configs: BTreeMap<&ObjectName, &Config> =
+        configs.into_iter().filter(|config| config.is_for(identity)).map(|config| (&config.name, config)).collect();
+    for config in configs.values() {
+        table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
+    }
+    let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
+    let mut by_age: Vec<&Config> = configs.values().copied().collect();
+    by_age.sort_by_key(|config| (&config.created, &config.uid));
+    let (general, second) = sidecar::stand_ins(&by_age);
+    second.into_iter().for_each(|(config, problem)| refuse(&mut table, config, problem));
+    for config in by_age.into_iter().filter(|config| config.class.is_some()) {
+        let class = config.class.as_deref().unwrap_or_default();
+        match labelled.get(class) {
+            None => {
+                labelled.insert(class, config);
+            }
+            Some(older) => refuse(
+                &mut table,
+                config,
+                Problem::new(
+                    "",
+                    format!(
+                        "the older ConfigMap {} serves class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
+                        older.name
+                    ),
+                ),
+            ),
+        }
+    }
+
+    // Classes of drivers whose external provisioners are at work, or may be.
+    let mut left: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
+    let (own, foreign): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
+    for object in foreign {
+        let labelled = labelled.remove(object.name.as_str());
+        let named = labelled.filter(|config| config.stands_for() == Some(object.provisioner.as_str()));
+        if let (Some(config), None) = (labelled, named) {
+            let why = format!(
+                "the StorageClass `{}` belongs to the provisioner {}; for ours it must say `provisioner: {}`, or give this ConfigMap another `storage-class` label",
+                object.name, object.provisioner, identity.provisioner
+            );
+            refuse(&mut table, config, Problem::new("", why));
+        }
+        match named.or_else(|| general.get(object.provisioner.as_str()).copied()) {
+            Some(config) if *sidecars.of(&object.provisioner) == Sidecar::Gone => {
+                let class = with_object(&mut table, config, object, revisions);
+                table.ours.insert(object.name.clone(), class);
+                continue;
+            }
+            Some(config) => left.entry((&config.name, &object.provisioner)).or_default().push(&object.name),
+            None => {}
+        }
+        table.foreign.insert(object.name.clone());
+    }
+    for object in own {
+        let config = match object.parameters.get(CONFIG_PARAMETER) {
+            Some(text) => pointed_at(identity, &configs, text),
+            None => labelled.get(object.name.as_str()).copied().ok_or_else(|| no_config(identity, object)),
+        };
+        labelled.remove(object.name.as_str());
+        let class = match config {
+            Ok(config) => with_object(&mut table, config, object, revisions),
+            Err(why) => Class {
+                name: object.name.clone(),
+                has_object: true,
+                uid: object.uid.clone(),
+                binding: object.binding,
+                recipe: Err(why),
+                last_good: false,
+                allowed: object.allowed.clone(),
+                provisioner: object.provisioner.clone(),
+            },
+        };
+        table.ours.insert(object.name.clone(), class);
+    }
+
+    for (name, config) in labelled {
+        // A label that names a class of another config by `provisioner-config` was removed above.
+        let class = pure(identity, &mut table, config, name, revisions);
+        table.ours.insert(name.to_owned(), class);
+    }
+    for ((config, driver), classes) in left {
+        if let Some(why) = sidecars.of(driver).keeps(driver, &classes) {
+            table.left.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
+            warn(&mut table, configs[config], sidecar::KEY, why);
+        }
+    }
+    for config in configs.values() {
+        let Some(driver) = config.stands_for() else { continue };
+        if let Some(lease) = sidecars.elsewhere(driver) {
+            warn(&mut table, config, sidecar::NAMESPACE_KEY, sidecar::does_not_count(driver, lease));
+        }
+    }
+    for (config, problem) in std::mem::take(&mut table.pairs) {
+        refuse(&mut table, configs[&config], problem);
+    }
+    for verdict in table.verdicts.values_mut() {
+        verdict.classes.sort();
+        verdict.problems.sort();
+        verdict.problems.dedup();
+    }
+    table
+}
+
+/// What can be said of a ConfigMap on its own.
+fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
+    let mut verdict = Verdict::default();
+    if !config.data.contains_key("plugin-name") {
+        verdict
+            .problems
+            .push(Problem::new("plugin-name", format!("is missing; write `plugin-name: {}`", identity.plugin)));
+    }
+    match record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
+        Err(problems) => verdict.problems.extend(problems),
+        Ok(recipe) => {
+            let any = |rule: &&SourceRule| {
+                rule.driver.is_none()
+                    && (rule.kind == "flexVolume" || rule.kind == "csi" && config.stands_for().is_none())
+            };
+            verdict.warnings.extend(recipe.volume_sources.iter().find(any).map(|rule| {
+                let kind = &rule.kind;
+                Problem::new("volume-sources", format!(
+                    "allows volumes of every {kind} driver of the cluster, with whatever the image tells it; name the driver, such as `{kind}:driver.example`"
+                ))
+            }));
+        }
+    }
+    if config.stands_for() == Some(identity.provisioner.as_str()) {
+        let why =
+            "is this provisioner's own name; name the CSI driver whose external provisioner it takes the place of";
+        verdict.problems.push(Problem::new(sidecar::KEY, why));
+    }
+    if config.data.contains_key("service-token") {
+        verdict.warnings.push(Problem::new("service-token", format!(
+            "stands in a ConfigMap, where many can read it; better: `kubectl -n {} create secret generic {}-token --from-literal=SERVICE_TOKEN=…`, then `secret-env: {}-token` in place of this key",
+            config.name.namespace, config.name.name, config.name.name
+        )));
+    }
+    verdict.warnings.extend(slips::without_account(&config.data));
+    verdict.warnings.extend(config.slips.iter().cloned());
+    verdict.warnings.extend(slips::in_data(&config.data));
+    verdict
+}
+
+fn refuse(table: &mut Classes, config: &Config, problem: Problem) {
+    table.verdicts.entry(config.name.clone()).or_default().problems.push(problem);
+}
+
+fn warn(table: &mut Classes, config: &Config, key: &str, message: String) {
+    table.verdicts.entry(config.name.clone()).or_default().warnings.push(Problem::new(key, message));
+}
+
+fn no_config(identity: &Identity, object: &ClassObject) -> String {
+    if let Some(meant) = slips::meant_as_config(&object.parameters) {
+        return format!(
+            "no provisioner config serves the class, and its parameter `{meant}` names none; did you mean `{CONFIG_PARAMETER}`?"
+        );
+    }
+    format!(
+        "no provisioner config serves the class: create a ConfigMap with the labels `type: provisioner-config` and `storage-class: {}` in the namespace {}",
+        object.name,
+        identity.config_namespaces.join(" or ")
+    )
+}
+
+fn pointed_at<'a>(
+    identity: &Identity,
+    configs: &BTreeMap<&ObjectName, &'a Config>,
+    text: &str,
+) -> Result<&'a Config, String> {
+    let name: ObjectName =
+        text.parse().map_err(|error| format!("the StorageClass's parameter {CONFIG_PARAMETER}: {error}"))?;
+    if !identity.config_namespaces.contains(&name.namespace) {
+        return Err(format!(
+            "the StorageClass's parameter {CONFIG_PARAMETER} points to {name}, but configs are only read in {}",
+            identity.config_namespaces.join(", ")
+        ));
+    }
+    configs.get(&name).copied().ok_or_else(|| {
+        format!("the ConfigMap {name}, which the StorageClass names, does not exist, lacks the label `type: provisioner-config`, or is meant for another plugin")
+    })
+}
+
+/// The newest revision that works for a class of a config.
+fn last_good(revisions: &BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
+    let newest = newest(revisions, config, class)?;
+    newest.record.checked().ok()
+}
+
+fn newest<'a>(revisions: &'a BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<&'a Revision> {
+    revisions
+        .values()
+        .filter(|revision| revision.record.config == *config && revision.record.class == class)
+        .max_by_key(|revision| revision.number)
+}
+
+fn serve(
+    table: &mut Classes,
+    config: &Config,
+    class: &str,
+    recipe: Checked,
+    revisions: &BTreeMap<String, Revision>,
+) -> (Result<Arc<Recipe>, String>, bool) {
+    let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
+    let served = match recipe {
+        _ if refused => match last_good(revisions, &config.name, class) {
+            Some(recipe) => (Ok(recipe), true),
+            None => (Err(format!("the provisioner config {} has errors; its events name them", config.name)), false),
+        },
+        Ok(recipe) => {
+            let newest = newest(revisions, &config.name, class);
+            if newest.is_none_or(|newest| newest.record != recipe.record) {
+                table.unkept.push((recipe.record.clone(), newest.map_or(1, |newest| newest.number + 1)));
+            }
+            (Ok(recipe), false)
+        }
+        // The config is good, the pair with this StorageClass is not.
+        Err(problems) => match last_good(revisions, &config.name, class) {
+            Some(recipe) => {
+                let with = |problem: &Problem| Problem {
+                    message: format!("{} (with the parameters of StorageClass `{class}`)", problem.message),
+                    ..problem.clone()
+                };
+                table.pairs.extend(problems.iter().map(|problem| (config.name.clone(), with(problem))));
+                (Ok(recipe), true)
+            }
+            None => (
+                Err(format!(
+                    "the StorageClass does not go with the provisioner config {}: {}",
+                    config.name,
+                    super::joined(&problems)
+                )),
+                false,
+            ),
+        },
+    };
+    let verdict = table.verdicts.entry(config.name.clone()).or_default();
+    if served.0.is_ok() {
+        verdict.classes.push(class.to_owned());
+    }
+    verdict.last_good |= served.1;
+    served
+}
+
+fn with_object(
+    table: &mut Classes,
+    config: &Config,
+    object: &ClassObject,
+    revisions: &BTreeMap<String, Revision>,
+) -> Class {
+    let recipe = record_with(config, object).and_then(|record| record.checked());
+    let is_ours = config.stands_for() != Some(object.provisioner.as_str());
+    table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
+    if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can("expand")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "lacks `expand`, but the StorageClass {} allows expansion: its claims may ask for more, and never get it",
+                object.name
+            ),
+        );
+    }
+    if object.binding == BindingMode::Immediate && recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "has `capacity`, but the StorageClass {} says `volumeBindingMode: Immediate`: for its claims nobody asks how much room there is; it matters with WaitForFirstConsumer",
+                object.name
+            ),
+        );
+    }
+    let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
+    Class {
+        name: object.name.clone(),
+        has_object: true,
+        uid: object.uid.clone(),
+        binding: object.binding,
+        recipe,
+        last_good,
+        allowed: object.allowed.clone(),
+        provisioner: object.provisioner.clone(),
+    }
+}
+
+fn pure(
+    identity: &Identity,
+    table: &mut Classes,
+    config: &Config,
+    name: &str,
+    revisions: &BTreeMap<String, Revision>,
+) -> Class {
+    for key in OBJECT_KEYS.iter().filter(|key| config.data.contains_key(**key)) {
+        refuse(
+            table,
+            config,
+            Problem::new(
+                *key,
+                format!(
+                    "asks for what only a StorageClass object can do; remove the key and create the object:\n{}",
+                    class_to_create(identity, name)
+                ),
+            ),
+        );
+    }
+    let recipe = record_of(config, name).checked();
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can("expand")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "has `expand`, but without a StorageClass object the API server lets no claim ask for more; create it:\n{}",
+                class_to_create(identity, name)
+            ),
+        );
+    }
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+        warn(
+            table,
+            config,
+            "capabilities",
+            format!(
+                "has `capacity`, but without a StorageClass object nobody asks how much room there is; create it:\n{}",
+                class_to_create(identity, name)
+            ),
+        );
+    }
+    let (recipe, last_good) = serve(table, config, name, recipe, revisions);
+    Class {
+        name: name.to_owned(),
+        has_object: false,
+        uid: String::new(),
+        binding: BindingMode::Immediate,
+        recipe,
+        last_good,
+        allowed: Topologies::default(),
+        provisioner: identity.provisioner.clone(),
+    }
+}
+
+/// The StorageClass that gives a pure class what the pure form cannot do.
+pub fn class_to_create(identity: &Identity, class: &str) -> String {
+    format!(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n",
+        identity.provisioner
+    )
+}
+
+#[cfg(test)]
+#[path = "classes_tests.rs"]
+mod tests;

@@ -1,0 +1,538 @@
+use contract::names;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use super::*;
+use crate::config::sidecar::Found;
+
+fn identity() -> Identity {
+    Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: names::DEFAULT_INSTANCE.into(),
+        config_namespaces: vec!["admin".into(), "storage".into()],
+        namespace: "flex-provisioner".into(),
+    }
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A good config in `admin`, with these keys over it.
+fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
+    let mut data = map(&[("plugin-name", names::DEFAULT_PLUGIN), ("image", "custom/provision")]);
+    data.insert("service-account-name".into(), "maker".into());
+    data.extend(map(keys));
+    Config {
+        name: ObjectName::new("admin", name),
+        uid: format!("uid-{name}"),
+        created: "2026-01-01T00:00:00Z".into(),
+        class: class.map(str::to_owned),
+        data,
+        ..Config::default()
+    }
+}
+
+/// A StorageClass of ours.
+fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
+    ClassObject {
+        name: name.into(),
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        parameters: map(parameters),
+        reclaim_policy: "Delete".into(),
+        mount_options: vec![],
+        binding: BindingMode::WaitForFirstConsumer,
+        uid: format!("uid-{name}"),
+        allow_expansion: false,
+        allowed: Default::default(),
+    }
+}
+
+fn table(configs: &[&Config], objects: &[&ClassObject]) -> Classes {
+    beside(&Sidecars::none(), configs, objects)
+}
+
+fn beside(sidecars: &Sidecars, configs: &[&Config], objects: &[&ClassObject]) -> Classes {
+    let (configs, objects) = (configs.iter().copied(), objects.iter().copied());
+    classes(&identity(), configs, objects, &BTreeMap::new(), sidecars)
+}
+
+fn class<'a>(table: &'a Classes, name: &str) -> &'a Class {
+    match table.lookup(name) {
+        Lookup::Ours(class) => class,
+        other => panic!("class {name} is {other:?}"),
+    }
+}
+
+fn recipe<'a>(table: &'a Classes, name: &str) -> &'a Recipe {
+    class(table, name).recipe.as_ref().unwrap_or_else(|why| panic!("class {name}: {why}"))
+}
+
+#[track_caller]
+fn why_not(table: &Classes, name: &str) -> String {
+    class(table, name).recipe.as_ref().expect_err("the class must have no recipe").clone()
+}
+
+/// A StorageClass that was written for a driver's own provisioner.
+fn of_driver(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
+    ClassObject { provisioner: "csi.example.com".into(), ..object(name, parameters) }
+}
+
+fn verdict<'a>(table: &'a Classes, name: &str) -> &'a Verdict {
+    &table.verdicts[&ObjectName::new("admin", name)]
+}
+
+/// The problems of a config in one text.
+fn problems(table: &Classes, name: &str) -> String {
+    crate::config::joined(&verdict(table, name).problems)
+}
+
+/// A kept revision of a config for a class.
+fn revision(config: &Config, class: &str, number: i64) -> (String, Revision) {
+    let record = record_of(config, class);
+    (record.hash(), Revision { number, record, created: 0 })
+}
+
+#[test]
+fn a_label_alone_makes_a_class() {
+    let table = table(&[&config("a", Some("silver"), &[("zone", "west")])], &[]);
+    let silver = class(&table, "silver");
+    assert_eq!((silver.has_object, silver.binding, silver.last_good), (false, BindingMode::Immediate, false));
+    assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
+    assert_eq!(recipe(&table, "silver").class, "silver");
+    assert_eq!((problems(&table, "a").as_str(), verdict(&table, "a").classes.join(",")), ("", "silver".into()));
+    assert!(matches!(table.lookup("gold"), Lookup::Unknown));
+}
+
+#[test]
+fn with_an_object_its_fields_win() {
+    let silver = config("a", Some("silver"), &[("reclaim-policy", "Delete"), ("mount-options", "ro")]);
+    let object = ClassObject {
+        reclaim_policy: "Retain".into(),
+        mount_options: vec!["noatime".into(), "a,b".into()],
+        ..object("silver", &[])
+    };
+    let table = table(&[&silver], &[&object]);
+    let class = class(&table, "silver");
+    assert_eq!((class.has_object, class.binding), (true, BindingMode::WaitForFirstConsumer));
+    assert_eq!(recipe(&table, "silver").reclaim_policy, "Retain");
+    assert_eq!(recipe(&table, "silver").mount_options, ["noatime", "a,b"]);
+    assert_eq!(table.iter().count(), 1, "the label makes no second class");
+}
+
+#[test]
+fn an_object_without_mount_options_has_none() {
+    let table = table(&[&config("a", Some("silver"), &[("mount-options", "ro")])], &[&object("silver", &[])]);
+    assert!(recipe(&table, "silver").mount_options.is_empty());
+}
+
+#[test]
+fn many_classes_point_to_one_config() {
+    let shared = config("shared", None, &[("zone", "west"), ("max-size", "1Gi")]);
+    let fast = object("fast", &[(CONFIG_PARAMETER, "admin/shared"), ("zone", "east"), ("tier", "ssd")]);
+    let large = object("large", &[(CONFIG_PARAMETER, "admin/shared"), ("max-size", "1Ti"), ("fs-type", "xfs")]);
+    let table = table(&[&shared], &[&fast, &large]);
+    assert_eq!(recipe(&table, "fast").parameters, map(&[("zone", "east"), ("tier", "ssd")]), "class over config");
+    assert_eq!(recipe(&table, "large").parameters, map(&[("zone", "west")]));
+    assert_eq!((recipe(&table, "large").max_size, recipe(&table, "fast").max_size), (Some(1 << 40), Some(1 << 30)));
+    assert_eq!(recipe(&table, "large").fs_type, "xfs");
+    assert_eq!(verdict(&table, "shared").classes, ["fast", "large"]);
+}
+
+#[test]
+fn a_pointer_wins_over_a_label() {
+    let labelled = config("labelled", Some("silver"), &[("from", "label")]);
+    let pointed = config("pointed", None, &[("from", "pointer")]);
+    let table = table(&[&labelled, &pointed], &[&object("silver", &[(CONFIG_PARAMETER, "admin/pointed")])]);
+    assert_eq!(recipe(&table, "silver").parameters["from"], "pointer");
+    assert!(verdict(&table, "labelled").classes.is_empty());
+}
+
+#[test]
+fn a_pointer_that_leads_nowhere_is_told() {
+    let elsewhere = Config { name: ObjectName::new("team", "mine"), ..config("mine", None, &[]) };
+    for (pointer, says) in [
+        ("team/mine", "points to team/mine, but configs are only read in admin, storage"),
+        ("admin/absent", "ConfigMap admin/absent, which the StorageClass names, does not exist"),
+        ("mine", "is not of the form namespace/name"),
+    ] {
+        let table = table(&[&elsewhere], &[&object("silver", &[(CONFIG_PARAMETER, pointer)])]);
+        assert!(why_not(&table, "silver").contains(says), "{pointer}: {}", why_not(&table, "silver"));
+    }
+}
+
+#[test]
+fn a_config_outside_the_config_namespaces_is_ignored() {
+    let theirs = Config { name: ObjectName::new("team", "mine"), ..config("mine", Some("silver"), &[]) };
+    let table = table(&[&theirs], &[]);
+    assert!(matches!(table.lookup("silver"), Lookup::Unknown) && table.verdicts.is_empty());
+}
+
+#[test]
+fn an_object_without_a_config_says_what_to_create() {
+    let why = why_not(&table(&[], &[&object("silver", &[])]), "silver");
+    assert!(why.contains("`storage-class: silver` in the namespace admin or storage"), "{why}");
+}
+
+#[test]
+fn a_class_of_another_provisioner_is_not_touched() {
+    let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
+    let table = table(&[&config("a", Some("gold"), &[])], &[&theirs]);
+    assert!(matches!(table.lookup("gold"), Lookup::Foreign));
+    let said = problems(&table, "a");
+    assert!(
+        said.contains(
+            "belongs to the provisioner ebs.example; for ours it must say `provisioner: flex-provisioner.io`"
+        ),
+        "{said}"
+    );
+    assert!(verdict(&table, "a").classes.is_empty());
+}
+
+#[test]
+fn the_order_of_the_objects_does_not_matter() {
+    // A config that is refused for its label is refused for the class that points to it as well.
+    let both = config("both", Some("gold"), &[]);
+    let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
+    let ours = object("silver", &[(CONFIG_PARAMETER, "admin/both")]);
+    let (first, second) = (table(&[&both], &[&theirs, &ours]), table(&[&both], &[&ours, &theirs]));
+    assert_eq!(first.verdicts, second.verdicts);
+    assert_eq!(why_not(&first, "silver"), why_not(&second, "silver"));
+}
+
+#[test]
+fn of_two_configs_for_a_class_the_older_stays() {
+    let older = Config { created: "2026-01-01T00:00:00Z".into(), ..config("z", Some("silver"), &[("who", "older")]) };
+    let newer = Config { created: "2026-01-01T00:00:01Z".into(), ..config("a", Some("silver"), &[("who", "newer")]) };
+    for configs in [[&older, &newer], [&newer, &older]] {
+        let table = table(&configs, &[]);
+        assert_eq!(recipe(&table, "silver").parameters["who"], "older");
+        assert_eq!(problems(&table, "z"), "");
+        let said = problems(&table, "a");
+        assert!(said.contains("the older ConfigMap admin/z serves class `silver` already"), "{said}");
+    }
+}
+
+#[test]
+fn of_two_configs_of_one_second_the_uid_decides() {
+    let first = Config { uid: "1".into(), ..config("z", Some("silver"), &[("who", "first")]) };
+    let second = Config { uid: "2".into(), ..config("a", Some("silver"), &[("who", "second")]) };
+    let table = table(&[&second, &first], &[]);
+    assert_eq!(recipe(&table, "silver").parameters["who"], "first");
+    assert_ne!(problems(&table, "a"), "");
+}
+
+#[test]
+fn a_bad_edit_keeps_the_last_good_version() {
+    let before = config("a", Some("silver"), &[("zone", "west")]);
+    let oldest = config("a", Some("silver"), &[("zone", "north")]);
+    let revisions = BTreeMap::from([revision(&before, "silver", 2), revision(&oldest, "silver", 1)]);
+    let edited = config("a", Some("silver"), &[("zone", "east"), ("retries", "many")]);
+    let table = classes(&identity(), [&edited], [], &revisions, &Sidecars::none());
+    assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
+    assert!(class(&table, "silver").last_good && verdict(&table, "a").last_good);
+    assert_eq!(verdict(&table, "a").classes, ["silver"]);
+    assert!(problems(&table, "a").starts_with("retries: "), "{}", problems(&table, "a"));
+    assert!(table.unkept.is_empty(), "what is bad is not kept");
+}
+
+#[test]
+fn a_bad_pair_keeps_the_last_good_version_and_concerns_no_other_class() {
+    let before = config("a", Some("silver"), &[]);
+    let edited = config("a", Some("silver"), &[("my-zone", "east")]);
+    let silver = object("silver", &[("my_zone", "west")]);
+    let gold = object("gold", &[(CONFIG_PARAMETER, "admin/a")]);
+    let kept = record_with(&before, &silver).unwrap();
+    let revision = Revision { number: 1, record: kept.clone(), created: 0 };
+    let revisions = BTreeMap::from([(kept.hash(), revision)]);
+    let table = classes(&identity(), [&edited], [&silver, &gold], &revisions, &Sidecars::none());
+    assert!(class(&table, "silver").last_good && !class(&table, "gold").last_good);
+    assert_eq!(recipe(&table, "silver").parameters.get("my-zone"), None);
+    assert_eq!(recipe(&table, "gold").parameters["my-zone"], "east");
+    let told = problems(&table, "a");
+    assert!(told.contains("MY_ZONE") && told.contains("(with the parameters of StorageClass `silver`)"), "{told}");
+}
+
+#[test]
+fn a_class_is_not_served_by_its_label_right_after_its_object_went() {
+    let labelled = config("a", Some("silver"), &[]);
+    let mut alone = table(&[&labelled], &[]);
+    assert!(class(&alone, "silver").recipe.is_ok());
+    alone.hold_back("silver");
+    assert!(why_not(&alone, "silver").contains("was deleted a moment ago"));
+    let mut replaced = table(&[&labelled], &[&object("silver", &[])]);
+    replaced.hold_back("silver");
+    assert!(class(&replaced, "silver").recipe.is_ok(), "there is an object again");
+}
+
+#[test]
+fn a_bad_config_without_a_good_version_serves_nothing() {
+    let bad = config("a", Some("silver"), &[("retries", "many")]);
+    let another = config("b", None, &[]);
+    let revisions = BTreeMap::from([revision(&bad, "gold", 1), revision(&another, "silver", 2)]);
+    let table = classes(&identity(), [&bad], [], &revisions, &Sidecars::none());
+    assert!(why_not(&table, "silver").contains("admin/a has errors; its events name them"));
+    assert!(verdict(&table, "a").classes.is_empty() && !verdict(&table, "a").last_good);
+}
+
+#[test]
+fn what_is_in_use_is_to_be_kept_once() {
+    let now = config("a", Some("silver"), &[("zone", "west")]);
+    let before = config("a", Some("silver"), &[("zone", "east")]);
+    let unkept = |revisions: Vec<(String, Revision)>| -> Vec<(String, i64)> {
+        let table = classes(&identity(), [&now], [], &revisions.into_iter().collect(), &Sidecars::none());
+        table.unkept.into_iter().map(|(record, number)| (record.data["zone"].clone(), number)).collect()
+    };
+    assert_eq!(unkept(vec![]), [("west".to_owned(), 1)]);
+    assert_eq!(unkept(vec![revision(&before, "silver", 7)]), [("west".to_owned(), 8)]);
+    assert_eq!(unkept(vec![revision(&before, "silver", 7), revision(&now, "silver", 8)]), []);
+    let back = vec![revision(&before, "silver", 9), revision(&now, "silver", 8)];
+    assert_eq!(unkept(back), [("west".to_owned(), 10)], "an edit that was taken back is the newest again");
+}
+
+#[test]
+fn the_service_token_is_never_kept() {
+    let table = table(&[&config("a", Some("silver"), &[("service-token", "hush")])], &[]);
+    assert!(recipe(&table, "silver").service_token);
+    assert!(!serde_json::json!(table.unkept[0].0).to_string().contains("hush"));
+    let warned = crate::config::joined(&verdict(&table, "a").warnings);
+    assert!(
+        warned.contains("kubectl -n admin create secret generic a-token --from-literal=SERVICE_TOKEN=…"),
+        "{warned}"
+    );
+    assert!(problems(&table, "a").is_empty());
+}
+
+#[test]
+fn keys_of_an_object_in_the_pure_form_print_the_object() {
+    for key in OBJECT_KEYS {
+        let table = table(&[&config("a", Some("silver"), &[(key, "x")])], &[]);
+        let said = problems(&table, "a");
+        assert!(said.starts_with(&format!("{key}: asks for what only a StorageClass object can do")), "{said}");
+        let (_, yaml) = said.split_once("create the object:\n").unwrap();
+        let object: StorageClass = crate::config::values::yaml(yaml).unwrap();
+        assert_eq!(object.metadata.name.as_deref(), Some("silver"));
+        assert_eq!(ClassObject::from(&object).provisioner, names::DEFAULT_PROVISIONER);
+        assert_eq!(ClassObject::from(&object).binding, BindingMode::WaitForFirstConsumer);
+        assert!(why_not(&table, "silver").contains("has errors"));
+    }
+}
+
+#[test]
+fn a_config_for_another_plugin_is_left_alone() {
+    let theirs = config("a", Some("silver"), &[("plugin-name", "example.com/other"), ("retries", "many")]);
+    let table = table(&[&theirs], &[]);
+    assert!(table.verdicts.is_empty() && matches!(table.lookup("silver"), Lookup::Unknown));
+}
+
+#[test]
+fn a_config_without_a_plugin_name_is_told() {
+    let mut nobody = config("a", Some("silver"), &[]);
+    nobody.data.remove("plugin-name");
+    let table = table(&[&nobody], &[]);
+    assert_eq!(problems(&table, "a"), "plugin-name: is missing; write `plugin-name: kubernetes.io/flex-provisioner`");
+    assert!(class(&table, "silver").recipe.is_err());
+}
+
+#[test]
+fn what_a_class_may_not_say_is_told_on_its_claims() {
+    let good = config("a", Some("silver"), &[("use-nfs-server", "10.10.2.4")]);
+    for (key, value, says) in [
+        ("image", "mine", "image: as a parameter of the StorageClass is not allowed"),
+        ("service-account-name", "root", "service-account-name: as a parameter of the StorageClass is not allowed"),
+        ("service-token", "x", "service-token: as a parameter of the StorageClass is not allowed"),
+        ("plugin-name", "x", "plugin-name: as a parameter of the StorageClass is not allowed"),
+        ("use_nfs_server", "b", "would both become the environment variable USE_NFS_SERVER"),
+        ("max-size", "much", "max-size: `much` is not a size"),
+        ("path", "/", "the environment variable PATH"),
+    ] {
+        let table = table(&[&good], &[&object("silver", &[(key, value)])]);
+        let why = why_not(&table, "silver");
+        assert!(why.starts_with("the StorageClass does not go with the provisioner config admin/a: "), "{why}");
+        assert!(why.contains(says), "{key}: {why}");
+        assert_eq!(problems(&table, "a"), "", "the config itself is good");
+    }
+    let both = table(&[&good], &[&object("silver", &[("image", "mine"), ("args", "x")])]);
+    let why = why_not(&both, "silver");
+    assert!(why.contains("args: ") && why.contains("image: "), "both are told: {why}");
+}
+
+#[test]
+fn a_config_map_and_a_class_are_read_as_the_api_gives_them() {
+    let text = "metadata: {name: a, namespace: admin, uid: u, creationTimestamp: '2026-01-02T03:04:05Z', labels: {storage-class: silver}}\ndata: {image: x}\n";
+    let map: ConfigMap = crate::config::values::yaml(text).unwrap();
+    let config = Config::from(&map);
+    assert_eq!((config.name, config.created), (ObjectName::new("admin", "a"), "2026-01-02T03:04:05Z".into()));
+    assert_eq!((config.class.as_deref(), config.uid.as_str()), (Some("silver"), "u"));
+    let bare: StorageClass = crate::config::values::yaml("metadata: {name: a}\nprovisioner: x\n").unwrap();
+    let class = ClassObject::from(&bare);
+    assert_eq!((class.reclaim_policy.as_str(), class.binding), ("Delete", BindingMode::Immediate));
+}
+
+#[test]
+fn who_may_ask_for_more_and_never_gets_it_is_warned_of() {
+    let (able, unable) = (config("able", Some("a"), &[("capabilities", "expand")]), config("unable", Some("b"), &[]));
+    let allowing = |name| ClassObject { allow_expansion: true, ..object(name, &[]) };
+    let good = table(&[&able, &unable], &[&allowing("a"), &object("b", &[])]);
+    assert!(good.verdicts.values().all(|verdict| verdict.warnings.is_empty()), "{:?}", good.verdicts);
+    let warned = table(&[&able, &unable], &[&allowing("b")]);
+    let said = |name: &str| super::super::joined(&warned.verdicts[&ObjectName::new("admin", name)].warnings);
+    assert!(said("able").contains("create it:\napiVersion: storage.k8s.io/v1"), "{}", said("able"));
+    assert!(said("able").contains("name: a\n") && said("able").contains("allowVolumeExpansion: true"));
+    assert!(
+        said("unable").contains("capabilities: lacks `expand`, but the StorageClass b allows"),
+        "{}",
+        said("unable")
+    );
+    assert!(recipe(&warned, "a").can("expand") && class(&warned, "b").recipe.is_ok(), "both work");
+}
+
+#[test]
+fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
+    let general = config("general", None, &[("stands-for", "csi.example.com")]);
+    let named = config("named", Some("named"), &[("stands-for", "csi.example.com"), ("zone", "west"), ("type", "x")]);
+    // Their parameters are the driver's, also those that are called like keys, or nearly so.
+    let gold = of_driver("gold", &[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]);
+    let (named_object, own) = (of_driver("named", &[("type", "y"), ("image", "vm.qcow2")]), object("own", &[]));
+    let own_config = config("own", Some("own"), &[]);
+    let table = table(&[&general, &named, &own_config], &[&gold, &named_object, &own]);
+    let gold = recipe(&table, "gold");
+    assert_eq!(gold.config.name, "general");
+    assert_eq!(gold.parameters, map(&[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]));
+    assert_eq!(gold.record.provisioner("ours"), "csi.example.com");
+    assert!(!class(&table, "gold").is_asked_elsewhere(Some("csi.example.com")));
+    assert!(class(&table, "gold").is_asked_elsewhere(Some(names::DEFAULT_PROVISIONER)));
+    let named = recipe(&table, "named");
+    assert_eq!((named.config.name.as_str(), named.image.as_str()), ("named", "custom/provision"));
+    assert_eq!(named.parameters, map(&[("zone", "west"), ("type", "y"), ("image", "vm.qcow2")]));
+    assert_eq!(recipe(&table, "own").record.provisioner("ours"), "ours");
+    for name in ["general", "named", "own"] {
+        assert_eq!((problems(&table, name).as_str(), verdict(&table, name).warnings.len()), ("", 0), "{name}");
+    }
+    assert_eq!(verdict(&table, "general").classes, ["gold"]);
+    // As it is kept it is the same again.
+    let kept: Record = serde_json::from_value(serde_json::json!(gold.record)).unwrap();
+    assert_eq!(&kept.recipe().unwrap(), gold);
+}
+
+#[test]
+fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
+    let stands = config("stands", None, &[("stands-for", "csi.example.com")]);
+    let objects = [of_driver("gold", &[]), of_driver("silver", &[])];
+    let objects = [&objects[0], &objects[1]];
+    let live = Sidecar::Live { lease: ObjectName::new("kube-system", "csi-example-com"), holder: "pod-1".into() };
+    for (sidecar, says) in [
+        (live, vec!["gold, silver", "pod-1 holds the Lease kube-system/csi-example-com"]),
+        (Sidecar::Unknown(Some("Leases may not be listed".into())), vec!["gold, silver", "may not be listed"]),
+        (Sidecar::Unknown(None), vec![]),
+    ] {
+        let table = beside(&Sidecars::new([("csi.example.com".to_owned(), sidecar.into())]), &[&stands], &objects);
+        assert!(matches!(table.lookup("gold"), Lookup::Foreign) && matches!(table.lookup("silver"), Lookup::Foreign));
+        let said = verdict(&table, "stands");
+        let left = table.left_to_another("gold").unwrap_or_default();
+        assert!(left.is_empty() == says.is_empty() && says.iter().all(|words| left.contains(words)), "{left}");
+        assert!(said.problems.is_empty(), "{said:?}");
+        let warnings = crate::config::joined(&said.warnings);
+        assert!(
+            says.iter().all(|words| warnings.contains(words)) && warnings.is_empty() == says.is_empty(),
+            "{warnings}"
+        );
+    }
+    // A Lease that does not count is told, and keeps nothing from being served.
+    let found = Found { sidecar: Sidecar::Gone, elsewhere: Some(ObjectName::new("team", "csi-example-com")) };
+    let table = beside(&Sidecars::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
+    let warned = crate::config::joined(&verdict(&table, "stands").warnings);
+    assert!(warned.contains("Lease team/csi-example-com") && warned.contains("stands-for-namespace: team"), "{warned}");
+    assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_another("gold")), ("gold", None));
+    // What is known of another driver's says nothing, nor does nothing that is known.
+    let other = Sidecars::new([("other.example.com".to_owned(), Sidecar::Gone.into())]);
+    assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), Lookup::Foreign));
+    let gone = Sidecars::new([("csi.example.com".to_owned(), Sidecar::Gone.into())]);
+    assert_eq!(recipe(&beside(&gone, &[&stands], &objects), "gold").class, "gold");
+}
+
+#[test]
+fn one_config_stands_for_a_driver_and_none_for_ourselves() {
+    let later = |config: Config| Config { created: "2026-02-01T00:00:00Z".into(), ..config };
+    let older = config("older", None, &[("stands-for", "csi.example.com")]);
+    let newer = later(config("newer", None, &[("stands-for", "csi.example.com")]));
+    let other = config("other", Some("gold"), &[]);
+    let own = config("own", None, &[("stands-for", names::DEFAULT_PROVISIONER)]);
+    let gold = of_driver("gold", &[("path", "x")]);
+    let silver = of_driver("silver", &[]);
+    let table = table(&[&newer, &older, &other, &own], &[&gold, &silver]);
+    assert_eq!(recipe(&table, "silver").config.name, "older");
+    assert!(problems(&table, "newer").contains("the older ConfigMap admin/older stands for csi.example.com already"));
+    assert!(problems(&table, "own").contains("stands-for: is this provisioner's own name"));
+    // A label alone does not make a driver's class ours.
+    assert!(problems(&table, "other").contains("belongs to the provisioner csi.example.com"));
+    assert!(why_not(&table, "gold").contains("environment variable PATH"), "{}", why_not(&table, "gold"));
+    assert_eq!(problems(&table, "older"), "");
+}
+
+#[test]
+fn a_class_may_name_its_file_system_as_other_provisioners_do() {
+    let config = config("a", None, &[("fs-type", "ext4")]);
+    for key in ["fsType", "fstype"] {
+        let gold = object("gold", &[(CONFIG_PARAMETER, "admin/a"), (key, "xfs")]);
+        let table = table(&[&config], &[&gold]);
+        let gold = recipe(&table, "gold");
+        assert_eq!((gold.fs_type.as_str(), &gold.parameters), ("xfs", &map(&[(key, "xfs")])));
+    }
+    for (more, says) in [
+        (("fs-type", "ext4"), "fsType: names the file system a second time, beside `fs-type`"),
+        (("fstype", "xfs"), "would both become the environment variable FSTYPE"),
+        (("fsType", "no such"), "`no such` is not a file system"),
+        (("nodeSelector", "a=b"), "reads like `node-selector`"),
+    ] {
+        let gold = object("gold", &[(CONFIG_PARAMETER, "admin/a"), ("fsType", "xfs"), more]);
+        let gold = ClassObject { parameters: gold.parameters.into_iter().collect(), ..gold };
+        let why = why_not(&table(&[&config], &[&gold]), "gold");
+        assert!(why.contains(says), "{why}");
+    }
+}
+
+#[test]
+fn slips_are_told_with_the_verdict_and_refuse_nothing() {
+    let slips = vec![Problem::new("", "its label `storageclass` is not looked at")];
+    let config = Config { slips, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
+    let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r"), ("password", "x")]);
+    let table = table(&[&config], &[&class]);
+    let verdict = &table.verdicts[&config.name];
+    assert!(verdict.problems.is_empty() && verdict.classes == ["silver"], "{verdict:?}");
+    let said = crate::config::joined(&verdict.warnings);
+    for part in [
+        "`storageclass`",
+        "did you mean `timeout`?",
+        "server: ends with white space",
+        "`fs-type`?",
+        "export: has",
+        "password: reads like a secret",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(said.contains("(a parameter of StorageClass `silver`)"), "{said}");
+}
+
+#[test]
+fn a_parameter_that_nearly_names_the_config_of_a_class_is_told() {
+    for name in ["provisionerConfig", "provisioner-configs", "provisoner-config"] {
+        let class = object("silver", &[(name, "admin/a")]);
+        let why = why_not(&table(&[&config("a", None, &[])], &[&class]), "silver");
+        assert!(
+            why.contains(&format!("its parameter `{name}` names none; did you mean `provisioner-config`?")),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn parameters_of_other_provisioners_are_no_slips_of_keys() {
+    let config = config("a", None, &[("stands-for", "csi.example.com")]);
+    let class = of_driver("theirs", &[("pools", "rbd"), ("timout", "1")]);
+    let sidecars = Sidecars::new([("csi.example.com".to_owned(), Found::from(Sidecar::Gone))]);
+    let table = beside(&sidecars, &[&config], &[&class]);
+    assert!(matches!(table.lookup("theirs"), Lookup::Ours(_)), "{table:?}");
+    assert_eq!(table.verdicts[&config.name].warnings, []);
+}

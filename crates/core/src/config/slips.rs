@@ -1,0 +1,242 @@
+//! Slips: what is no error in a config or a StorageClass, and was hardly meant. Every unknown key is a parameter, and every
+//! value of one reaches the image as it is, so that nobody but its writer can say; but they are told of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use strsim::osa_distance;
+
+use super::Problem;
+use super::check::KEYS;
+use super::input::{CONFIG_PARAMETER, ClassObject};
+use crate::object::is_dns_name;
+use contract::names;
+
+/// Other words for keys, further from them than a slip of the hand: by their letters.
+const OTHER_WORDS: &[(&str, &str)] = &[
+    ("capability", "capabilities"),
+    ("mountopts", "mount-options"),
+    ("priorityclassname", "priority-class"),
+    ("pullpolicy", "image-pull-policy"),
+    ("reclaimpolicies", "reclaim-policy"),
+    ("retry", "retries"),
+    ("runasuid", "run-as-user"),
+    ("serviceaccount", "service-account-name"),
+];
+
+/// The last words in the names of parameters that are secrets. Their other words say whose.
+pub const SECRETS: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "credential",
+    "credentials",
+    "api-key",
+    "apikey",
+    "private-key",
+    "privatekey",
+    "secret-key",
+    "secretkey",
+];
+
+/// A text without what people write now and then in one way or the other.
+pub fn letters(text: &str) -> String {
+    text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+}
+
+/// The key from which a name differs only by separators or case.
+pub fn misspelt(name: &str) -> Option<&'static str> {
+    let wanted = letters(name);
+    KEYS.iter().copied().find(|key| letters(key) == wanted && *key != name)
+}
+
+/// The key that a name of other letters may have been meant to be.
+pub fn near_key(name: &str) -> Option<&'static str> {
+    let word = letters(name);
+    // As StorageClasses of CSI drivers and several images call them.
+    let is_reference = ["secretname", "secretnamespace"].iter().any(|end| word.ends_with(end));
+    if KEYS.contains(&name) || is_reference {
+        return None;
+    }
+    let other = OTHER_WORDS.iter().find(|(other, _)| *other == word).map(|(_, key)| *key);
+    other.or_else(|| KEYS.iter().copied().find(|key| is_near(&word, &letters(key))))
+}
+
+/// The letters of a word are those of another one but for a slip: one letter, in long words two. The first one is hardly ever
+/// mistaken, and `min` is no slip for `max`.
+fn is_near(word: &str, key: &str) -> bool {
+    let most = if key.len() < 9 { 1 } else { 2 };
+    word != key
+        && word.len().abs_diff(key.len()) <= most
+        && word.chars().next() == key.chars().next()
+        && word.starts_with("min") == key.starts_with("min")
+        && osa_distance(word, key) <= most
+}
+
+/// Slips in the labels of a ConfigMap that say which class it serves.
+pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
+    let label = names::LABEL_STORAGE_CLASS;
+    let said = |message: String| Problem::new("", message);
+    let class = metadata.labels.as_ref().and_then(|labels| labels.get(label));
+    if let Some(class) = class.filter(|class| !class.is_empty()) {
+        let message = || {
+            format!(
+                "its label `{label}: {class}` names a class that cannot be: no StorageClass and no claim can have this name; write lower-case letters, digits, `-` and `.`"
+            )
+        };
+        return if is_dns_name(class) { Vec::new() } else { vec![said(message())] };
+    }
+    let empty =
+        class.map(|_| said(format!("its label `{label}` is empty, so that it names no class; write the class")));
+    let strays =
+        metadata.labels.iter().flat_map(BTreeMap::keys).filter(|key| names_class(key)).map(|key| {
+            said(format!("its label `{key}` is not looked at; the label that names the class is `{label}`"))
+        });
+    let annotated =
+        metadata.annotations.iter().flat_map(BTreeMap::keys).filter(|key| *key == label || names_class(key));
+    let annotated = annotated
+        .map(|key| said(format!("its annotation `{key}` is not looked at; the class is named by the label `{label}`")));
+    empty.into_iter().chain(strays).chain(annotated).collect()
+}
+
+/// A ConfigMap has the label that makes it a config.
+pub fn is_marked(metadata: &ObjectMeta) -> bool {
+    let mark = metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_TYPE));
+    mark.is_some_and(|mark| mark == names::LABEL_TYPE_CONFIG)
+}
+
+/// Why a ConfigMap that is not marked as a config was meant to be one; nothing for those of others.
+pub fn unmarked(map: &ConfigMap) -> Option<String> {
+    let (label, mark) = (names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+    let labels = || map.metadata.labels.iter().flatten();
+    let marks = |value: &str| value == mark || reads_like(value, mark);
+    if let Some((key, value)) = labels().find(|(_, value)| marks(value)) {
+        return Some(format!("has the label `{key}: {value}` in place of `{label}: {mark}`"));
+    }
+    if let Some((key, _)) = map.metadata.annotations.iter().flatten().find(|(_, value)| marks(value)) {
+        return Some(format!("has the annotation `{key}` in place of the label `{label}`"));
+    }
+    let has = |key: &str| map.data.as_ref().is_some_and(|data| data.contains_key(key));
+    let names_class = || labels().any(|(key, _)| key == names::LABEL_STORAGE_CLASS || names_class(key));
+    let meant = has("plugin-name") || has("image") && names_class();
+    meant.then(|| match labels().find(|(key, _)| *key == label) {
+        Some((_, value)) => format!("has the label `{label}: {value}`"),
+        None => format!("lacks the label `{label}`"),
+    })
+}
+
+/// A word is another one but for separators, case or a slip.
+pub fn reads_like(word: &str, other: &str) -> bool {
+    let (letters, wanted) = (letters(word), letters(other));
+    word != other && (letters == wanted || is_near(&letters, &wanted))
+}
+
+/// A key of a label reads like the one that names the class.
+fn names_class(key: &str) -> bool {
+    let word = key.rsplit('/').next().unwrap_or_default();
+    let wanted = names::LABEL_STORAGE_CLASS;
+    let is_named = word == wanted || reads_like(word, wanted) || letters(word) == letters(wanted) + "name";
+    key != wanted && is_named
+}
+
+/// Slips in the data of a ConfigMap.
+pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
+    let is_key = |key: &str| KEYS.contains(&key);
+    let is_text = |key: &str| !is_key(key) || key == "service-token";
+    let mut found: Vec<_> = data.keys().filter(|name| misspelt(name).is_none()).filter_map(|name| near(name)).collect();
+    found.extend(data.iter().filter(|(key, _)| is_text(key)).filter_map(|(key, value)| at_the_ends(key, value)));
+    found.extend(data.iter().filter(|(key, _)| !is_key(key)).filter_map(|(key, value)| secret(key, value)));
+    found
+}
+
+/// A config whose image is given nothing by which it could create a PersistentVolume.
+pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
+    const WAYS: [&str; 5] = ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"];
+    let has = |key: &&str| data.get(*key).is_some_and(|value| !value.trim().is_empty());
+    (!WAYS.iter().any(has)).then(|| {
+        Problem::new(
+            WAYS[0],
+            "is missing, so that the image has no access to the Kubernetes API and can create no PersistentVolume; name a ServiceAccount that is bound to the ClusterRole flex-provisioner-image",
+        )
+    })
+}
+
+/// Slips in the parameters of a StorageClass; `ours` are those that were not written for a provisioner of others.
+pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
+    let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(|name| near_parameter(name)).collect();
+    found.extend(object.parameters.iter().filter_map(|(key, value)| at_the_ends(key, value)));
+    found.extend(object.parameters.iter().filter_map(|(key, value)| secret(key, value)));
+    let class = &object.name;
+    let with =
+        |Problem { key, message }| Problem::new(key, format!("{message} (a parameter of StorageClass `{class}`)"));
+    found.into_iter().map(with).collect()
+}
+
+fn did_you_mean(name: &str, key: &str) -> Problem {
+    Problem::new(name, format!("is no key, and the image gets it as a parameter; did you mean `{key}`?"))
+}
+
+fn near(name: &str) -> Option<Problem> {
+    near_key(name).map(|key| did_you_mean(name, key))
+}
+
+fn near_parameter(name: &str) -> Option<Problem> {
+    reads_like(name, CONFIG_PARAMETER)
+        .then(|| did_you_mean(name, CONFIG_PARAMETER))
+        .or_else(|| near(name).filter(|_| misspelt(name).is_none()))
+}
+
+/// What may have been meant to name the config of a class.
+pub fn meant_as_config(parameters: &BTreeMap<String, String>) -> Option<&str> {
+    parameters.keys().find(|name| reads_like(name, CONFIG_PARAMETER)).map(String::as_str)
+}
+
+/// A parameter that is a secret by its name, and is none that only leads to one: a file, a switch, or what is put together for
+/// each claim.
+fn secret(name: &str, value: &str) -> Option<Problem> {
+    let leads =
+        value.is_empty() || value.starts_with('/') || ["true", "false"].contains(&value) || value.contains("${");
+    (!leads && is_secret(name)).then(|| {
+        Problem::new(
+            name,
+            "reads like a secret, and is copied into ControllerRevisions, Jobs and PersistentVolumes, where many can read it; put it into a Secret of the ConfigMap's namespace, and name that in `secret-env` or `secret-volume`",
+        )
+    })
+}
+
+fn is_secret(name: &str) -> bool {
+    let mut words = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && words.ends_with(|last: char| last.is_ascii_lowercase() || last.is_ascii_digit()) {
+            words.push('-');
+        }
+        words.push(if c.is_ascii_alphanumeric() { c } else { '-' });
+    }
+    let words = words.to_ascii_lowercase();
+    SECRETS.iter().any(|secret| words.strip_suffix(secret).is_some_and(|rest| rest.is_empty() || rest.ends_with('-')))
+}
+
+/// White space around a value, which is seen neither in a file nor in a log.
+fn at_the_ends(key: &str, value: &str) -> Option<Problem> {
+    let text = value.strip_suffix('\n').unwrap_or(value);
+    let is_one_line = !text.contains('\n');
+    let what = if value.contains("\r\n") || value.ends_with('\r') {
+        "has carriage returns at the ends of lines, as files of Windows have"
+    } else if is_one_line && text.len() < value.len() {
+        "is one line with an end of line, as `|` in YAML and files give it"
+    } else if text.ends_with(char::is_whitespace) && (is_one_line || !text.ends_with('\n')) {
+        "ends with white space"
+    } else if is_one_line && text.starts_with(char::is_whitespace) {
+        "begins with white space"
+    } else {
+        return None;
+    };
+    Some(Problem::new(key, format!("{what}, which the image gets, too; remove it")))
+}
+
+#[cfg(test)]
+#[path = "slips_tests.rs"]
+mod tests;

@@ -1,0 +1,212 @@
+use super::*;
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn a_key_that_was_nearly_written_is_asked_for() {
+    for (written, meant) in [
+        ("timout", "timeout"),
+        ("timeouts", "timeout"),
+        ("tiemout", "timeout"),
+        ("capabilites", "capabilities"),
+        ("capability", "capabilities"),
+        ("placment", "placement"),
+        ("volume-source", "volume-sources"),
+        ("resource", "resources"),
+        ("retry", "retries"),
+        ("pod-templates", "pod-template"),
+        ("max-in-fligth", "max-in-flight"),
+        ("serviceAccount", "service-account-name"),
+        ("pools", "pool"),
+    ] {
+        assert_eq!(near_key(written), Some(meant), "{written}");
+        let said = in_data(&map(&[(written, "x")]));
+        assert!(said.len() == 1 && said[0].message.contains(&format!("did you mean `{meant}`?")), "{said:?}");
+    }
+}
+
+#[test]
+fn a_parameter_of_its_own_name_is_left_alone() {
+    for name in [
+        "server",
+        "export",
+        "base-path",
+        "mode",
+        "type",
+        "zone",
+        "use-nfs-server",
+        "secret-namespace",
+        "csi.storage.k8s.io/provisioner-secret-name",
+        "csi.storage.k8s.io/fstype",
+        "on-delete",
+        "sources",
+        "source",
+        "tool",
+        "spool",
+        "min-bytes",
+        "min-volumes",
+        "node-name",
+        "volume-name",
+        "volume-type",
+        "storage-class",
+        "timeout-of-the-array",
+        "csi-connect-timeout",
+    ] {
+        assert_eq!(near_key(name), None, "{name}");
+    }
+}
+
+#[test]
+fn no_key_is_near_itself_or_a_slip_for_another() {
+    for key in KEYS {
+        assert_eq!((near_key(key), misspelt(key)), (None, None), "{key}");
+    }
+    for (word, key) in OTHER_WORDS {
+        assert!(KEYS.contains(key) && letters(word) == *word, "{word}");
+        assert!(!KEYS.iter().any(|key| is_near(word, &letters(key))), "{word} is found without the list");
+    }
+}
+
+#[test]
+fn separators_and_case_are_an_error_and_not_told_twice() {
+    assert_eq!(in_data(&map(&[("nodeSelector", "a"), ("time_out", "x"), ("timeout", "5m")])), []);
+}
+
+#[test]
+fn the_label_of_the_class_is_known_by_other_spellings() {
+    let said = |labels: &[(&str, &str)], annotations: &[(&str, &str)]| {
+        let (labels, annotations) = (Some(map(labels)), Some(map(annotations)));
+        let found = in_labels(&ObjectMeta { labels, annotations, ..ObjectMeta::default() });
+        found.iter().map(Problem::to_string).collect::<Vec<_>>()
+    };
+    for label in
+        ["storageclass", "storageClass", "storage_class", "storage-class-name", "storage-clas", "x.io/storage-class"]
+    {
+        let told = said(&[("type", "provisioner-config"), (label, "silver")], &[]);
+        let words = format!("its label `{label}` is not looked at; the label that names the class is `storage-class`");
+        assert_eq!(told, [words]);
+    }
+    for label in ["app", "team", "storage", "class", "type"] {
+        assert_eq!(said(&[(label, "silver")], &[]), [""; 0], "{label}");
+    }
+    assert_eq!(said(&[("storage-class", "silver"), ("storageclass", "gold")], &[]), [""; 0], "one is enough");
+    let told = said(&[], &[("storage-class", "silver"), ("team", "a")]);
+    assert!(told.len() == 1 && told[0].starts_with("its annotation `storage-class`"), "{told:?}");
+    let told = said(&[("storage-class", "")], &[]);
+    assert!(told.len() == 1 && told[0].contains("is empty"), "{told:?}");
+    for class in ["Silver", "my_class"] {
+        let told = said(&[("storage-class", class)], &[]);
+        assert!(told.len() == 1 && told[0].contains("names a class that cannot be"), "{told:?}");
+    }
+}
+
+#[test]
+fn white_space_around_a_parameter_is_told_and_lines_of_text_are_not() {
+    for (value, says) in [
+        ("a\r", "carriage return"),
+        ("a\r\nb\r\n", "carriage return"),
+        ("a ", "ends with white space"),
+        ("a\t", "ends with white space"),
+        ("a \n", "is one line with an end of line"),
+        ("a\n", "is one line with an end of line"),
+        (" a", "begins with white space"),
+        ("a\nb ", "ends with white space"),
+    ] {
+        let said = in_data(&map(&[("server", value)]));
+        assert!(said.len() == 1 && said[0].message.contains(says), "{value:?}: {said:?}");
+        assert_eq!(said[0].key, "server");
+    }
+    for value in ["", "a", "a b", "a\nb\n", "  a\nb", "a\nb\n\n"] {
+        assert_eq!(in_data(&map(&[("server", value)])), [], "{value:?}");
+    }
+    assert_eq!(in_data(&map(&[("timeout", " 5m\n"), ("image", "x\r")])), [], "the values of keys are trimmed");
+    assert_eq!(in_data(&map(&[("service-token", "abc\n")])).len(), 1, "but not the one that the image gets");
+}
+
+#[test]
+fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
+    for name in [
+        "password",
+        "passwd",
+        "arrayPassword",
+        "OS_PASSWORD",
+        "admin-secret",
+        "token",
+        "api.token",
+        "credential",
+        "cloudCredentials",
+        "api-key",
+        "apiKey",
+        "apikey",
+        "ssh-private-key",
+        "luksPassphrase",
+        "s3SecretKey",
+    ] {
+        let said = in_data(&map(&[(name, "x")]));
+        assert!(said.len() == 1 && said[0].message.contains("`secret-env`"), "{name}: {said:?}");
+        assert_eq!((said[0].key.as_str(), secret(name, "")), (name, None));
+    }
+    for name in [
+        "secret-namespace",
+        "adminSecretName",
+        "csi.storage.k8s.io/provisioner-secret-name",
+        "csi.storage.k8s.io/node-stage-secret-namespace",
+        "token-url",
+        "password-file",
+        "secretary",
+        "tokenizer",
+        "broken",
+        "monkey",
+        "key",
+    ] {
+        assert_eq!(in_data(&map(&[(name, "x")])), [], "{name}");
+    }
+    for value in ["", "/etc/flex-secrets/array/password", "true", "false", "${pvc.name}"] {
+        assert_eq!(secret("password", value), None, "{value}");
+    }
+    for key in KEYS {
+        assert!(in_data(&map(&[(key, "x")])).is_empty(), "{key} is not a parameter");
+    }
+}
+
+#[test]
+fn an_image_without_any_access_to_the_api_is_told() {
+    for data in [&[("image", "x")][..], &[("service-account-name", " ")]] {
+        let said = without_account(&map(data)).unwrap();
+        assert!(said.key == "service-account-name" && said.message.starts_with("is missing"), "{said:?}");
+    }
+    for key in ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"] {
+        assert_eq!(without_account(&map(&[(key, "x")])), None, "{key}");
+    }
+}
+
+#[test]
+fn a_config_that_is_not_marked_is_known_and_those_of_others_are_left_alone() {
+    let why = |labels: &[(&str, &str)], data: &[(&str, &str)]| {
+        let metadata = ObjectMeta { labels: Some(map(labels)), ..ObjectMeta::default() };
+        let config = ConfigMap { metadata, data: Some(map(data)), ..ConfigMap::default() };
+        assert!(!is_marked(&config.metadata));
+        unmarked(&config)
+    };
+    for labels in [("type", "provisioner-configs"), ("type", "Provisioner-Config"), ("kind", "provisioner-config")] {
+        assert!(why(&[labels], &[]).unwrap().contains("in place of `type: provisioner-config`"), "{labels:?}");
+    }
+    for (labels, data) in [
+        (&[][..], &[("plugin-name", "x")][..]),
+        (&[("storageClass", "a")], &[("image", "x")]),
+        (&[("storage-class", "a")], &[("image", "x")]),
+    ] {
+        assert_eq!(why(labels, data).as_deref(), Some("lacks the label `type`"), "{labels:?}");
+    }
+    for (labels, data) in [
+        (&[][..], &[("image", "x")][..]),
+        (&[("type", "config")], &[("image", "x")]),
+        (&[("storage-class", "a")], &[("zone", "x")]),
+    ] {
+        assert_eq!(why(labels, data), None, "{labels:?}");
+    }
+    let marked = ObjectMeta { labels: Some(map(&[("type", "provisioner-config")])), ..ObjectMeta::default() };
+    assert!(is_marked(&marked));
+}

@@ -1,0 +1,143 @@
+//! Jobs, pods and revisions that nobody needs.
+
+use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG};
+use crate::config::record::{hash_of, revision_name};
+use crate::object::ObjectName;
+use crate::run::batch::Member;
+use crate::run::view::{Job, Pod};
+
+/// How long Kubernetes keeps a finished Job of ours, in seconds.
+const KEPT: i64 = 3600;
+/// How long after its deadline a Job may be without an end, in seconds.
+const LATE: i64 = 120;
+/// Runs that are for no volume; whoever asked for them removes them.
+const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
+
+fn object(kind: &'static str, name: &ObjectName, uid: &str) -> Object {
+    Object { kind, name: name.clone(), uid: uid.to_owned() }
+}
+
+/// A Job, if nobody needs it.
+pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
+    let age = w.now - job.created;
+    // Without an id and an operation it bears our label, but no run of ours wrote it.
+    let of_no_volume = OF_NO_VOLUME.contains(&job.marks.operation.as_str());
+    let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || of_no_volume);
+    if job.deleting || age < YOUNG || !ours {
+        return None;
+    }
+    let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
+    let finding = |kind, detail: String| Finding::new(kind, object("Job", &job.name, &job.uid), detail, remedy.clone());
+    // The Job controller of 1.36 goes by names: one that was created again soon after its namesake was deleted, it may
+    // forget for good.
+    if is_stalled(w, job) {
+        let detail = format!("{age} s after it was created it has no pod, and has not failed");
+        return Some(finding(Kind::JobStalled, detail).since(job.created).removed_by(Removal::StalledJob));
+    }
+    // Runs about snapshots are their contents' to remove. What one has made whose content is gone is deleted first.
+    if let Some(content) = &job.content {
+        let left = !w.contents.contains_key(content.as_str()) && age > SLOW;
+        let detail = || format!("its VolumeSnapshotContent {content} does not exist");
+        return left.then(|| finding(Kind::JobWithoutOwner, detail()).since(job.created));
+    }
+    let id = job.marks.id.as_str();
+    let claim = w.claims.get(id).copied();
+    let owner = match &job.volume {
+        Some(volume) => w.volumes.contains_key(volume.as_str()),
+        None => {
+            let volumes = || job.members.iter().filter_map(Member::volume);
+            of_no_volume
+                || job.ids().any(|id| w.claims.contains_key(id.as_str()))
+                || volumes().any(|volume| w.volumes.contains_key(volume.as_str()))
+        }
+    };
+    if !owner {
+        if is_witness(w, job) {
+            return None;
+        }
+        let batch = !job.members.is_empty();
+        let detail = match &job.volume {
+            Some(volume) => format!("its volume {volume} does not exist"),
+            None if batch => format!("nothing exists of the {} claims or volumes that it was for", job.runs()),
+            None => format!("no claim has the id {id}"),
+        };
+        let found = finding(Kind::JobWithoutOwner, detail).since(job.created);
+        // What it made is deleted first, and it tells how.
+        if job.volume.is_none() && (batch || is_known(w, job)) {
+            return (age > SLOW).then_some(found);
+        }
+        let removal = Removal::Job { claim: id.to_owned(), volume: job.volume.clone() };
+        return Some(found.removed_by(removal));
+    }
+    if !job.over {
+        return None;
+    }
+    let pods = w.ended.get(&(job.name.namespace.as_str(), job.name.name.as_str())).copied();
+    let at = pods.into_iter().chain(job.failed.as_ref().map(|failed| failed.at)).max().unwrap_or(0).max(job.created);
+    let over = w.now - at;
+    if over > KEPT + SLOW {
+        let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
+        return Some(finding(Kind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
+    }
+    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.is_held() && !claim.deleting);
+    if job.volume.is_none() && settled && over > SLOW {
+        let removal = Removal::Job { claim: id.to_owned(), volume: None };
+        return Some(finding(Kind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
+    }
+    None
+}
+
+/// Past its deadline it has no pod, and nothing says that it is over.
+fn is_stalled(w: &World<'_>, job: &Job) -> bool {
+    let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(LATE));
+    let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
+    late && !has_pod && !is_witness(w, job) && !job.over && !job.complete && job.failed.is_none()
+}
+
+/// It may be all that tells how a volume was made.
+fn is_witness(w: &World<'_>, job: &Job) -> bool {
+    job.ids().any(|id| w.unadopted.contains(id.as_str()))
+}
+
+/// It is a run of a recipe that is kept.
+fn is_known(w: &World<'_>, job: &Job) -> bool {
+    hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash))
+}
+
+/// A pod, if its Job is gone.
+pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
+    let job = ObjectName::new(&pod.name.namespace, &pod.job);
+    let ours = !pod.marks.operation.is_empty() && !pod.marks.id.is_empty() && !pod.marks.operation.contains("snapshot");
+    if pod.deleting || w.now - pod.created < YOUNG || !ours || w.jobs.contains(&job) {
+        return None;
+    }
+    let id = &pod.marks.id;
+    let claim = w.claims.get(id.as_str());
+    let whose = match claim {
+        _ if OF_NO_VOLUME.contains(&pod.marks.operation.as_str()) => "no claim".to_owned(),
+        _ if !pod.members.is_empty() => format!("{} claims or volumes", pod.members.len()),
+        Some(claim) => format!("claim {}", claim.name),
+        None => format!("a claim that is gone ({id})"),
+    };
+    let state = if pod.is_over() { "has ended" } else { "may still be at work; whatever is next for it waits" };
+    let mut finding = Finding::new(
+        Kind::PodWithoutJob,
+        object("Pod", &pod.name, &pod.uid),
+        format!("a {} run for {whose}, which {state}", pod.marks.operation),
+        format!("kubectl -n {} delete pod {}", pod.name.namespace, pod.name.name),
+    )
+    .since(pod.created);
+    if pod.is_over() && claim.is_none() {
+        finding = finding.removed_by(Removal::Pod { claim: id.clone() });
+    }
+    Some(finding)
+}
+
+/// A revision that nothing refers to.
+pub(super) fn revision(w: &World<'_>, hash: &str) -> Finding {
+    let name = ObjectName::new(&w.s.identity.namespace, revision_name(hash));
+    let remedy = format!("kubectl -n {} delete controllerrevision {}", name.namespace, name.name);
+    let object = object("ControllerRevision", &name, "");
+    Finding::new(Kind::RevisionUnused, object, "no class, claim or Job uses it", remedy)
+        .removed_by(Removal::Revision { hash: hash.to_owned() })
+}

@@ -1,0 +1,545 @@
+mod backend;
+mod properties;
+mod snapshots;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::Recipe;
+use crate::config::classes::{ClassObject, Config, Revision, classes};
+use crate::config::record::Record;
+use crate::config::sidecar::Sidecars;
+use crate::volume::{Provenance, mark};
+
+const NOW: i64 = 2_000_000;
+const UID: &str = "c0ffee00-0000-4000-8000-000000000001";
+const OTHER: &str = "c0ffee00-0000-4000-8000-000000000002";
+
+fn at(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).unwrap().to_string()
+}
+
+fn record(data: &[(&str, &str)]) -> Record {
+    let data = [("image", "x"), ("capabilities", "list")].iter().chain(data);
+    Record {
+        config: ObjectName::new("admin", "c"),
+        class: "c".into(),
+        data: data.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        ..Record::default()
+    }
+}
+
+fn recipe() -> Recipe {
+    record(&[]).recipe().unwrap()
+}
+
+/// A cluster with a class, in which everything is old.
+#[derive(Debug)]
+struct Cluster(Snapshot);
+
+impl Cluster {
+    fn new() -> Self {
+        Cluster::with(&[])
+    }
+
+    fn with(data: &[(&str, &str)]) -> Self {
+        let identity = Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: "default".into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "own".into(),
+        };
+        let mut data = record(data).data;
+        data.insert("plugin-name".into(), names::DEFAULT_PLUGIN.into());
+        let config = Config { name: ObjectName::new("admin", "c"), class: Some("c".into()), data, ..Config::default() };
+        let foreign = ClassObject {
+            name: "foreign".into(),
+            provisioner: "somebody.else".into(),
+            parameters: BTreeMap::new(),
+            reclaim_policy: "Delete".into(),
+            mount_options: vec![],
+            uid: String::new(),
+            allow_expansion: false,
+            allowed: Default::default(),
+            binding: crate::config::classes::BindingMode::Immediate,
+        };
+        let revisions: BTreeMap<String, Revision> = BTreeMap::new();
+        let table = classes(&identity, [&config], [&foreign], &revisions, &Sidecars::none());
+        assert!(matches!(table.lookup("c"), crate::config::classes::Lookup::Ours(class) if class.recipe.is_ok()));
+        Cluster(Snapshot {
+            identity,
+            classes: Arc::new(table),
+            claims: vec![],
+            volumes: vec![],
+            jobs: vec![],
+            pods: vec![],
+            snapshots: vec![],
+            contents: vec![],
+            nodes: vec![],
+            recipes: [recipe().record.hash()].into(),
+            unused: vec![],
+            deep: true,
+        })
+    }
+
+    fn claim(mut self, more: Value) -> Self {
+        let mut claim = json!({
+            "metadata": { "name": "data", "namespace": "team", "uid": UID, "creationTimestamp": at(NOW - 5000) },
+            "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        });
+        merge(&mut claim, more);
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+        self.0.claims.push(Arc::new(Claim::from(&claim)));
+        self
+    }
+
+    /// Bound to the volume of its id.
+    fn bound(self) -> Self {
+        self.claim(json!({
+            "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } },
+            "spec": { "volumeName": names::pv_name(UID) }, "status": { "phase": "Bound" },
+        }))
+    }
+
+    fn volume(mut self, change: impl FnOnce(&mut Volume)) -> Self {
+        let provenance = json!(Provenance { record: recipe().record, node: String::new() }).to_string();
+        let volume = json!({
+            "metadata": {
+                "name": names::pv_name(UID), "uid": format!("v{}", self.0.volumes.len()), "creationTimestamp": at(NOW - 5000),
+                "labels": { names::LABEL_INSTANCE: "default" },
+                "finalizers": [names::VOLUME_FINALIZER],
+                "annotations": {
+                    names::CLAIM_UUID: UID, names::VOLUME_ID: UID, names::PROVENANCE: provenance,
+                    names::PROVISIONED_BY: names::DEFAULT_PROVISIONER,
+                },
+            },
+            "spec": {
+                "storageClassName": "c", "persistentVolumeReclaimPolicy": "Delete", "capacity": { "storage": "1Gi" },
+                "claimRef": { "namespace": "team", "name": "data", "uid": UID },
+            },
+            "status": { "phase": "Bound", "reason": mark(&provenance) },
+        });
+        let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(volume).unwrap();
+        let mut volume = Volume::from(&volume);
+        change(&mut volume);
+        self.0.volumes.push(Arc::new(volume));
+        self
+    }
+
+    fn job(mut self, operation: &str, change: impl FnOnce(&mut Job)) -> Self {
+        let marks =
+            crate::run::view::Marks { operation: operation.into(), id: UID.into(), attempt: 1, class: "c".into() };
+        let mut job = Job {
+            name: ObjectName::new("admin", format!("{operation}-{UID}-1")),
+            uid: "j".into(),
+            marks,
+            created: NOW - 5000,
+            ..Job::default()
+        };
+        change(&mut job);
+        self.0.jobs.push(Arc::new(job));
+        self
+    }
+
+    fn pod(mut self, change: impl FnOnce(&mut Pod)) -> Self {
+        let marks =
+            crate::run::view::Marks { operation: "provision".into(), id: UID.into(), attempt: 1, class: "c".into() };
+        let job = format!("provision-{UID}-1");
+        let mut pod = Pod {
+            name: ObjectName::new("admin", format!("{job}-x")),
+            uid: "p".into(),
+            marks,
+            job,
+            phase: "Succeeded".into(),
+            created: NOW - 5000,
+            ..Pod::default()
+        };
+        change(&mut pod);
+        self.0.pods.push(Arc::new(pod));
+        self
+    }
+
+    fn node(mut self, name: &str) -> Self {
+        let labels = [(names::HOSTNAME.to_owned(), name.to_owned())].into();
+        self.0.nodes.push(Arc::new(Node { name: name.into(), labels, reachable: true, taints: vec![] }));
+        self
+    }
+
+    fn found(&self) -> Vec<Finding> {
+        find(&self.0, NOW)
+    }
+
+    /// Exactly this is found; it says this, and is removed or not.
+    #[track_caller]
+    fn finds(&self, kind: Kind, says: &str, removable: bool) {
+        let found = self.found();
+        let [finding] = found.as_slice() else { panic!("{found:#?}") };
+        assert_eq!((finding.kind, finding.removal.is_some()), (kind, removable), "{finding:#?}");
+        assert!(finding.detail.contains(says) && !finding.remedy.is_empty(), "{finding:#?}");
+    }
+
+    #[track_caller]
+    fn clean(&self) {
+        assert_eq!(self.found(), []);
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value))
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn stamped(config: &str) -> Value {
+    let annotations = json!({
+        names::CLAIM_UUID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::CONFIG: config,
+    });
+    json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER], "annotations": annotations } })
+}
+
+fn failure(operation: &str) -> String {
+    json!({ "operation": operation, "attempt": 3, "at": NOW - 1, "kind": "retry", "reason": "ExitCode", "message": "the array is on fire" }).to_string()
+}
+
+fn gone(volume: &mut Volume) {
+    volume.phase = "Released".into();
+}
+
+#[test]
+fn a_healthy_cluster_has_no_findings() {
+    Cluster::new().clean();
+    Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).clean();
+    Cluster::new()
+        .claim(stamped(&recipe().version()))
+        .job("provision", |_| ())
+        .pod(|pod| pod.phase = "Running".into())
+        .clean();
+    // What was released is being deleted.
+    Cluster::new()
+        .volume(gone)
+        .job("delete", |job| {
+            (job.volume, job.created) = (Some(names::pv_name(UID)), NOW - 300);
+        })
+        .clean();
+    // Of another orchestrator, at work.
+    Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
+    Cluster::new().claim(stamped("elsewhere/c@1")).clean();
+}
+
+#[test]
+fn what_is_young_is_under_way() {
+    Cluster::new().job("provision", |job| job.created = NOW - 10).clean();
+    Cluster::new().pod(|pod| pod.created = NOW - 10).clean();
+    Cluster::new().volume(|v| (v.created, v.mark) = (NOW - 10, None)).clean();
+    Cluster::new()
+        .claim(json!({ "metadata": { "creationTimestamp": at(NOW - 10) }, "spec": { "accessModes": [] } }))
+        .clean();
+}
+
+#[test]
+fn jobs_that_kubernetes_has_forgotten() {
+    // Created 27 minutes ago with a deadline of 20 s; the Job controller made no pod, and did not end it.
+    let forgotten = |job: &mut Job| (job.created, job.deadline) = (NOW - 1620, Some(20));
+    let bound = || Cluster::new().bound().volume(|_| ());
+    bound()
+        .job("delete", |job| {
+            forgotten(job);
+            job.volume = Some(names::pv_name(UID));
+        })
+        .finds(Kind::JobStalled, "1620 s after it was created it has no pod", true);
+    Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).finds(
+        Kind::JobStalled,
+        "no pod",
+        true,
+    );
+    let stays = |change: fn(&mut Job)| {
+        let job = |job: &mut Job| {
+            forgotten(job);
+            change(job);
+        };
+        Cluster::new().claim(stamped(&recipe().version())).job("provision", job).clean();
+    };
+    stays(|job| job.created = NOW - 139);
+    stays(|job| job.deadline = Some(1500));
+    stays(|job| job.deadline = None);
+    stays(|job| job.deleting = true);
+    stays(|job| job.complete = true);
+    // With a pod it is the pod that is waited for.
+    Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).pod(|_| ()).clean();
+}
+
+#[test]
+fn jobs_that_nobody_needs() {
+    Cluster::new().job("provision", |_| ()).finds(Kind::JobWithoutOwner, UID, true);
+    Cluster::new().bound().volume(|_| ()).job("delete", |job| job.volume = Some("pvc-gone".into())).finds(
+        Kind::JobWithoutOwner,
+        "pvc-gone",
+        true,
+    );
+    let over = |job: &mut Job| (job.over, job.complete) = (true, true);
+    Cluster::new().bound().volume(|_| ()).job("provision", over).finds(Kind::JobFinished, "after an hour", true);
+    let recent = |job: &mut Job| {
+        over(job);
+        job.created = NOW - SLOW - 1;
+    };
+    Cluster::new().bound().volume(|_| ()).job("provision", recent).finds(Kind::JobFinished, "is bound", true);
+    // A failed run of a claim that waits is kept for whoever reads its log.
+    Cluster::new().claim(stamped(&recipe().version())).job("provision", recent).clean();
+    // It began long ago and ended just now.
+    let ended = crate::run::view::Terminated {
+        container: "provisioner".into(),
+        code: 0,
+        reason: String::new(),
+        message: String::new(),
+        at: NOW - 5,
+    };
+    Cluster::new().bound().volume(|_| ()).job("provision", over).pod(|pod| pod.terminated = Some(ended)).clean();
+    Cluster::new().job("provision", |job| job.deleting = true).clean();
+    // The only witness of how a volume was made stays.
+    let unadopted = |v: &mut Volume| {
+        gone(v);
+        (v.mark, v.provenance) = (None, None);
+    };
+    Cluster::new().volume(unadopted).job("provision", |job| job.config = recipe().version()).clean();
+    // Our label alone makes nothing ours.
+    Cluster::new().job("", |_| ()).clean();
+    Cluster::new().job("provision", |job| job.marks.id.clear()).clean();
+    Cluster::new().job("list", |job| job.marks.id.clear()).clean();
+}
+
+#[test]
+fn pods_without_their_job() {
+    Cluster::new().pod(|_| ()).finds(Kind::PodWithoutJob, "a claim that is gone", true);
+    Cluster::new().pod(|pod| pod.phase = "Running".into()).finds(Kind::PodWithoutJob, "may still be at work", false);
+    Cluster::new().bound().volume(|_| ()).pod(|_| ()).finds(Kind::PodWithoutJob, "claim team/data", false);
+    Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).pod(|_| ()).clean();
+    Cluster::new().pod(|pod| pod.deleting = true).clean();
+}
+
+#[test]
+fn volumes_that_nothing_will_delete() {
+    let retained = |v: &mut Volume| {
+        gone(v);
+        v.reclaim_policy = "Retain".into();
+    };
+    Cluster::new().volume(retained).finds(Kind::VolumeRetained, "policy is Retain", false);
+    let elsewhere =
+        json!({ "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } }, "spec": { "volumeName": "b" } });
+    Cluster::new().claim(elsewhere.clone()).volume(retained).finds(Kind::VolumeElsewhere, "is bound to b", false);
+    Cluster::new().claim(elsewhere).volume(gone).clean();
+    Cluster::new().volume(|v| v.claim_ref = None).finds(Kind::VolumeRetained, "took its claim off", false);
+    let unadopted = |v: &mut Volume| (v.phase, v.mark, v.provenance) = ("Released".into(), None, None);
+    Cluster::new().volume(unadopted).finds(Kind::VolumeNotAdopted, "never adopted", false);
+    let unrecorded = |v: &mut Volume| (v.mark, v.provenance) = (None, None);
+    Cluster::new().bound().volume(unrecorded).finds(Kind::VolumeNotAdopted, "bears no record", false);
+    let restored = |v: &mut Volume| (v.mark, v.source) = (None, Some("nfs"));
+    Cluster::new().volume(restored).finds(Kind::VolumeRestored, "its record says what its class says", true);
+    Cluster::new().bound().volume(restored).finds(Kind::VolumeRestored, "its record says", true);
+    let mut other = Cluster::with(&[("secret-env", "s")]);
+    other.0.recipes.clear();
+    other.volume(restored).finds(Kind::VolumeRestored, "secret-env", false);
+    let of_another = |v: &mut Volume| (v.mark, v.class) = (None, "gold".into());
+    Cluster::new().volume(of_another).finds(Kind::VolumeRestored, "nobody can vouch for it", false);
+    let kind = record(&[("capabilities", "pool"), ("pool", "1Gi=1")]).kind();
+    let ready = |v: &mut Volume| {
+        (v.claim_ref, v.claim_uuid, v.pool, v.pool_size) = (None, None, Some(kind.clone()), Some(1 << 30));
+    };
+    let keeps = |pool: &str| Cluster::with(&[("capabilities", "pool"), ("pool", pool)]).volume(ready);
+    keeps("1Gi=1").clean();
+    keeps("2Gi=1").finds(Kind::VolumeUnasked, "keeps others ready by now", false);
+    Cluster::new().volume(ready).finds(Kind::VolumeUnasked, "keeps none ready any more", false);
+    let anonymous = |v: &mut Volume| {
+        (v.mark, v.provenance, v.claim_ref, v.claim_uuid) = (None, None, None, None);
+    };
+    Cluster::new().volume(anonymous).finds(Kind::VolumeNotAdopted, "names no claim", false);
+    let unreadable = |v: &mut Volume| {
+        (v.provenance, v.mark) = (Some("x".into()), Some(mark("x")));
+    };
+    Cluster::new().bound().volume(unreadable).finds(Kind::VolumeUnreadable, "cannot be read", false);
+    Cluster::new()
+        .volume(|v| {
+            unreadable(v);
+            gone(v)
+        })
+        .finds(Kind::VolumeUnreadable, "cannot be read", false);
+    let shallow = |mut cluster: Cluster| {
+        cluster.0.deep = false;
+        cluster
+    };
+    shallow(Cluster::new().bound().volume(unreadable)).clean();
+    Cluster::new()
+        .volume(|v| {
+            gone(v);
+            v.name = "pvc-x".into()
+        })
+        .finds(Kind::VolumeMisnamed, "the volume of that id", false);
+    Cluster::new()
+        .volume(|v| {
+            gone(v);
+            v.abandoned = true
+        })
+        .clean();
+    let refused = |v: &mut Volume| (v.mark, v.provenance, v.quarantine) = (None, None, Some("too small".into()));
+    Cluster::new().bound().volume(refused).finds(Kind::VolumeQuarantined, "too small", false);
+}
+
+#[test]
+fn deletions_that_do_not_get_on() {
+    let failed = |v: &mut Volume| {
+        gone(v);
+        v.last_failure = crate::claim::LastFailure::read(&failure("delete"));
+    };
+    Cluster::new().volume(failed).finds(Kind::VolumeHeld, "run 3 failed: the array is on fire", false);
+    let job = |job: &mut Job| job.volume = Some(names::pv_name(UID));
+    Cluster::new().volume(gone).job("delete", job).finds(Kind::VolumeHeld, "does not end", false);
+}
+
+#[test]
+fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
+    let left = |since: i64| move |v: &mut Volume| (v.instance, v.leaving) = (Some("other".into()), Some(NOW - since));
+    let found = |volume: &dyn Fn(&mut Volume)| {
+        Cluster::new().volume(volume).finds(Kind::VolumeForeign, "the instance other", false);
+    };
+    Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
+    // It is deleted, or released, and the other has had a moment for it.
+    Cluster::new().volume(left(1)).clean();
+    Cluster::new().volume(left(SLOW)).clean();
+    found(&left(SLOW + 1));
+    let unheld = |v: &mut Volume| {
+        left(5000)(v);
+        v.finalizers.clear();
+    };
+    Cluster::new().volume(unheld).clean();
+    // It tries, and fails: that is told on the volume, and the next try may be half an hour later.
+    let fails = |since: i64| {
+        move |v: &mut Volume| {
+            left(50_000)(v);
+            let failure = crate::claim::LastFailure::read(&failure("delete"));
+            v.last_failure = failure.map(|failure| crate::claim::LastFailure { at: NOW - since, ..failure });
+            assert!(v.last_failure.is_some());
+        }
+    };
+    Cluster::new().volume(fails(30 * 60)).clean();
+    found(&fails(30 * 60 + SLOW + 1));
+}
+
+#[test]
+fn when_a_volume_began_to_leave() {
+    let leaving = |metadata: Value, status: Value| {
+        let mut metadata = metadata;
+        metadata["creationTimestamp"] = json!(at(NOW - 5000));
+        let volume = json!({ "metadata": metadata, "spec": {}, "status": status });
+        Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap()).leaving
+    };
+    let phase = |phase: &str| json!({ "phase": phase, "lastPhaseTransitionTime": at(NOW - 70) });
+    let deleted = json!({ "deletionTimestamp": at(NOW - 50) });
+    assert_eq!(leaving(json!({}), phase("Bound")), None);
+    assert_eq!(leaving(json!({}), phase("Released")), Some(NOW - 70));
+    assert_eq!(leaving(json!({}), json!({ "phase": "Failed" })), Some(NOW - 5000), "it was so before that was noted");
+    assert_eq!(leaving(deleted.clone(), phase("Bound")), Some(NOW - 50));
+    assert_eq!(leaving(deleted, phase("Released")), Some(NOW - 70));
+}
+
+#[test]
+fn a_volume_on_a_node_that_is_gone() {
+    let on = |host: &str| {
+        let text = format!(
+            "nodeSelectorTerms: [{{matchExpressions: [{{key: {}, operator: In, values: [{host}]}}]}}]",
+            names::HOSTNAME
+        );
+        let selector: k8s_openapi::api::core::v1::NodeSelector = crate::config::values::yaml(&text).unwrap();
+        move |v: &mut Volume| v.affinity = Some(Box::new(selector))
+    };
+    Cluster::new().node("a").bound().volume(on("a")).clean();
+    Cluster::new().node("a").bound().volume(on("b")).finds(Kind::NodeGone, "on node b", false);
+    Cluster::new()
+        .node("a")
+        .volume(|v| {
+            gone(v);
+            on("b")(v)
+        })
+        .finds(Kind::NodeGone, "node b", false);
+}
+
+#[test]
+fn claims_that_do_not_get_on() {
+    let with = |mut base: Value, more: Value| {
+        merge(&mut base, more);
+        base
+    };
+    let ours = || stamped(&recipe().version());
+    let unkept = || stamped("admin/c@0123456789abcdef");
+    let class = |name: &str| json!({ "spec": { "storageClassName": name } });
+    let deleting = json!({ "metadata": { "deletionTimestamp": at(NOW - 9), "deletionGracePeriodSeconds": 0 } });
+    let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
+    Cluster::new().claim(with(ours(), class("foreign"))).finds(Kind::ClaimHeld, "another provisioner", false);
+    Cluster::new().claim(with(unkept(), class("lost"))).finds(Kind::ClaimHeld, "does not exist", false);
+    Cluster::new().claim(with(with(unkept(), class("lost")), deleting.clone())).finds(
+        Kind::ClaimHeld,
+        "does not exist",
+        false,
+    );
+    // It is taken back by what is kept.
+    Cluster::new().claim(with(with(ours(), class("lost")), deleting.clone())).clean();
+    Cluster::new().claim(with(with(ours(), deleting), failed("delete"))).finds(Kind::ClaimUndeleted, "on fire", false);
+    Cluster::new().claim(with(ours(), failed("provision"))).finds(
+        Kind::ClaimStuck,
+        "attempt 3 failed: the array",
+        false,
+    );
+    Cluster::new().claim(json!({ "spec": { "selector": {} } })).finds(Kind::ClaimStuck, "labels", false);
+    Cluster::new().claim(json!({ "spec": { "volumeName": "x" }, "status": { "phase": "Lost" } })).finds(
+        Kind::ClaimLost,
+        "volume x",
+        false,
+    );
+    let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
+    Cluster::new().claim(with(ours(), slow)).finds(Kind::ClaimStuck, "does not end", false);
+    // Claims of another orchestrator, and of nobody.
+    Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
+    Cluster::new().claim(class("foreign")).clean();
+}
+
+#[test]
+fn revisions_that_nothing_refers_to() {
+    let mut cluster = Cluster::new();
+    cluster.0.unused = vec!["0123".into()];
+    cluster.finds(Kind::RevisionUnused, "no class", true);
+}
+
+#[test]
+fn every_kind_is_listed_once_and_speaks() {
+    let names: HashSet<_> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(names.len(), Kind::ALL.len());
+    for kind in Kind::ALL {
+        assert_eq!(json!(kind), json!(kind.as_str()));
+        assert!(!kind.meaning().is_empty());
+    }
+}
+
+#[test]
+fn what_is_seen_once_is_no_finding_yet() {
+    let secs = Duration::from_secs;
+    let findings = || Cluster::new().job("provision", |_| ()).found();
+    let mut sightings = Sightings::default();
+    let mut look = |findings, at| {
+        let seen = sightings.look(findings, secs(at), secs(60));
+        seen.first().map(|sighting| (sighting.settled, sighting.new))
+    };
+    assert_eq!(look(findings(), 0), Some((false, false)));
+    assert_eq!(look(findings(), 29), Some((false, false)));
+    assert_eq!(look(findings(), 31), Some((true, true)));
+    assert_eq!(look(findings(), 600), Some((true, false)));
+    assert_eq!(look(vec![], 700), None);
+    assert_eq!(look(findings(), 800), Some((false, false)), "it went and came back");
+    let mut hasty = Sightings::default();
+    assert!(!hasty.look(findings(), secs(0), secs(0))[0].settled, "never at the first look");
+    assert!(hasty.look(findings(), secs(0), secs(0))[0].settled);
+}

@@ -1,0 +1,272 @@
+//! Volumes that nothing will delete, or whose deletion does not get on.
+
+use contract::names;
+use contract::request::Operation;
+
+use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go};
+use crate::claim::{Claim, pace};
+use crate::config::classes::Lookup;
+use crate::config::joined;
+use crate::config::record::hash_of;
+use crate::object::ObjectName;
+use crate::run::view::Job;
+use crate::volume::affinity::only_host;
+use crate::volume::restored::adopts;
+use crate::volume::vouch::{Known, Vouchable, vouchable};
+use crate::volume::{Provenance, Volume};
+
+/// What a volume's claim is to it.
+enum Owner<'a> {
+    /// It has none, by somebody's will or since its birth.
+    None,
+    /// It is there.
+    Alive(&'a Claim),
+    /// It is there, and bound to another volume.
+    Elsewhere(&'a Claim),
+    /// It is gone.
+    Gone,
+}
+
+fn owner<'a>(w: &World<'a>, volume: &Volume) -> Owner<'a> {
+    let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+    if volume.is_adopted() && reference.is_none() {
+        return Owner::None;
+    }
+    let Some(uid) = reference.or(volume.claim_uuid.as_deref()) else { return Owner::None };
+    match w.claims.get(uid).copied() {
+        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
+            Owner::Elsewhere(claim)
+        }
+        Some(claim) => Owner::Alive(claim),
+        None => Owner::Gone,
+    }
+}
+
+/// A volume, if something is the matter with it.
+pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
+    let object = Object { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
+    let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
+    if !volume.is_of(&w.s.identity) {
+        let since = volume.leaving.filter(|since| volume.is_held() && !is_at_work(volume, *since, w.now))?;
+        let whose = match (&volume.instance, &volume.provisioned_by) {
+            (Some(instance), _) => format!("the instance {instance}"),
+            (None, Some(provisioner)) => format!("the provisioner {provisioner}"),
+            (None, None) => "an unknown orchestrator".to_owned(),
+        };
+        let remedy = format!(
+            "see that the orchestrator of {whose} runs; if it is gone for good, clean up by hand and take the finalizer {} off",
+            names::VOLUME_FINALIZER
+        );
+        let detail = format!("it belongs to {whose}, which does nothing about its deletion");
+        return Some(finding(Kind::VolumeForeign, detail, remedy)?.since(since));
+    }
+    if w.now - volume.created < YOUNG || volume.abandoned {
+        return None;
+    }
+    let by_hand = || let_go("pv", "", &volume.name);
+    if let Some(kind) = volume.ready() {
+        return unasked(w, volume, kind, finding);
+    }
+    if volume.is_restored() && !is_being_adopted(w, volume) {
+        return restored(w, volume, finding);
+    }
+    let deletes = volume.reclaim_policy == "Delete";
+    let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
+    match owner(w, volume) {
+        Owner::Alive(claim) => living(w, volume, claim, finding),
+        Owner::None if volume.is_adopted() => {
+            finding(Kind::VolumeRetained, "somebody took its claim off it, and it can be bound again".into(), kept())
+        }
+        Owner::None => finding(
+            Kind::VolumeNotAdopted,
+            format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UUID),
+            kept(),
+        ),
+        Owner::Gone if !deletes => {
+            finding(Kind::VolumeRetained, format!("its policy is {}", volume.reclaim_policy), kept())
+        }
+        Owner::Elsewhere(claim) if !deletes => finding(
+            Kind::VolumeElsewhere,
+            format!(
+                "claim {} is bound to {}, and the policy is {}",
+                claim.name,
+                claim.volume_name.as_deref().unwrap_or_default(),
+                volume.reclaim_policy
+            ),
+            kept(),
+        ),
+        Owner::Gone | Owner::Elsewhere(_) => {
+            let problem = undeletable(w, volume).or_else(|| held(w, volume));
+            let (kind, detail, since) = problem?;
+            let found = finding(kind, detail, by_hand())?;
+            Some(Finding { since, ..found })
+        }
+    }
+}
+
+/// Another orchestrator may be at work on a volume that is to be deleted: it has had little time, or it has noted a failed
+/// delete run, and the next is not overdue.
+fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
+    let failed = volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(pace::seconds(pace::SLOW)));
+    now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= SLOW
+}
+
+/// Its claim is in the middle of adopting it.
+fn is_being_adopted(w: &World<'_>, volume: &Volume) -> bool {
+    matches!(owner(w, volume), Owner::Alive(claim) if adopts(claim))
+}
+
+/// A volume that bears the record of its adoption without the mark.
+fn restored(
+    w: &World<'_>,
+    volume: &Volume,
+    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+) -> Option<Finding> {
+    let known = Known { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
+    let command = format!("flex-provisioner vouch {}", volume.name);
+    match vouchable(volume, &known, false) {
+        Ok(Vouchable { unfamiliar: None, .. }) => {
+            let found = finding(Kind::VolumeRestored, "its record says what its class says".into(), command)?;
+            Some(found.removed_by(Removal::Vouch))
+        }
+        Ok(Vouchable { unfamiliar: Some(why), .. }) => {
+            let remedy = format!("look at its record: {command} --dry-run; if it is right: {command} --trust-record");
+            finding(Kind::VolumeRestored, why, remedy)
+        }
+        Err(why) => {
+            finding(Kind::VolumeRestored, format!("nobody can vouch for it: {why}"), let_go("pv", "", &volume.name))
+        }
+    }
+}
+
+/// A volume that is kept ready.
+fn unasked(
+    w: &World<'_>,
+    volume: &Volume,
+    kind: &str,
+    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+) -> Option<Finding> {
+    let size = volume.pool_size.unwrap_or_default();
+    let why = match w.s.classes.lookup(&volume.class) {
+        Lookup::Ours(class) => match &class.recipe {
+            Ok(recipe) => match &recipe.pool {
+                Some(pool) if pool.kind == kind && pool.sizes.contains_key(&size) => return None,
+                Some(_) => "its class keeps others ready by now".to_owned(),
+                None => "its class keeps none ready any more".to_owned(),
+            },
+            Err(why) => format!("its class cannot be served: {why}"),
+        },
+        Lookup::Foreign | Lookup::Unknown => "its class is not served any more".to_owned(),
+    };
+    let remedy =
+        format!("see why it is not deleted in the log of the orchestrator, or: kubectl delete pv {}", volume.name);
+    finding(Kind::VolumeUnasked, format!("it is kept ready for claims, but {why}"), remedy)
+}
+
+/// A volume whose claim is there.
+fn living(
+    w: &World<'_>,
+    volume: &Volume,
+    claim: &Claim,
+    finding: impl Fn(Kind, String, String) -> Option<Finding>,
+) -> Option<Finding> {
+    if let Some(why) = volume.quarantine.as_ref().filter(|_| !volume.is_adopted()) {
+        let remedy = format!("correct the image or its config, then: kubectl delete pv {}", volume.name);
+        return finding(Kind::VolumeQuarantined, format!("it does not fit claim {}: {why}", claim.name), remedy);
+    }
+    let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.is_held();
+    if !bound {
+        return None;
+    }
+    let later = "nothing to do while its claim lives; once it is gone, clean up by hand and annotate the volume";
+    if !volume.is_adopted() {
+        let detail = format!(
+            "it is bound to claim {}, and bears no record that the orchestrator wrote (restored from a backup without its status?)",
+            claim.name
+        );
+        return finding(
+            Kind::VolumeNotAdopted,
+            detail,
+            format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES),
+        );
+    }
+    if let Some(host) = home_gone(w, volume) {
+        let remedy = format!(
+            "bring the node back, or delete pod and claim: kubectl -n {} delete pvc {}",
+            claim.name.namespace, claim.name.name
+        );
+        return finding(
+            Kind::NodeGone,
+            format!("it is on node {host}, and claim {} is bound to it", claim.name),
+            remedy,
+        );
+    }
+    if w.s.deep
+        && let Err(why) = provenance(volume)
+    {
+        return finding(Kind::VolumeUnreadable, why, format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES));
+    }
+    None
+}
+
+type Problem = (Kind, String, Option<i64>);
+
+/// What keeps a delete run from being started at all.
+fn undeletable(w: &World<'_>, volume: &Volume) -> Option<Problem> {
+    match volume.id() {
+        None => return Some((Kind::VolumeMisnamed, "it bears no volume id".into(), None)),
+        Some(id) if volume.name != names::pv_name(id) => {
+            let detail = format!("its id is {id}, and the volume of that id is {}", names::pv_name(id));
+            return Some((Kind::VolumeMisnamed, detail, None));
+        }
+        Some(_) => {}
+    }
+    if volume.is_adopted() {
+        return provenance(volume).err().map(|why| (Kind::VolumeUnreadable, why, None));
+    }
+    let jobs = w.jobs_by_id.get(volume.id().unwrap_or_default());
+    let provisions = |job: &&Job| job.marks.operation == Operation::Provision.as_str();
+    if !volume.is_half_made(jobs.into_iter().flatten().any(provisions)) {
+        let detail = "it was never adopted, and no run is known to have made it";
+        return Some((Kind::VolumeNotAdopted, detail.to_owned(), None));
+    }
+    let told =
+        jobs.into_iter().flatten().any(|job| hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash)));
+    let detail = "it was never adopted, and no Job of it is left that could tell how it was made";
+    (!told).then(|| (Kind::VolumeNotAdopted, detail.to_owned(), None))
+}
+
+/// A deletion that does not get on.
+fn held(w: &World<'_>, volume: &Volume) -> Option<Problem> {
+    if let Some(host) = home_gone(w, volume) {
+        let detail =
+            format!("its storage was on node {host}, which does not exist; the config's `node-gone` says what follows");
+        return Some((Kind::NodeGone, detail, None));
+    }
+    let failure = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    if let Some(failure) = failure {
+        let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
+        return Some((Kind::VolumeHeld, detail, Some(failure.at)));
+    }
+    let jobs = w.jobs_by_id.get(volume.id()?)?;
+    let slow = jobs
+        .iter()
+        .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.over && w.now - job.created > SLOW)?;
+    Some((Kind::VolumeHeld, format!("its delete run, Job {}, does not end", slow.name), Some(slow.created)))
+}
+
+fn provenance(volume: &Volume) -> Result<(), String> {
+    let text = volume.provenance.as_deref().unwrap_or_default();
+    let read: Provenance =
+        serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"))?;
+    let recipe = read.record.recipe();
+    recipe.map(drop).map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+}
+
+/// The host that a volume can only be reached from, if no node is that host.
+fn home_gone<'a>(w: &World<'_>, volume: &'a Volume) -> Option<&'a str> {
+    let host = volume.affinity.as_deref().and_then(only_host)?;
+    let is =
+        |node: &crate::node::Node| node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host);
+    (!w.s.nodes.iter().any(|node| is(node))).then_some(host)
+}

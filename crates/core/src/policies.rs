@@ -1,0 +1,369 @@
+//! Whether the shipped admission policies are installed as they were shipped: a pure comparison of
+//! what was shipped with what the cluster has.
+
+use contract::names;
+use serde_json::{Value, json};
+
+/// How to install them; the end of every message that misses some.
+pub const INSTALL: &str =
+    "kubectl apply -k deploy/kustomize, or helm upgrade with policies.mutating=true and policies.validating=true";
+
+const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kustomize/policies.yaml"));
+
+/// What a policy may do to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Change it.
+    Mutating,
+    /// Refuse it.
+    Validating,
+    /// Let it pass, and say something to whoever sends it.
+    Warning,
+}
+
+impl Kind {
+    /// The kind of such policies in the API.
+    pub fn policy(self) -> &'static str {
+        match self {
+            Kind::Mutating => "MutatingAdmissionPolicy",
+            Kind::Validating | Kind::Warning => "ValidatingAdmissionPolicy",
+        }
+    }
+}
+
+/// One of the shipped policies.
+#[derive(Debug)]
+pub struct Policy {
+    /// The value of its label [`names::LABEL_POLICY`].
+    pub name: &'static str,
+    /// What it may do.
+    pub kind: Kind,
+    /// What is off where it is not installed.
+    pub without: &'static str,
+}
+
+/// All of them.
+pub const POLICIES: [Policy; 8] = [
+    Policy {
+        name: "creators",
+        kind: Kind::Mutating,
+        without: "who created a claim is not known: USERNAME and USER_GROUPS are empty",
+    },
+    Policy {
+        name: "reservations",
+        kind: Kind::Mutating,
+        without: "a volume that a plain script makes can be taken by another claim, or bound before it is checked",
+    },
+    Policy {
+        name: "copies",
+        kind: Kind::Mutating,
+        without: "copied claims bear the stamp of the original until it is replaced",
+    },
+    Policy {
+        name: "claims",
+        kind: Kind::Validating,
+        without: "users can change and remove what the provisioner wrote on their claims, and forge the creator",
+    },
+    Policy {
+        name: "volumes",
+        kind: Kind::Validating,
+        without: "who may change volumes can change what the provisioner wrote on them",
+    },
+    Policy {
+        name: "images",
+        kind: Kind::Validating,
+        without: "an image can make volumes of any name, claim and class",
+    },
+    Policy {
+        name: "configs",
+        kind: Kind::Warning,
+        without: "who applies a provisioner config with a slip in its labels or keys is not told so at once",
+    },
+    Policy {
+        name: "provisioners",
+        kind: Kind::Mutating,
+        without: "claims can get the warning `Error saving claim` of the PV controller, which is harmless",
+    },
+];
+
+/// How one policy stands in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it was shipped.
+    Installed,
+    /// Not for every object: its binding selects some.
+    Limited,
+    /// It is not there.
+    Missing,
+    /// It is there, and no binding of it that acts.
+    Unbound,
+    /// It is there, and not as it was shipped; where it differs first.
+    Differs(String),
+}
+
+impl State {
+    /// It does what it was shipped for.
+    pub fn is_installed(&self) -> bool {
+        matches!(self, State::Installed | State::Limited)
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        match self {
+            State::Installed => "installed".into(),
+            State::Limited => "installed, its binding selects some objects only".into(),
+            State::Missing => "not installed".into(),
+            State::Unbound => "without a binding that acts".into(),
+            State::Differs(at) => format!("not as shipped with this version, at {at}"),
+        }
+    }
+}
+
+/// How each of the shipped policies stands, given all policies and bindings of the cluster.
+pub fn states(live: &[Value]) -> Vec<(&'static Policy, State)> {
+    let shipped: Vec<Value> = shipped();
+    POLICIES
+        .iter()
+        .map(|policy| {
+            let spec = shipped.iter().find(|object| is_of(object, policy)).map(|object| &object["spec"]);
+            let spec = spec.expect("each policy is shipped: a test sees to it");
+            let there = live.iter().filter(|object| is_of(object, policy));
+            // A second instance in the cluster may have brought its own.
+            let best = there.map(|object| state(policy, spec, object, live)).min_by_key(rank);
+            (policy, best.unwrap_or(State::Missing))
+        })
+        .collect()
+}
+
+/// One line for the log and the end of `status`.
+pub fn summary(states: &[(&Policy, State)]) -> String {
+    let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
+    if off.is_empty() {
+        return "the admission policies are installed".into();
+    }
+    let each: Vec<_> =
+        off.iter().map(|(policy, state)| format!("{} ({}): {}", policy.name, state.words(), policy.without)).collect();
+    format!(
+        "{} of {} admission policies do not act: {}; install them: {INSTALL}",
+        off.len(),
+        states.len(),
+        each.join("; ")
+    )
+}
+
+/// For scripts.
+pub fn to_json(states: &[(&Policy, State)]) -> Value {
+    let each: Vec<_> = states
+        .iter()
+        .map(|(policy, state)| {
+            let without = (!state.is_installed()).then_some(policy.without);
+            json!({ "policy": policy.name, "kind": policy.kind.policy(), "installed": state.is_installed(), "state": state.words(), "without": without })
+        })
+        .collect();
+    json!(each)
+}
+
+fn shipped() -> Vec<Value> {
+    let documents = SHIPPED.split("\n---\n").filter(|document| document.contains("\nkind: "));
+    documents
+        .map(|document| serde_saphyr::from_str(document).expect("the shipped file is YAML: a test sees to it"))
+        .collect()
+}
+
+fn is_of(object: &Value, policy: &Policy) -> bool {
+    object["kind"] == policy.kind.policy() && object["metadata"]["labels"][names::LABEL_POLICY] == policy.name
+}
+
+fn rank(state: &State) -> usize {
+    match state {
+        State::Installed => 0,
+        State::Limited => 1,
+        State::Differs(_) => 2,
+        State::Unbound => 3,
+        State::Missing => 4,
+    }
+}
+
+fn state(policy: &Policy, spec: &Value, object: &Value, live: &[Value]) -> State {
+    if let Some(at) = difference(spec, &object["spec"], "spec") {
+        return State::Differs(at);
+    }
+    let binding = format!("{}Binding", policy.kind.policy());
+    let acts = |object: &&Value| {
+        let wanted: &[&str] = match policy.kind {
+            Kind::Mutating => return true,
+            Kind::Validating => &["Deny"],
+            Kind::Warning => &["Deny", "Warn"],
+        };
+        let actions = object["spec"]["validationActions"].as_array();
+        actions.is_some_and(|actions| actions.iter().any(|action| wanted.iter().any(|wanted| action == wanted)))
+    };
+    let bound = live.iter().filter(|candidate| {
+        candidate["kind"] == binding && candidate["spec"]["policyName"] == object["metadata"]["name"]
+    });
+    match bound.filter(acts).map(|binding| is_limited(&binding["spec"]["matchResources"])).min() {
+        None => State::Unbound,
+        Some(true) => State::Limited,
+        Some(false) => State::Installed,
+    }
+}
+
+/// The resources that a binding is for leave something out.
+fn is_limited(resources: &Value) -> bool {
+    let selects = |key: &str| resources[key].as_object().is_some_and(|selector| !selector.is_empty());
+    let lists = |key: &str| resources[key].as_array().is_some_and(|rules| !rules.is_empty());
+    selects("namespaceSelector") || selects("objectSelector") || lists("resourceRules") || lists("excludeResourceRules")
+}
+
+/// Where what was shipped is not found again. What the API server adds by default is no difference.
+fn difference(shipped: &Value, live: &Value, at: &str) -> Option<String> {
+    match (shipped, live) {
+        (Value::Object(shipped), Value::Object(live)) => shipped
+            .iter()
+            .find_map(|(key, value)| difference(value, live.get(key).unwrap_or(&Value::Null), &format!("{at}.{key}"))),
+        (Value::Array(shipped), Value::Array(live)) if shipped.len() == live.len() => {
+            shipped.iter().zip(live).enumerate().find_map(|(n, (s, l))| difference(s, l, &format!("{at}[{n}]")))
+        }
+        (shipped, live) => (shipped != live).then(|| at.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::config::check::KEYS;
+    use crate::config::slips::{SECRETS, letters, near_key};
+
+    fn all(live: &[Value]) -> Vec<State> {
+        states(live).into_iter().map(|(_, state)| state).collect()
+    }
+
+    fn object<'a>(live: &'a mut [Value], kind: &str, name: &str) -> &'a mut Value {
+        let found = live
+            .iter_mut()
+            .find(|object| object["kind"] == kind && object["metadata"]["labels"][names::LABEL_POLICY] == name);
+        found.unwrap()
+    }
+
+    #[test]
+    fn what_is_shipped_is_complete() {
+        let shipped = shipped();
+        assert_eq!(shipped.len(), POLICIES.len() * 2, "each policy has its binding, and each is described here");
+        assert_eq!(all(&shipped), vec![State::Installed; POLICIES.len()]);
+        assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
+    }
+
+    /// Names of the contract that neither claims nor volumes bear as annotation or label.
+    const ELSEWHERE: [&str; 15] = [
+        "capacity",
+        "claim",
+        "class",
+        "clone-",
+        "operation",
+        "p",
+        "policy",
+        "revision-of",
+        "saw",
+        "size",
+        "snapshot",
+        "snapshot-",
+        "snapshot-content",
+        "verdict",
+        "volume",
+    ];
+
+    /// The names in the lists of the policies.
+    fn listed() -> Vec<BTreeSet<&'static str>> {
+        let lists = SHIPPED.split("['abandon',").skip(1).map(|rest| rest.split(']').next().unwrap());
+        let names = |list: &'static str| list.split('\'').skip(1).step_by(2).chain(["abandon"]).collect();
+        lists.map(names).collect()
+    }
+
+    #[test]
+    fn the_policies_know_every_name_that_claims_and_volumes_bear() {
+        let contract = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../contract/src/names.rs"));
+        let names = contract.split("\"flex-provisioner.io/").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let (elsewhere, borne): (BTreeSet<&str>, BTreeSet<&str>) = names.partition(|name| ELSEWHERE.contains(name));
+        assert_eq!(elsewhere, ELSEWHERE.into());
+        let stamp: BTreeSet<_> = borne.iter().copied().filter(|name| !name.starts_with("created-by")).collect();
+        let lists = listed();
+        let (of_copies, of_all): (Vec<_>, Vec<_>) = lists.iter().partition(|list| list.len() == stamp.len());
+        assert_eq!((of_copies.len(), of_all.len()), (2, 6), "{lists:?}");
+        of_copies.iter().for_each(|list| assert_eq!(**list, stamp, "a name is missing in the policy copies"));
+        of_all.iter().for_each(|list| assert_eq!(**list, borne, "a name is missing in a policy"));
+    }
+
+    #[test]
+    fn the_warnings_about_configs_know_every_key() {
+        let map = SHIPPED.split("  - name: known\n").nth(1).unwrap().split('}').next().unwrap();
+        let words: Vec<_> = map.split('\'').skip(1).step_by(2).collect();
+        let known: BTreeMap<_, _> = words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1])).collect();
+        assert_eq!(words.len(), known.len() * 2, "each once");
+        for key in KEYS {
+            assert_eq!(known.get(&letters(key)), Some(key), "{key} is missing in the policy configs");
+        }
+        for (word, key) in known {
+            assert!(KEYS.contains(&key), "{word} leads to {key}, which is no key");
+            assert!(letters(key) == word || near_key(&word) == Some(key), "{word}: the verdict does not say {key}");
+        }
+    }
+
+    #[test]
+    fn the_warnings_about_configs_know_every_word_for_a_secret() {
+        let lists: Vec<_> =
+            SHIPPED.split(['(', ')']).filter(|part| part.to_lowercase().starts_with("password|")).collect();
+        let [plain, camel] = lists[..] else { panic!("{lists:?}") };
+        let words = |list: &str| {
+            list.to_lowercase().replace(['-', '?'], "").split('|').map(str::to_owned).collect::<BTreeSet<String>>()
+        };
+        let known: BTreeSet<String> =
+            SECRETS.iter().map(|word| letters(word)).filter(|word| word != "credential").collect();
+        assert_eq!([words(plain), words(camel)], [known.clone(), known]);
+    }
+
+    #[test]
+    fn no_policy_goes_through_all_that_an_object_has_or_asks_for_rights_in_one_namespace() {
+        for slow in ["annotations.orValue({}).", "labels.orValue({}).", "after.filter", "before.filter"] {
+            assert!(!SHIPPED.contains(slow), "{slow}: a user can make this slow; look the names up that matter");
+        }
+        assert!(!SHIPPED.contains(".namespace("), "who owns a namespace has every right in it, by `*`");
+    }
+
+    #[test]
+    fn defaults_of_the_api_server_are_no_difference_and_anything_else_is() {
+        let mut live = shipped();
+        object(&mut live, "ValidatingAdmissionPolicy", "claims")["spec"]["matchConstraints"]["matchPolicy"] =
+            json!("Equivalent");
+        assert_eq!(all(&live), vec![State::Installed; POLICIES.len()]);
+        object(&mut live, "ValidatingAdmissionPolicy", "claims")["spec"]["validations"][1]["expression"] =
+            json!("true");
+        object(&mut live, "MutatingAdmissionPolicy", "copies")["spec"]["mutations"].as_array_mut().unwrap().pop();
+        assert_eq!(all(&live)[3], State::Differs("spec.validations[1].expression".into()));
+        assert_eq!(all(&live)[2], State::Differs("spec.mutations".into()));
+    }
+
+    #[test]
+    fn bindings_are_looked_at() {
+        let mut live = shipped();
+        object(&mut live, "ValidatingAdmissionPolicyBinding", "images")["spec"]["validationActions"] = json!(["Audit"]);
+        object(&mut live, "MutatingAdmissionPolicyBinding", "creators")["spec"]["policyName"] = json!("other");
+        object(&mut live, "ValidatingAdmissionPolicyBinding", "claims")["spec"]["matchResources"] =
+            json!({ "objectSelector": {}, "namespaceSelector": { "matchLabels": { "team": "green" } } });
+        let states = all(&live);
+        assert_eq!((&states[5], &states[0], &states[3]), (&State::Unbound, &State::Unbound, &State::Limited));
+        assert_eq!(states[6], State::Installed, "a warning is what it is for");
+    }
+
+    #[test]
+    fn none_at_all_names_everything_that_is_off_and_the_way_out() {
+        let states = states(&[]);
+        let said = summary(&states);
+        assert!(said.starts_with("8 of 8 admission policies do not act"), "{said}");
+        for part in ["USERNAME", "taken by another claim", INSTALL] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(to_json(&states)[0]["installed"], false);
+    }
+}

@@ -1,0 +1,232 @@
+//! What became of a run: a pure function of its Job, its pods and what Kubernetes complains about.
+
+use contract::exit::{self, Failure};
+
+use super::view::{Complaint, Job, Pod, START_ERRORS};
+use crate::limits;
+use crate::text::line;
+
+/// Why something failed or does not go on: a short reason and the words for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// In the field's words, such as `ImagePullBackOff`.
+    pub reason: String,
+    /// One or two sentences.
+    pub message: String,
+}
+
+impl Cause {
+    /// Both parts, bounded and printable: much of them is written by others. A message is never empty.
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        let (reason, message) = (reason.into(), message.into());
+        let message = if message.trim().is_empty() { "no message was given" } else { &message };
+        Self { reason: line(&reason, limits::REASON), message: line(message, limits::MESSAGE) }
+    }
+}
+
+/// The state of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// There is no Job, and no pod of it.
+    Absent,
+    /// It goes on, or is being stopped.
+    Running,
+    /// It cannot go on by itself, at least now.
+    Stuck {
+        /// Why.
+        cause: Cause,
+        /// Since when at the latest, in seconds since 1970.
+        since: i64,
+    },
+    /// The image says that it is done.
+    Succeeded,
+    /// It failed.
+    Failed {
+        /// Why.
+        cause: Cause,
+        /// What the image asks for.
+        kind: Failure,
+        /// When, in seconds since 1970.
+        at: i64,
+        /// No process of it can run any more.
+        settled: bool,
+    },
+}
+
+/// The state of a run.
+pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> RunState {
+    let Some(job) = job else {
+        return match pods.iter().any(|pod| !pod.is_over()) {
+            true => RunState::Running,
+            false => RunState::Absent,
+        };
+    };
+    // A Job that somebody deleted was created again under its name. What its pods did is not what this one's
+    // do, but as long as one of them runs, the run goes on.
+    let (pods, before): (Vec<&Pod>, Vec<&Pod>) = pods.iter().partition(|pod| pod.job_uid == job.uid);
+    if before.iter().any(|pod| !pod.is_over()) {
+        return RunState::Running;
+    }
+    let settled = pods.iter().all(|pod| pod.is_over()) && (job.over || !pods.is_empty());
+    let pod = pods.iter().max_by_key(|pod| (pod.terminated.is_some(), pod.created));
+    let end = pod.and_then(|pod| pod.terminated.as_ref());
+    if job.complete || end.is_some_and(|end| end.container == super::job::CONTAINER && end.code == 0) {
+        return RunState::Succeeded;
+    }
+    let words = |text: &str| last_words(text);
+    if let Some(failed) = &job.failed {
+        let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
+        // A container beside the image, as a mesh injects one, may go on until the deadline when the image has failed.
+        let ended_before = |end: &&super::view::Terminated| {
+            end.container == super::job::CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
+        };
+        if failed.reason == "DeadlineExceeded" && end.filter(ended_before).is_none() {
+            let complaint = complaints.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
+            let kept =
+                pod.and_then(|pod| pod.stuck.clone()).or(complaint.map(|c| (c.reason.clone(), c.message.clone())));
+            let message = match (said, kept) {
+                (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
+                (None, Some((reason, message))) => {
+                    format!("the pod did not start within `timeout`: {reason}: {}", words(&message))
+                }
+                (None, None) if never_ran(Some(job), &pods) => {
+                    "no container of the run had started within `timeout`".to_owned()
+                }
+                (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
+            };
+            return RunState::Failed {
+                cause: Cause::new("DeadlineExceeded", message),
+                kind: Failure::Retry,
+                at: failed.at,
+                settled,
+            };
+        }
+    }
+    if let Some((pod, end)) = pod.and_then(|pod| Some((pod, pod.terminated.as_ref()?)))
+        && (end.container == super::job::CONTAINER || pod.phase == "Failed")
+        && (!pod.deleting || job.failed.is_some() || pod.is_over())
+    {
+        return failed_container(end, settled);
+    }
+    if let Some(pod) = pod.filter(|pod| pod.phase == "Failed") {
+        let reason = if pod.reason.is_empty() { "PodFailed" } else { &pod.reason };
+        let message = format!("the pod failed before the image ended: {}", words(&pod.message));
+        let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);
+        return RunState::Failed { cause: Cause::new(reason, message), kind: Failure::Retry, at, settled };
+    }
+    if let Some(failed) = &job.failed {
+        let cause = Cause::new(&failed.reason, format!("the Job failed: {}", words(&failed.message)));
+        return RunState::Failed { cause, kind: Failure::Retry, at: failed.at, settled };
+    }
+    stuck(job, pod.copied(), complaints).unwrap_or(RunState::Running)
+}
+
+/// No container of a run has run, and none will: by its Job, and by what is seen of its pods. An absent pod says nothing,
+/// unless its Job has ended and counted none.
+pub fn never_ran(job: Option<&Job>, pods: &[&Pod]) -> bool {
+    match pods.is_empty() {
+        true => job.is_some_and(|job| job.over && !job.complete && !job.had_pods),
+        false => pods.iter().all(|pod| pod.never_ran),
+    }
+}
+
+fn failed_container(end: &super::view::Terminated, settled: bool) -> RunState {
+    let said = last_words(&end.message);
+    let whose =
+        if end.container == super::job::CONTAINER { String::new() } else { format!("container {}: ", end.container) };
+    let (reason, what) = match end.reason.as_str() {
+        "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
+        reason if START_ERRORS.contains(&reason) => ("StartError", "the container could not start".to_owned()),
+        _ => ("ExitCode", exit::explain(end.code)),
+    };
+    let message = match said.as_str() {
+        "" => format!("{whose}{what}, and said nothing"),
+        said => format!("{whose}{what}: {said}"),
+    };
+    // A container that never ran has not spoken by its exit code.
+    let kind = if reason == "ExitCode" && whose.is_empty() { exit::failure(end.code) } else { Failure::Retry };
+    RunState::Failed { cause: Cause::new(reason, message), kind, at: end.at, settled }
+}
+
+fn stuck(job: &Job, pod: Option<&Pod>, complaints: &[&Complaint]) -> Option<RunState> {
+    let newest = |about: &str| complaints.iter().filter(|c| c.about == about).max_by_key(|c| c.at);
+    let Some(pod) = pod else {
+        let complaint = newest(&job.uid)?;
+        let message = last_words(&steady(&complaint.message, &job.real_name().name));
+        return Some(RunState::Stuck {
+            cause: Cause::new(&complaint.reason, explain(&complaint.reason, &message)),
+            since: job.created,
+        });
+    };
+    if pod.is_over() || (pod.started && pod.stuck.is_none()) {
+        return None;
+    }
+    if let Some((reason, message)) = &pod.stuck {
+        let message = last_words(message);
+        return Some(RunState::Stuck { cause: Cause::new(reason, explain(reason, &message)), since: pod.created });
+    }
+    let complaint = newest(&pod.uid)?;
+    let message = last_words(&complaint.message);
+    Some(RunState::Stuck {
+        cause: Cause::new(&complaint.reason, explain(&complaint.reason, &message)),
+        since: pod.created,
+    })
+}
+
+/// Kubernetes' words, with what to do where there is something to say.
+fn explain(reason: &str, message: &str) -> String {
+    let hint = match reason {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+            "the image cannot be pulled; look at `image`, `image-pull-policy` and `image-pull-secrets` of the provisioner config"
+        }
+        "Unschedulable" => {
+            "the provisioner's pod fits on no node; look at `node-selector`, `tolerations` and `resources` of the provisioner config"
+        }
+        "FailedCreate" if message.contains("serviceaccount") && message.contains("not found") => {
+            "the ServiceAccount does not exist; create it in the namespace of the provisioner config, or correct `service-account-name`"
+        }
+        "FailedCreate" => "Kubernetes does not create the provisioner's pod",
+        "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
+        "CreateContainerConfigError"
+            if ["runAsNonRoot", "non-root policy"].iter().any(|words| message.contains(words)) =>
+        {
+            "the image wants to run as root, which `run-as-user: \"0\"` in the provisioner config permits"
+        }
+        "CreateContainerConfigError" => "the provisioner's container cannot be set up",
+        _ => "the provisioner's pod does not start",
+    };
+    format!("{hint}: {reason}: {message}")
+}
+
+/// The Job controller calls a pod that it cannot create by another name each time. Without the part that is drawn by
+/// lot the words are the same for the same cause, and are told once.
+fn steady(message: &str, job: &str) -> String {
+    const DRAWN: usize = 5;
+    let named = format!("{job}-");
+    let mut parts = message.split(&named);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let name = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
+        text.push_str(job);
+        match name == DRAWN {
+            true => text.push_str(&part[DRAWN..]),
+            false => text.extend(["-", part]),
+        }
+    }
+    text
+}
+
+/// At most 600 characters, the last ones, on one line: events are short, and the end of a log says most.
+fn last_words(text: &str) -> String {
+    const MOST: usize = 600;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let characters = line.chars().count();
+    match characters > MOST {
+        true => format!("…{}", line.chars().skip(characters - MOST).collect::<String>()),
+        false => line,
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

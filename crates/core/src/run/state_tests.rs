@@ -1,0 +1,191 @@
+use super::*;
+use crate::object::ObjectName;
+use crate::run::view::{Ended, Terminated};
+
+fn job() -> Job {
+    Job { uid: "job".into(), created: 100, ..Job::default() }
+}
+
+fn pod(phase: &str) -> Pod {
+    Pod { uid: "pod".into(), job_uid: "job".into(), phase: phase.into(), created: 101, ..Pod::default() }
+}
+
+fn ended(code: i32, message: &str) -> Terminated {
+    Terminated { container: "provisioner".into(), code, reason: String::new(), message: message.into(), at: 110 }
+}
+
+fn failed(state: RunState) -> (String, Failure, bool) {
+    match state {
+        RunState::Failed { cause, kind, settled, .. } => {
+            (format!("{}: {}", cause.reason, cause.message), kind, settled)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_there() {
+    assert_eq!(state(None, &[], &[]), RunState::Absent);
+    assert_eq!(state(None, &[&pod("Running")], &[]), RunState::Running);
+    assert_eq!(state(Some(&job()), &[], &[]), RunState::Running);
+}
+
+#[test]
+fn what_pods_of_a_job_before_did_is_not_what_this_one_s_do() {
+    let stopped = Pod { job_uid: "before".into(), terminated: Some(ended(137, "")), ..pod("Failed") };
+    assert_eq!(state(Some(&job()), &[&stopped], &[]), RunState::Running, "its own pod is not seen yet");
+    let alive = Pod { job_uid: "before".into(), ..pod("Running") };
+    let done = Pod { terminated: Some(ended(0, "")), ..pod("Succeeded") };
+    assert_eq!(state(Some(&job()), &[&alive, &done], &[]), RunState::Running, "two are never alive unnoticed");
+    assert_eq!(state(Some(&job()), &[&stopped, &done], &[]), RunState::Succeeded);
+    let over = Job { over: true, failed: Some(Ended { reason: "R".into(), message: "m".into(), at: 1 }), ..job() };
+    assert!(matches!(state(Some(&over), &[&alive], &[]), RunState::Running));
+}
+
+#[test]
+fn the_image_s_own_end_counts_before_the_phase() {
+    let done = Pod { terminated: Some(ended(0, "")), ..pod("Running") };
+    assert_eq!(state(Some(&job()), &[&done], &[]), RunState::Succeeded);
+    let failed_early = Pod { terminated: Some(ended(75, "server  is\nbusy")), ..pod("Running") };
+    let (said, kind, settled) = failed(state(Some(&job()), &[&failed_early], &[]));
+    assert_eq!(said, "ExitCode: exit code 75: try again later: server is busy");
+    assert_eq!((kind, settled), (Failure::Retry, false));
+}
+
+#[test]
+fn an_image_that_failed_before_the_deadline_is_what_is_told() {
+    let deadline = |at| Ended { reason: "DeadlineExceeded".into(), message: "m".into(), at };
+    let pod = Pod { terminated: Some(ended(75, "the array is busy")), started: true, ..pod("Failed") };
+    let late = Job { over: true, failed: Some(deadline(160)), ..job() };
+    assert!(failed(state(Some(&late), &[&pod], &[])).0.contains("exit code 75"), "a container beside it went on");
+    let killed = Job { over: true, failed: Some(deadline(110)), ..job() };
+    assert!(failed(state(Some(&killed), &[&pod], &[])).0.contains("did not end within `timeout`"));
+    let never = Pod {
+        never_ran: true,
+        ..Pod { phase: "Failed".into(), uid: "p".into(), job_uid: "job".into(), ..Pod::default() }
+    };
+    assert!(failed(state(Some(&late), &[&never], &[])).0.contains("no container of the run had started"));
+}
+
+#[test]
+fn that_nothing_ran_is_only_said_where_it_is_proven() {
+    let never = Pod { never_ran: true, ..pod("Failed") };
+    assert!(never_ran(Some(&job()), &[&never]));
+    assert!(!never_ran(Some(&job()), &[&never, &pod("Failed")]));
+    assert!(!never_ran(Some(&job()), &[]), "its pod may not be seen yet");
+    assert!(never_ran(Some(&Job { over: true, ..job() }), &[]));
+    assert!(!never_ran(Some(&Job { over: true, had_pods: true, ..job() }), &[]));
+    assert!(!never_ran(None, &[]));
+}
+
+#[test]
+fn exit_codes_are_what_the_image_asks_for() {
+    for (code, expected) in [(1, Failure::Retry), (65, Failure::Never), (69, Failure::NoRoom), (78, Failure::Never)] {
+        let pod = Pod { terminated: Some(ended(code, "why")), ..pod("Failed") };
+        let (_, kind, settled) = failed(state(Some(&job()), &[&pod], &[]));
+        assert_eq!((kind, settled), (expected, true), "code {code}");
+    }
+}
+
+#[test]
+fn a_sidecar_s_end_is_not_the_image_s() {
+    let sidecar = Terminated { container: "side".into(), ..ended(137, "") };
+    let running = Pod { terminated: Some(sidecar.clone()), started: true, ..pod("Running") };
+    assert_eq!(state(Some(&job()), &[&running], &[]), RunState::Running);
+    let dead = Pod { terminated: Some(sidecar), ..pod("Failed") };
+    let (said, kind, _) = failed(state(Some(&job()), &[&dead], &[]));
+    assert!(said.contains("container side"), "{said}");
+    assert_eq!(kind, Failure::Retry);
+}
+
+#[test]
+fn a_deadline_says_what_kept_the_pod() {
+    let late =
+        Job { failed: Some(Ended { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
+    let (said, _, settled) = failed(state(
+        Some(&late),
+        &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), deleting: true, ..pod("Pending") }],
+        &[],
+    ));
+    assert!(said.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{said}");
+    assert!(!settled, "its pod may still start");
+    let (said, kind, _) = failed(state(
+        Some(&late),
+        &[&Pod { terminated: Some(ended(143, "waiting for server")), deleting: true, ..pod("Failed") }],
+        &[],
+    ));
+    assert!(said.contains("waiting for server"), "{said}");
+    assert_eq!(kind, Failure::Retry);
+}
+
+#[test]
+fn the_name_that_a_pod_would_have_had_is_not_told() {
+    let job = Job { name: ObjectName::new("admin", "provision-1"), ..job() };
+    let told = |message: &str| {
+        let refused = Complaint { about: "job".into(), reason: "FailedCreate".into(), message: message.into(), at: 1 };
+        let RunState::Stuck { cause, .. } = state(Some(&job), &[], &[&refused]) else { panic!() };
+        cause.message
+    };
+    let first = told(r#"pods "provision-1-2ljkw" is forbidden: exceeded quota"#);
+    assert_eq!(first, told(r#"pods "provision-1-8c4qb" is forbidden: exceeded quota"#));
+    assert!(first.ends_with(r#"pods "provision-1" is forbidden: exceeded quota"#), "{first}");
+    let account = told(
+        r#"pods "provision-1-" is forbidden: error looking up service account admin/foo: serviceaccount "foo" not found"#,
+    );
+    assert!(
+        account.starts_with("the ServiceAccount does not exist") && account.contains(r#""foo" not found"#),
+        "{account}"
+    );
+    for other in ["provision-1-controller is away", "no room for provision-1-", "none of provision-1"] {
+        assert!(told(other).ends_with(other), "{other}");
+    }
+}
+
+#[test]
+fn a_container_that_may_not_be_root_says_which_key_permits_it() {
+    for words in
+        ["container's runAsUser breaks non-root policy", "container has runAsNonRoot and image will run as root"]
+    {
+        let refused = Pod { stuck: Some(("CreateContainerConfigError".into(), words.into())), ..pod("Pending") };
+        let RunState::Stuck { cause, .. } = state(Some(&job()), &[&refused], &[]) else { panic!() };
+        assert!(cause.message.contains("`run-as-user: \"0\"`"), "{cause:?}");
+    }
+}
+
+#[test]
+fn what_keeps_a_pod_from_starting_is_told() {
+    let pull = Pod { stuck: Some(("ErrImagePull".into(), "not found".into())), ..pod("Pending") };
+    let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pull], &[]) else { panic!() };
+    assert!(cause.message.contains("look at `image`") && cause.message.contains("not found"), "{cause:?}");
+
+    let quota =
+        Complaint { about: "job".into(), reason: "FailedCreate".into(), message: "exceeded quota".into(), at: 1 };
+    let RunState::Stuck { cause, since } = state(Some(&job()), &[], &[&quota]) else { panic!() };
+    assert!(cause.message.contains("exceeded quota"), "{cause:?}");
+    assert_eq!(since, 100);
+
+    let mount = Complaint {
+        about: "pod".into(),
+        reason: "FailedMount".into(),
+        message: "secret \"x\" not found".into(),
+        at: 1,
+    };
+    let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pod("Pending")], &[&mount]) else { panic!() };
+    assert!(cause.message.contains("secret \"x\" not found"), "{cause:?}");
+    let started = Pod { started: true, ..pod("Running") };
+    assert_eq!(state(Some(&job()), &[&started], &[&mount]), RunState::Running);
+}
+
+#[test]
+fn last_words_are_the_last() {
+    let long = format!("{}END", "x ".repeat(2000));
+    let words = last_words(&long);
+    assert!(words.chars().count() <= 601 && words.ends_with("END"));
+}
+
+#[test]
+fn the_words_of_others_are_bounded_and_printable() {
+    let cause = Cause::new("R".repeat(1000), format!("\u{1b}[2J{}", "m".repeat(10_000)));
+    assert!(cause.reason.len() <= limits::REASON && cause.message.len() <= limits::MESSAGE);
+    assert!(cause.message.starts_with("\\u{1b}[2Jmm") && cause.message.ends_with("m…"), "{}", cause.message);
+}

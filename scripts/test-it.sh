@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Some of the integration tests, with programs and images as `make test` builds them.
+#
+#   test-it.sh [FILTER…]     those whose names contain a filter: `whole::` for the whole cluster, `limits::`, …
+export FLEX_PROFILE=quick
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+need_root "a test with a real Kubernetes"
+end() { flex_cluster --tests down; }
+trap end EXIT
+scripts/setup.sh --test
+without=flex-bench build
+export FLEX_PROVISIONER=$programs/flex-provisioner
+cargo test --workspace --test it -- "$@"

@@ -1,0 +1,152 @@
+use std::path::Path;
+
+use contract::names;
+
+use super::*;
+
+fn identity(namespaces: &[&str]) -> Identity {
+    Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: names::DEFAULT_INSTANCE.into(),
+        config_namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+        namespace: "flex-provisioner".into(),
+    }
+}
+
+fn file(name: &str, text: &str) -> File {
+    File { name: name.into(), text: text.into(), named: true }
+}
+
+/// What is said of a file, each as `LINE: SEVERITY: MESSAGE`.
+fn said(text: &str) -> Vec<String> {
+    let checked = check(&[file("a.yaml", text)], &identity(&["flex-provisioner"]));
+    let shown = |Finding { line, severity, message, .. }: &Finding| format!("{line}: {severity}: {message}");
+    checked.findings.iter().map(shown).collect()
+}
+
+/// One thing is said of a file, and it begins with the first text and has the second in it.
+#[track_caller]
+fn says(text: &str, begin: &str, within: &str) {
+    let said = said(text);
+    assert!(said.len() == 1 && said[0].starts_with(begin) && said[0].contains(within), "{said:#?}");
+}
+
+const GOOD: &str = "\
+kind: ConfigMap
+metadata:
+  name: silver
+  namespace: flex-provisioner
+  labels:
+    type: provisioner-config
+    storage-class: silver
+data:
+  plugin-name: kubernetes.io/flex-provisioner
+  image: example/image
+  service-account-name: silver
+";
+
+#[test]
+fn a_config_that_the_provisioner_does_not_see_is_told() {
+    assert_eq!(said(GOOD), [""; 0]);
+    for (mark, within) in [
+        ("type: config", "has the label `type: config`, and the provisioner does not see it"),
+        ("type: provisioner_config", "has the label `type: provisioner_config` in place of"),
+        ("kind: provisioner-config", "has the label `kind: provisioner-config` in place of"),
+        ("app: a", "lacks the label `type`"),
+    ] {
+        says(&GOOD.replace("type: provisioner-config", mark), "1: warning: ConfigMap silver", within);
+    }
+    let annotated =
+        GOOD.replace("  labels:\n    type: p", "  annotations: {type: provisioner-config}\n  labels:\n    a: p");
+    says(
+        &annotated.replace("a: provisioner-config", "app: x"),
+        "1: warning: ",
+        "has the annotation `type` in place of",
+    );
+    for label in ["storageclass", "storageClass", "example.com/storage-class"] {
+        says(&GOOD.replace("storage-class:", &format!("{label}:")), "1: warning: its label", "is `storage-class`");
+    }
+}
+
+#[test]
+fn a_config_in_a_namespace_where_nobody_looks_is_told() {
+    says(
+        &GOOD.replace("namespace: flex-provisioner", "namespace: default"),
+        "1: warning: ",
+        "is in the namespace default",
+    );
+    says(&GOOD.replace("  namespace: flex-provisioner\n", ""), "1: warning: ", "names no namespace");
+    let text = GOOD.replace("namespace: flex-provisioner", "namespace: admin");
+    assert_eq!(check(&[file("a", &text)], &identity(&["storage", "admin"])).findings, []);
+}
+
+#[test]
+fn files_without_a_config_do_not_pass_in_silence() {
+    let other = "kind: ConfigMap\nmetadata: {name: a, labels: {app: x}}\ndata: {key: value}\n";
+    for text in ["", "# nothing\n---\n", "kind: Pod\nmetadata: {name: a}\n", other] {
+        let said = said(text);
+        let of = |severity: &str| said.iter().filter(|said| said.starts_with(&format!("1: {severity}: "))).count();
+        assert_eq!((of("error"), of("warning"), said.len()), (1, 1, 2), "{text}: {said:?}");
+        assert!(said[0].contains("no provisioner ConfigMap was found"), "{said:?}");
+    }
+    assert_eq!(check(&[], &identity(&[])).findings.len(), 1, "a directory without files of YAML");
+    // Beside others, and in a directory.
+    let two = |named| [file("a", GOOD), File { named, ..file("b", other) }];
+    assert_eq!(check(&two(false), &identity(&["flex-provisioner"])).findings, []);
+    let findings = check(&two(true), &identity(&["flex-provisioner"])).findings;
+    assert!(findings.len() == 1 && findings[0].file == "b" && findings[0].severity == "warning", "{findings:?}");
+}
+
+#[test]
+fn objects_that_are_passed_over_are_told() {
+    says("kind: List\nitems: []\n", "1: error: ", "is not looked into");
+    says(&GOOD.replace("ConfigMap", "Configmap"), "1: error: ", "did you mean `ConfigMap`?");
+    let twice = said(&format!("{GOOD}---\n{GOOD}"));
+    assert!(twice.len() == 1 && twice[0].contains("stands in a.yaml:13, too"), "{twice:?}");
+}
+
+#[test]
+fn a_class_that_nothing_serves_is_told_where_it_stands() {
+    let class = "kind: StorageClass\nmetadata: {name: gold}\nprovisioner: flex-provisioner.io\n";
+    says(&format!("{GOOD}---\n{class}"), "13: error: StorageClass gold: no provisioner config serves the class", "");
+}
+
+#[test]
+fn an_account_that_is_not_among_those_of_the_file_is_told() {
+    let with = |account: &str| said(&format!("{GOOD}---\nkind: ServiceAccount\nmetadata: {account}\n"));
+    for good in ["{name: silver, namespace: flex-provisioner}", "{name: silver}"] {
+        assert_eq!(with(good), [""; 0], "{good}");
+    }
+    for bad in ["{name: sliver, namespace: flex-provisioner}", "{name: silver, namespace: default}"] {
+        let said = with(bad);
+        assert!(said.len() == 1 && said[0].starts_with("11: warning: service-account-name: "), "{said:?}");
+    }
+}
+
+/// The shipped files, each with its text.
+fn shipped(folder: &str) -> Vec<File> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{folder}/{}", path.file_name().unwrap().display());
+        if path.is_dir() {
+            files.extend(shipped(&name));
+        } else if path.extension().is_some_and(|ending| ending == "yaml") {
+            files.push(File { name, text: std::fs::read_to_string(path).unwrap(), named: false });
+        }
+    }
+    files
+}
+
+#[test]
+fn nothing_is_said_of_the_shipped_configs_and_examples() {
+    let files: Vec<_> = shipped("configmaps").into_iter().chain(shipped("examples")).collect();
+    let Checked { configs, objects, findings, .. } = check(&files, &identity(&["flex-provisioner", "admin"]));
+    assert!(configs.len() >= 12 && objects.len() >= 8, "{} configs, {} classes", configs.len(), objects.len());
+    // The first config of all, whose token stands in it.
+    let (told, findings): (Vec<_>, Vec<_>) =
+        findings.into_iter().partition(|finding| finding.message.starts_with("service-token: stands in a ConfigMap"));
+    assert_eq!((told.len(), told[0].file.as_str()), (1, "configmaps/silver.yaml"));
+    assert_eq!(findings, []);
+}

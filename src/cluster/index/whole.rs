@@ -1,0 +1,25 @@
+//! All that is kept of the cluster, for the search of findings.
+
+use super::Index;
+use crate::config::classes::Identity;
+use crate::orphans::Snapshot;
+
+impl Index {
+    /// Of what is kept of the cluster at this time, in seconds since 1970; `deep` as in [`Snapshot`].
+    pub fn whole(&self, identity: &Identity, now: i64, deep: bool) -> Snapshot {
+        Snapshot {
+            identity: identity.clone(),
+            classes: self.classes(),
+            claims: self.claims().cloned().collect(),
+            volumes: self.volumes().cloned().collect(),
+            jobs: self.jobs().cloned().collect(),
+            pods: self.pods().cloned().collect(),
+            snapshots: self.snapshots().cloned().collect(),
+            contents: self.contents().cloned().collect(),
+            nodes: self.nodes().cloned().collect(),
+            recipes: self.recipe_hashes().map(str::to_owned).collect(),
+            unused: self.unused_revisions(now),
+            deep,
+        }
+    }
+}
