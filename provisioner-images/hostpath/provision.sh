@@ -10,6 +10,8 @@ mode=${MODE:-0777}
 devices=${DEVICES:-}
 id=${CLAIM_UUID:-}
 sid=${SNAPSHOT_ID:-}
+# With `storage-mounts` in the config the directory of this run's volume is a mount point, and no other one is in the pod.
+alone=${STORAGE_MOUNTS:-}
 
 fail() {
     exec flex-pv fail "$@"
@@ -42,9 +44,22 @@ use() {
 find() {
     for one in $bases; do
         use "$one"
-        [ ! -e "$base/$1" ] || return 0
+        ! has "$base/$1" || return 0
     done
     return 1
+}
+
+# Where runs are alone with their volumes, the kubelet makes each directory that is not there, and gives it the mode of the
+# base path; and that of a deleted volume stays until the keeper removes it. Empty ones of these modes are nobody's.
+nobodys() {
+    case $(stat -c %a "$1" 2>/dev/null) in
+        1700 | 1000) [ -z "$(ls -A "$1")" ] ;;
+        *) return 1 ;;
+    esac
+}
+
+has() {
+    [ -e "$1" ] && { [ -z "$alone" ] || ! nobodys "$1"; }
 }
 
 # What the PersistentVolume of $1 names: the directory, or the link to its device.
@@ -62,6 +77,11 @@ check() {
             is_id "$sid" || fail never "SNAPSHOT_ID is \`$sid\`, which is not the UUID of a snapshot: nothing is done"
             ;;
     esac
+    case ${OPERATION:-}${CLONE_OF:-} in
+        provision?*)
+            is_id "$CLONE_OF" || fail never "CLONE_OF is \`$CLONE_OF\`, which is not the UUID of a volume: nothing is done"
+            ;;
+    esac
     case $mode in
         '' | *[!0-7]*) fail config "mode is \`$mode\`: it must be octal, such as 0770" ;;
     esac
@@ -71,6 +91,12 @@ check() {
     esac
     case $devices/ in
         */../* | */./* | *//*) fail config "devices is \`$devices\`: write it without ., .. and a slash at its end" ;;
+    esac
+    [ -z "$devices" ] || [ -z "$alone" ] ||
+        fail config "block devices need the whole base path: remove storage-mounts from the config"
+    case $alone:$mode in
+        :*) ;;
+        *1000 | *1700) fail config "mode is \`$mode\`, by which empty directories are known that are nobody's: use another one" ;;
     esac
     [ -z "$devices" ] || [ -c /dev/loop-control ] || fail config "/dev/loop-control is not in this pod:" \
         "mount the node's /dev, and make the container privileged (see configmaps/hostpath-block.yaml)"
@@ -90,18 +116,39 @@ check_base() {
         *) fail config "base-path is \`$base\`: it must be an absolute path on the node" ;;
     esac
     # Without the node's directory in the pod, a delete would find nothing and leave the data behind.
-    [ -d "$base" ] || fail config "$base is not in this pod: mount it from the node at the same path," \
-        "with the config's key pod-template (see configmaps/hostpath.yaml)"
-    [ -w "$base" ] || fail config "$base is not writable for user $(id -u):" \
-        "allow root with run-as-user: \"0\" in the config, or give that user the directory"
+    case $alone:${OPERATION:-} in
+        :*) in_pod "$base" "$base" ;;
+        *:list | *:capacity) mounted "$base" "$base" ;;
+        *:delete-snapshot) in_pod "$snapshot" "$base" ;;
+        *:snapshot)
+            in_pod "$snapshot" "$base"
+            mounted "$volume" "$base"
+            ;;
+        *) in_pod "$volume" "$base" ;;
+    esac
     for link in "$volume" "$snapshot"; do
         [ ! -L "$link" ] || fail never "$link is a symbolic link, which this image never makes: nothing is done"
     done
 }
 
+# The directory $1 is here; $2 is what is to be mounted for that.
+mounted() {
+    [ -d "$1" ] || fail config "$1 is not in this pod: mount $2 from the node at the same path," \
+        "with the config's key pod-template (see configmaps/hostpath.yaml)"
+}
+
+# And it can be written to.
+in_pod() {
+    mounted "$1" "$2"
+    [ -w "$1" ] || fail config "$1 is not writable for user $(id -u):" \
+        "allow root with run-as-user: \"0\" in the config, or give that user the directory"
+}
+
 # Room for so many bytes more.
 free() {
-    space=$(stat -f -c '%a %S' "$base" 2>&1) || fail retry "on node ${POD_NODE:-?}: $space"
+    at=$base
+    if [ -n "$alone" ] && [ -d "$volume" ]; then at=$volume; fi
+    space=$(stat -f -c '%a %S' "$at" 2>&1) || fail retry "on node ${POD_NODE:-?}: $space"
     free=$((${space% *} * ${space#* }))
 }
 
@@ -124,6 +171,11 @@ roomiest() {
 
 # A copy $2 of the directory $1, made as $3. It gets its name when it is whole: a run that dies leaves none that looks so.
 copied() {
+    if [ -n "$alone" ]; then
+        # In its place, where it is known as half until it is whole.
+        flex-pv copy "$1" "$2" || exit
+        return
+    fi
     if [ ! -d "$1" ] || [ -L "$1" ]; then
         fail retry "$1, which is to be copied, is not on node ${POD_NODE:-?}"
     fi
@@ -283,16 +335,18 @@ provision() {
     if find "$id"; then
         :
     elif [ -n "${CLONE_OF:-}" ]; then
-        is_id "$CLONE_OF" || fail never "CLONE_OF is \`$CLONE_OF\`, which is not the UUID of a volume: nothing is done"
         find "$CLONE_OF" || :
     elif [ -n "$sid" ]; then
         find ".snapshot-$sid" || :
     else
         roomiest
     fi
-    private
-    if [ ! -d "$volume" ]; then
+    [ -n "$alone" ] || private
+    if [ ! -d "$volume" ] || ! has "$volume"; then
         room_for "$SIZE_BYTES"
+        make
+    elif [ -n "$alone" ] && [ -n "${CLONE_OF:-}$sid" ]; then
+        # It may be half a copy.
         make
     fi
     if [ -n "$devices" ]; then
@@ -325,7 +379,7 @@ make() {
         why=$(mkdir "$half" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
         sized "$half"
         flex-pv rename "$half" "$volume" || exit
-    else
+    elif [ -z "$alone" ]; then
         why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
 }
@@ -333,6 +387,10 @@ make() {
 # Takes $1 away from each directory. Somebody who had the volume may still hold it open: nothing here follows a link.
 remove() {
     for one in $bases; do
+        if [ -n "$alone" ]; then
+            flex-pv remove "$one/$1" || exit
+            continue
+        fi
         # Renamed first, so that a run that dies half-way leaves something that can only be rubbish.
         if [ -e "$one/$1" ]; then
             flex-pv remove "$one/.deleting-$2" || exit
@@ -345,7 +403,8 @@ remove() {
 
 # A snapshot is a copy that nobody can mount. It needs the room for what is in the volume, which only the copying tells.
 snapshot() {
-    if find ".snapshot-$sid"; then return 0; fi
+    # With runs that are alone it may be half, and `copied` sees that.
+    if [ -z "$alone" ] && find ".snapshot-$sid"; then return 0; fi
     find "$id" || :
     case ${VOLUME_SOURCE:-} in
         *"\"path\":\"$(place "$id")\""*) ;;
@@ -358,7 +417,9 @@ snapshot() {
 # A directory has no size of its own: as in provision, the size is a promise, made when there is room.
 expand() {
     find "$id" || :
-    [ -d "$volume" ] || fail never "$volume is not on node ${POD_NODE:-?}: what is lost cannot grow"
+    if [ ! -d "$volume" ] || ! has "$volume"; then
+        fail never "$volume is not on node ${POD_NODE:-?}: what is lost cannot grow"
+    fi
     if [ -z "$devices" ]; then
         room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
     else
@@ -394,7 +455,7 @@ list() {
             state=volume of=${name#.deleting-}
             of=${of#.copying-}
             [ "$name" = "$of" ] || state=rubbish
-            if is_id "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ]; then
+            if is_id "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ] && ! nobodys "$one/$name"; then
                 echo "$state $of - $one/$name"
             fi
         done

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cluster::Cluster;
@@ -67,16 +68,30 @@ pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
 /// Held by a test that adds nodes to the whole cluster, and by those that more nodes would disturb.
 pub static NODES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// What stands in a directory of the node; nothing if there is none.
+/// What stands in a directory of the node, but for the empty directories that are nobody's: the kubelet has made them, or a
+/// delete run has left them, and the DaemonSet removes them. Nothing if there is none.
 pub fn volumes_in(directory: &str) -> BTreeSet<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+    let nobodys = |entry: &fs::DirEntry| {
+        let mode = entry.metadata().map(|found| found.permissions().mode() & 0o7777);
+        mode.is_ok_and(|mode| matches!(mode, 0o1000 | 0o1700))
+            && fs::read_dir(entry.path()).is_ok_and(|mut inner| inner.next().is_none())
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| !nobodys(entry));
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Makes the directory of a class on the node, as the shipped DaemonSet does for those of the shipped classes.
+pub fn keep(directory: &str) {
+    fs::create_dir_all(directory).unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o1700)).unwrap();
 }
 
 /// A class on the node's directory for one test, in the pure form.
 pub async fn local_class(ring: &Ring, class: &str, more: &[(&str, &str)]) {
     let map = fs::read_to_string(root().join("configmaps/hostpath-pure.yaml")).unwrap();
-    let map: ConfigMap = serde_saphyr::from_str(&map.replace(SCRATCH, &directory(class))).unwrap();
+    let map = map.split("\n---").next().unwrap().replace(SCRATCH, &directory(class));
+    let map: ConfigMap = serde_saphyr::from_str(&map).unwrap();
+    keep(&directory(class));
     let mut data: Vec<(&str, &str)> =
         map.data.as_ref().unwrap().iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     data.push(("placement", "selected-node"));

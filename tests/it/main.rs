@@ -42,4 +42,5 @@ mod whole;
 mod whole_batches;
 mod whole_csi;
 mod whole_kinds;
+mod whole_mounts;
 mod whole_pools;

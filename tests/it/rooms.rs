@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::deployed::{HOSTPATH, IMAGE, NODES as ALONE, clean, directory, log_of, root, users};
+use crate::deployed::{HOSTPATH, IMAGE, NODES as ALONE, clean, directory, keep, log_of, root, users};
 use crate::orchestrator::{OWN, Ring, annotation, phase, uid};
 use crate::wait::{seen, until};
 
@@ -126,6 +126,7 @@ async fn class(ring: &Ring) {
     let map = fs::read_to_string(root().join("configmaps/hostpath.yaml")).unwrap();
     let map = map.split("\n---").next().unwrap().replace(HOSTPATH, &directory(CLASS));
     let map: ConfigMap = serde_saphyr::from_str(&map).unwrap();
+    keep(&directory(CLASS));
     let mut data: Vec<(&str, &str)> =
         map.data.as_ref().unwrap().iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     data.extend([("placement", "selected-node"), ("tolerations", "[{key: flex-test/rooms, operator: Exists}]")]);

@@ -179,9 +179,8 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing_on_the_node() {
     let ring = users("half-way").await;
     let on_node = directory("half-way");
     let before = volumes_in(&on_node);
-    // Makes its directory, and never its volume.
-    let slow =
-        r#"case $OPERATION in provision) mkdir -p "$BASE_PATH/$CLAIM_UUID"; sleep 1000;; *) exec /provision.sh;; esac"#;
+    // Begins in its directory, and never makes its volume.
+    let slow = r#"case $OPERATION in provision) echo half >"$BASE_PATH/$CLAIM_UUID/file"; sleep 1000;; *) exec /provision.sh;; esac"#;
     let args = json!(["-c", slow]).to_string();
     local_class(&ring, "half-way", &[("command", "[sh]"), ("args", &args)]).await;
     ring.claim("c", "half-way").await;

@@ -87,7 +87,7 @@ async fn an_ephemeral_volume_goes_with_its_pod() {
     delete_pod(&ring, "p").await;
     ring.claim_gone("p-data").await;
     ring.volume_gone(&names::pv_name(&uid(&claim))).await;
-    assert!(!fs::exists(home(&uid(&claim))).unwrap());
+    assert!(!volumes_in(HOSTPATH).contains(&uid(&claim)));
 }
 
 #[tokio::test]
@@ -323,7 +323,7 @@ async fn a_reclaim_policy_that_is_changed_on_the_volume_counts() {
     .await;
     policy("Delete").await;
     ring.volume_gone(&volume).await;
-    assert!(!fs::exists(&data).unwrap());
+    assert!(!volumes_in(&directory("policy")).contains(&id));
 }
 
 #[tokio::test]
@@ -331,14 +331,12 @@ async fn a_claim_of_an_old_name_gets_a_volume_of_its_own() {
     let ring = users("old-name").await;
     let on_node = directory("old-name");
     // Deletes when it is told to.
-    let script =
-        r#"case $OPERATION in delete) until [ -e "$BASE_PATH/go" ]; do sleep 0.1; done;; esac; exec /provision.sh"#;
+    let script = r#"case $OPERATION in delete) until [ -e "$BASE_PATH/$CLAIM_UUID/go" ]; do sleep 0.1; done;; esac; exec /provision.sh"#;
     let args = json!(["-c", script]).to_string();
     local_class(&ring, "old-name", &[("command", "[sh]"), ("args", &args)]).await;
     ring.claim("c", "old-name").await;
     pod(&ring, "before", "c", "echo before > /data/text").await;
     log_of(&ring, "before").await;
-    let _ = fs::remove_file(format!("{on_node}/go"));
     let old = uid(&ring.get_claim("c").await);
     delete_pod(&ring, "before").await;
     ring.delete_claim("c").await;
@@ -348,12 +346,13 @@ async fn a_claim_of_an_old_name_gets_a_volume_of_its_own() {
     pod(&ring, "after", "c", "ls -A /data; echo after > /data/text").await;
     assert_eq!(log_of(&ring, "after").await.trim(), "", "it is empty");
     assert!(fs::exists(format!("{on_node}/{old}/text")).unwrap(), "the old one is still there");
-    fs::write(format!("{on_node}/go"), "").unwrap();
+    let go = |id: &str| fs::write(format!("{on_node}/{id}/go"), "").unwrap();
+    go(&old);
     ring.volume_gone(&names::pv_name(&old)).await;
     let new = uid(&ring.get_claim("c").await);
     assert_eq!(fs::read_to_string(format!("{on_node}/{new}/text")).unwrap().trim(), "after");
+    go(&new);
     clean(&ring).await;
-    fs::remove_file(format!("{on_node}/go")).unwrap();
 }
 
 #[tokio::test]
@@ -421,7 +420,7 @@ async fn what_a_pod_wrote_is_read_from_a_larger_claim_that_was_restored() {
     let spec = json!({ "volumeSnapshotClassName": "restore", "source": { "persistentVolumeClaimName": "data" } });
     let snapshot = json!({ "metadata": { "name": "monday" }, "spec": spec });
     let made = snapshots.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
-    let stored = format!("{HOSTPATH}/.snapshot-{}", made.metadata.uid.unwrap());
+    let stored = format!(".snapshot-{}", made.metadata.uid.unwrap());
     // The orchestrator looks for the custom resources now and then.
     until("the snapshot is ready", || async {
         let status = snapshots.get("monday").await.map_err(|error| error.to_string())?.status;
@@ -445,7 +444,7 @@ async fn what_a_pod_wrote_is_read_from_a_larger_claim_that_was_restored() {
     assert_eq!(log_of(&ring, "reader").await.trim(), "monday");
     let claim = ring.get_claim("restored").await;
     assert_eq!(claim.status.unwrap().capacity.unwrap()["storage"].0, "2Gi");
-    assert!(fs::exists(&stored).unwrap());
+    assert!(volumes_in(HOSTPATH).contains(&stored));
     snapshots.delete("monday", &DeleteParams::default()).await.unwrap();
     until("the snapshot is gone", || async {
         match snapshots.get_opt("monday").await.map_err(|error| error.to_string())? {
@@ -454,7 +453,7 @@ async fn what_a_pod_wrote_is_read_from_a_larger_claim_that_was_restored() {
         }
     })
     .await;
-    assert!(!fs::exists(&stored).unwrap(), "what was stored is gone");
+    assert!(!volumes_in(HOSTPATH).contains(&stored), "what was stored is gone");
     clean(&ring).await;
     kind.delete("restore", &DeleteParams::default()).await.unwrap();
 }

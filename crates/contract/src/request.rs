@@ -186,7 +186,8 @@ pub const CONTRACT: &[&str] = &[
 ];
 
 /// Variables that the pod gets otherwise than as a property.
-pub const POD_VARIABLES: &[&str] = &["SERVICE_TOKEN", "POD_NAME", "POD_NAMESPACE", "POD_NODE", crate::batch::VARIABLE];
+pub const POD_VARIABLES: &[&str] =
+    &["SERVICE_TOKEN", "POD_NAME", "POD_NAMESPACE", "POD_NODE", crate::batch::VARIABLE, crate::storage::VARIABLE];
 
 /// Whether a variable belongs to the contract, so that no parameter may have its name.
 pub fn is_reserved(env: &str) -> bool {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{self, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, CWD, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::Failure;
@@ -50,6 +50,18 @@ pub(crate) fn open(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
         }
         outcome => outcome,
     }
+}
+
+/// Whether nothing is in an open directory, but for one name.
+pub(crate) fn is_empty(folder: impl AsFd, but: Option<&CStr>) -> Result<bool, Errno> {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !matches!(name.to_bytes(), b"." | b"..") && but != Some(name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Opens the directory that an open one stands in, if it is still the expected one.

@@ -23,11 +23,19 @@ use crate::below::{self, FOLDER, HELD, Identity, READ};
 /// # Errors
 /// What could not be copied, and why. What was begun is left behind.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    whole(from, to).map_err(|Trouble { error, within }| {
-        let from = from.as_os_str().as_encoded_bytes();
-        let path = below::shown(std::iter::once(from).chain(within.iter().map(|name| name.to_bytes())));
-        below::failure(format!("copying {path}"), &error)
-    })
+    whole(from, to).map_err(|trouble| told(from, trouble))
+}
+
+/// Copies what is in an open directory into another one that is empty but for what it has under the name `but`; nothing of
+/// that name is copied. `from` is the path of the original, for people.
+pub(crate) fn fill(from: &Path, source: OwnedFd, target: OwnedFd, but: &CStr) -> Result<(), Failure> {
+    into(source, target, Some(but)).map_err(|trouble| told(from, trouble))
+}
+
+fn told(from: &Path, Trouble { error, within }: Trouble) -> Failure {
+    let from = from.as_os_str().as_encoded_bytes();
+    let path = below::shown(std::iter::once(from).chain(within.iter().map(|name| name.to_bytes())));
+    below::failure(format!("copying {path}"), &error)
 }
 
 /// What went wrong, and where below the original.
@@ -54,16 +62,23 @@ struct Level {
     waiting: Vec<CString>,
 }
 
-/// Copies depth first, with a stack of its own: how deep the directories are, their owner decides.
 fn whole(from: &Path, to: &Path) -> Result<(), Trouble> {
-    let at_the_top = |error: Errno| Trouble { error: error.into(), within: Vec::new() };
-    let source = fs::openat(CWD, from, FOLDER, Mode::empty()).map_err(at_the_top)?;
+    let open = |path| fs::openat(CWD, path, FOLDER, Mode::empty()).map_err(at_the_top);
+    let source = open(from)?;
     fs::mkdirat(CWD, to, Mode::RWXU).map_err(at_the_top)?;
-    let target = fs::openat(CWD, to, FOLDER, Mode::empty()).map_err(at_the_top)?;
+    into(source, open(to)?, None)
+}
+
+fn at_the_top(error: Errno) -> Trouble {
+    Trouble { error: error.into(), within: Vec::new() }
+}
+
+/// Copies depth first, with a stack of its own: how deep the directories are, their owner decides.
+fn into(source: OwnedFd, target: OwnedFd, but: Option<&CStr>) -> Result<(), Trouble> {
     let top = target.try_clone().map_err(|error| Trouble { error, within: Vec::new() })?;
     let mut levels: Vec<Level> = Vec::new();
     let mut here = Pair { source, target };
-    let mut waiting = contents(&here).map_err(|(name, error)| trouble(&levels, name, error))?;
+    let mut waiting = contents(&here, but).map_err(|(name, error)| trouble(&levels, name, error))?;
     loop {
         if let Some(next) = waiting.pop() {
             let entered = enter(&here, &next).and_then(|inner| Ok(inner.zip(Some(identities(&here)?))));
@@ -74,7 +89,7 @@ fn whole(from: &Path, to: &Path) -> Result<(), Trouble> {
             let waiting_there = std::mem::take(&mut waiting);
             let open = (levels.len() < HELD).then_some(outer);
             levels.push(Level { source, target, open, next, waiting: waiting_there });
-            waiting = contents(&here).map_err(|(name, error)| trouble(&levels, name, error))?;
+            waiting = contents(&here, None).map_err(|(name, error)| trouble(&levels, name, error))?;
         } else {
             // Only now, as what is made in a directory changes its times.
             let dressed = fs::fstat(&here.source).and_then(|like| dress(here.target.as_fd(), &like));
@@ -118,14 +133,14 @@ fn leave(here: Pair, open: Option<Pair>, source: Identity, target: Identity) -> 
     }
 }
 
-/// Copies what stands in a directory, and tells which directories do.
-fn contents(here: &Pair) -> Result<Vec<CString>, (Option<CString>, io::Error)> {
+/// Copies what stands in a directory, but for one name, and tells which directories do.
+fn contents(here: &Pair, but: Option<&CStr>) -> Result<Vec<CString>, (Option<CString>, io::Error)> {
     let mut directories = Vec::new();
     let whole = |error: Errno| (None, error.into());
     for entry in Dir::read_from(&here.source).map_err(whole)? {
         let entry = entry.map_err(whole)?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
+        if matches!(name.to_bytes(), b"." | b"..") || but == Some(name) {
             continue;
         }
         let found = fs::statat(&here.source, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from);

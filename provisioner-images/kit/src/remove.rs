@@ -59,25 +59,40 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Failure> {
 
 fn remove_one(path: &Path) -> Result<(), Failure> {
     let (parent, name) = below::parent(path)?;
-    whole(&parent, &name).map_err(|Trouble { error, within }| {
-        let path = path.as_os_str().as_encoded_bytes();
-        let path = below::shown(std::iter::once(path).chain(within.iter().map(|name| name.to_bytes())));
-        let what = format!("removing {path}");
-        match error {
-            Cause::System(Errno::BUSY | Errno::XDEV) => Failure::retry(format!(
-                "{what}: another file system is mounted there, and its content is not touched; unmount it on the node"
-            )),
-            Cause::System(error @ (Errno::ACCESS | Errno::PERM)) => Failure::permission(format!(
-                "{what}: {}; the run's user may not do that, or the file is immutable: see run-as-user and the \
-                 capabilities of pod-template",
-                io::Error::from(error)
-            )),
-            Cause::System(error) => below::failure(what, &io::Error::from(error)),
-            Cause::Restless => {
-                Failure::retry(format!("{what}: somebody changes it all the time; end the processes that still use it"))
-            }
+    whole(&parent, &name).map_err(|trouble| told(path, trouble))
+}
+
+/// Removes all that is in an open directory, but for what it has under the name `but`. `path` is for people.
+pub(crate) fn empty_but(path: &Path, top: &OwnedFd, but: Option<&CStr>) -> Result<(), Failure> {
+    let mut patience = PATIENCE;
+    loop {
+        empty(top, but, &mut patience).map_err(|trouble| told(path, trouble))?;
+        match below::is_empty(top, but).map_err(|error| told(path, at_the_top(error)))? {
+            true => return Ok(()),
+            false if patience == 0 => return Err(told(path, at_the_top(Cause::Restless))),
+            false => patience -= 1,
         }
-    })
+    }
+}
+
+fn told(path: &Path, Trouble { error, within }: Trouble) -> Failure {
+    let path = path.as_os_str().as_encoded_bytes();
+    let path = below::shown(std::iter::once(path).chain(within.iter().map(|name| name.to_bytes())));
+    let what = format!("removing {path}");
+    match error {
+        Cause::System(Errno::BUSY | Errno::XDEV) => Failure::retry(format!(
+            "{what}: another file system is mounted there, and its content is not touched; unmount it on the node"
+        )),
+        Cause::System(error @ (Errno::ACCESS | Errno::PERM)) => Failure::permission(format!(
+            "{what}: {}; the run's user may not do that, or the file is immutable: see run-as-user and the \
+             capabilities of pod-template",
+            io::Error::from(error)
+        )),
+        Cause::System(error) => below::failure(what, &io::Error::from(error)),
+        Cause::Restless => {
+            Failure::retry(format!("{what}: somebody changes it all the time; end the processes that still use it"))
+        }
+    }
 }
 
 /// What went wrong, and where below the path.
@@ -111,7 +126,7 @@ fn whole(parent: &OwnedFd, name: &CStr) -> Result<(), Trouble> {
             Err(error) => return Err(at_the_top(error)),
         }
         match below::open(parent, name) {
-            Ok(top) => empty(&top, &mut patience)?,
+            Ok(top) => empty(&top, None, &mut patience)?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(at_the_top(error)),
         }
@@ -138,12 +153,12 @@ struct Level {
     next: CString,
 }
 
-/// Removes all that is in a directory.
-fn empty(top: &OwnedFd, patience: &mut usize) -> Result<(), Trouble> {
+/// Removes all that is in a directory, but for one name.
+fn empty(top: &OwnedFd, but: Option<&CStr>, patience: &mut usize) -> Result<(), Trouble> {
     let mut levels: Vec<Level> = Vec::new();
     let mut here = Dir::read_from(top).map_err(at_the_top)?;
     loop {
-        let down = match sweep(&mut here) {
+        let down = match sweep(&mut here, but.filter(|_| levels.is_empty())) {
             Ok(down) => down,
             Err((name, error)) => return Err(trouble(levels, name, error)),
         };
@@ -218,12 +233,12 @@ fn ascend(level: Level, here: &mut Dir) -> Result<Moved, (CString, Errno)> {
 /// A directory that is not empty, under its name.
 type Full = (CString, OwnedFd);
 
-/// Removes what stands in a directory, up to the first directory that is not empty, which is opened.
-fn sweep(here: &mut Dir) -> Result<Option<Full>, (Option<CString>, Errno)> {
+/// Removes what stands in a directory, but for one name, up to the first directory that is not empty, which is opened.
+fn sweep(here: &mut Dir, but: Option<&CStr>) -> Result<Option<Full>, (Option<CString>, Errno)> {
     while let Some(entry) = here.read() {
         let entry = entry.map_err(|error| (None, error))?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
+        if matches!(name.to_bytes(), b"." | b"..") || but == Some(name) {
             continue;
         }
         let told = |error| (Some(name.to_owned()), error);

@@ -1,5 +1,7 @@
 //! The script of the image `hostpath`, run by busybox as in the image, with the real `flex-pv`.
 
+#[path = "hostpath/alone.rs"]
+mod alone;
 #[path = "flex_pv/api.rs"]
 #[allow(dead_code)]
 mod api;

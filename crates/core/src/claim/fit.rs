@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::{names, quantity};
+use contract::{names, quantity, storage};
 use k8s_openapi::api::core::v1::NodeSelector;
 
 use super::Claim;
@@ -206,7 +206,23 @@ pub fn derived_affinity(
 /// # Errors
 /// What is wrong with it, in words for the claim.
 pub fn source_fits(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
-    source(volume, &recipe.volume_sources, &recipe.record.stands_for)
+    source(volume, &recipe.volume_sources, &recipe.record.stands_for)?;
+    is_where_its_run_was(volume, recipe)
+}
+
+/// Where a run sees the directory of its own volume alone, its volume is that directory: what is in it may be a link that the
+/// run has made, and what is beside it belongs to another.
+fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
+    let (Some("hostPath" | "local"), Some(path)) = (volume.source, volume.path.as_deref()) else { return Ok(()) };
+    let id = volume.name.strip_prefix(names::PV_PREFIX).and_then(storage::volume);
+    let mut roots = recipe.storage_on_nodes().peekable();
+    let is_its = |root: &str| id.as_ref().is_some_and(|id| path == format!("{root}/{id}"));
+    if roots.peek().is_none() || roots.any(is_its) {
+        return Ok(());
+    }
+    Err(format!(
+        "its path `{path}` is not the directory that its run was given; with `storage-mounts` in the provisioner config it must be the directory of CLAIM_UUID there"
+    ))
 }
 
 /// Whether the rules of a class allow such a source. Without a rule every kind is allowed but paths on

@@ -336,3 +336,40 @@ fn what_usual_images_write_fits() {
         None
     );
 }
+
+/// A run may make a link to `/` in the directory that it was given.
+#[test]
+fn a_run_that_is_alone_with_its_directory_makes_a_volume_of_that_and_nothing_else() {
+    let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}, {name: n, mountPath: /n}]}], volumes: [{name: a, hostPath: {path: /srv/a/}}, {name: b, hostPath: {path: /b}}, {name: n, nfs: {server: s, path: /p}}]}";
+    let recipe = |mounts: &str| {
+        let data = [
+            ("image", "x"),
+            ("volume-sources", "local:/srv/a, local:/b, nfs"),
+            ("pod-template", template),
+            ("storage-mounts", mounts),
+        ];
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Record { class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
+    };
+    let found = |volume: &Volume, mounts: &str| misfits(volume, &claim(), &recipe(mounts), None);
+    let other = UID.replace("0001", "0002");
+    let own = format!("/srv/a/{UID}");
+    let strange = [
+        format!("{own}/link"),
+        format!("{own}/"),
+        format!("/srv/a/{other}"),
+        format!("/srv/a/.snapshot-{UID}"),
+        "/srv/a/link".into(),
+    ];
+    assert_eq!(found(&on("local", &own), "/a"), [""; 0]);
+    for path in &strange {
+        let said = found(&on("local", path), "/a");
+        assert!(said.len() == 1 && said[0].contains("is not the directory that its run was given"), "{path}: {said:?}");
+        assert_eq!(found(&on("local", path), ""), [""; 0], "without the key as before");
+    }
+    assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a, /b"), [""; 0]);
+    assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a").len(), 1, "not where the run saw all");
+    // Other kinds have no path on a node, and other storage no directory of one.
+    assert_eq!(found(&volume(), "/a"), [""; 0]);
+    assert_eq!(found(&on("local", &strange[0]), "/n"), [""; 0]);
+}

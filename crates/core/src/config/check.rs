@@ -1,5 +1,6 @@
 //! The check of a config: everything that is wrong with it, at once.
 
+mod mounts;
 mod pool;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +71,7 @@ pub const KEYS: &[&str] = &[
     "pool-max-bytes",
     "pool-in-flight",
     "pod-template",
+    "storage-mounts",
 ];
 
 /// Keys that a StorageClass may set over its config, beside parameters.
@@ -249,6 +251,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         capabilities: capabilities(r),
         pool: pool::pool(r),
         pod_template: r.read("pod-template", pod_template),
+        storage_mounts: r.read(mounts::KEY, mounts::paths).unwrap_or_default(),
         parameters: BTreeMap::new(),
         config: record.config.clone(),
         class: record.class.clone(),
@@ -262,6 +265,10 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     }
     if recipe.max_in_flight_per_node.is_some() && recipe.placement != Placement::SelectedNode {
         r.fail("max-in-flight-per-node", "counts runs that must be on one node, and those of this config may be on any: set `placement: selected-node`, or leave it out");
+    }
+    // A template with errors has its own problem, and says nothing here.
+    if recipe.pod_template.is_some() || r.text("pod-template").is_none() {
+        mounts::check(r, &recipe);
     }
     if let Some(pool) = &recipe.pool {
         pool::check(r, &recipe, pool);

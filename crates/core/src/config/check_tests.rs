@@ -454,3 +454,44 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn runs_are_alone_with_their_volumes_only_where_that_holds() {
+    let template = |of_container: &str, of_pod: &str, mounts: &str| {
+        format!(
+            "spec: {{containers: [{{name: provisioner, {of_container} volumeMounts: [{{name: a, mountPath: /a}}{mounts}]}}], volumes: [{{name: a, hostPath: {{path: /srv/a}}}}, {{name: b, hostPath: {{path: /srv}}}}, {{name: c, hostPath: {{path: /srv/ab}}}}, {{name: d, hostPath: {{path: /srv/a/d}}}}] {of_pod}}}"
+        )
+    };
+    let with = |paths: &str, template: &str| problems(&[("storage-mounts", paths), ("pod-template", template)]);
+    let plain = template("", "", ", {name: c, mountPath: /c}");
+    assert_eq!(with("/a, /c", &plain), [""; 0]);
+    let security = |text: &str| template(&format!("securityContext: {text},"), "", "");
+    assert_eq!(
+        with("/a", &security("{runAsUser: 0, capabilities: {drop: [ALL], add: [DAC_OVERRIDE, CHOWN]}}")),
+        [""; 0]
+    );
+    for (paths, template, says) in [
+        ("a", plain.as_str(), "`a` is not a path"),
+        ("/", &plain, "`/` is not a path"),
+        ("/a/", &plain, "`/a/` is not a path"),
+        ("/a/../b", &plain, "is not a path"),
+        ("/b", &plain, "`/b` is where `pod-template` mounts nothing"),
+        ("/e", &template("", "", ", {name: c, mountPath: /e, subPath: x}"), "as a whole and for writing"),
+        ("/e", &template("", "", ", {name: c, mountPath: /e, subPathExpr: x}"), "as a whole and for writing"),
+        ("/e", &template("", "", ", {name: c, mountPath: /e, readOnly: true}"), "as a whole and for writing"),
+        ("/a", &template("", "", ", {name: a, mountPath: /again}"), "the same storage at `/again`, too"),
+        ("/a", &template("", "", ", {name: b, mountPath: /host}"), "the same storage at `/host`, too"),
+        ("/a", &template("", "", ", {name: d, mountPath: /deep}"), "the same storage at `/deep`, too"),
+        ("/a", &security("{privileged: true}"), "`privileged`"),
+        ("/a", &security("{capabilities: {add: [CHOWN, CAP_SYS_ADMIN]}}"), "the capability CAP_SYS_ADMIN"),
+        ("/a", &security("{capabilities: {add: [dac_read_search]}}"), "the capability dac_read_search"),
+        ("/a", &template("", ", hostPID: true", ""), "`hostPID`"),
+        ("/a", &template("", ", shareProcessNamespace: true", ""), "`shareProcessNamespace`"),
+    ] {
+        let found = with(paths, template);
+        assert!(found.len() == 1 && found[0].starts_with("storage-mounts: ") && found[0].contains(says), "{found:?}");
+    }
+    refused("storage-mounts", "/a", "mounts nothing into the container `provisioner`");
+    // A template that cannot be read says so itself.
+    assert_eq!(problems(&[("storage-mounts", "/a"), ("pod-template", "no: template")]).len(), 1);
+}

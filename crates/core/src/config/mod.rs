@@ -227,6 +227,8 @@ pub struct Recipe {
     pub capabilities: Vec<String>,
     /// What the admin merges under the generated pod.
     pub pod_template: Option<PodTemplateSpec>,
+    /// Where it mounts storage of which each run sees the directory of its own volume alone.
+    pub storage_mounts: Vec<String>,
     /// What the image gets untouched.
     pub parameters: BTreeMap<String, String>,
     /// The form in which it is kept.
@@ -239,6 +241,19 @@ impl Recipe {
     /// The config declares that the image can do this.
     pub fn can(&self, capability: &str) -> bool {
         self.capabilities.iter().any(|declared| declared == capability)
+    }
+
+    /// The directories of nodes that have a directory for each volume, of which each run sees its own alone.
+    pub fn storage_on_nodes(&self) -> impl Iterator<Item = &str> {
+        let spec = self.pod_template.iter().filter_map(|template| template.spec.as_ref());
+        spec.flat_map(|spec| {
+            let mounts = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+            let mounted = mounts.filter(|mount| self.storage_mounts.contains(&mount.mount_path));
+            let volumes = spec.volumes.iter().flatten();
+            mounted
+                .filter_map(move |mount| volumes.clone().find(|volume| volume.name == mount.name)?.host_path.as_ref())
+        })
+        .map(|on_node| on_node.path.trim_end_matches('/'))
     }
 
     /// Not all that claims ask for may be taken.

@@ -14,6 +14,7 @@ use k8s_openapi::api::batch::v1 as api;
 use serde::{Deserialize, Serialize};
 
 use super::job::{self, CONTAINER, Place, Told};
+use super::mounts;
 use super::view::{Ended, Job, Marks, Pod, Terminated};
 use crate::attributes::Attributes;
 use crate::config::Recipe;
@@ -111,7 +112,8 @@ fn whole(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Pla
     let Split { common, lines } = batch::split(&requests);
     let list = Property { name: batch::FILE.to_owned(), value: lines.join("\n") };
     let operation = requests.first().map_or(Operation::Provision, |first| first.operation);
-    let told = Told { operation, properties: common, file: Some((batch::VARIABLE, list)) };
+    let told =
+        Told { operation, properties: common, file: Some((batch::VARIABLE, list)), sight: mounts::sight(&requests) };
     let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
     let annotations = BTreeMap::from([(names::JOB_CONFIG.to_owned(), recipe.version())]);
     let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();

@@ -232,3 +232,15 @@ fn what_a_member_was_asked_can_be_read_again() {
     let alone = crate::run::job::job(&recipe, &members[0].1, &place(None));
     assert_eq!(asked(alone, &id(0)).as_ref(), Ok(&members[0].1));
 }
+
+#[test]
+fn a_batch_sees_the_storage_of_its_members_alone() {
+    let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, hostPath: {path: /a}}]}";
+    let recipe = recipe(&[("image", "x"), ("pod-template", template), ("storage-mounts", "/a")]);
+    let (made, fits) = job(&recipe, BATCH, &asking(&recipe, 250), &place(None));
+    let mounts = pod_of(&made).spec.unwrap().containers[0].volume_mounts.clone().unwrap();
+    let seen: Vec<String> =
+        mounts.iter().filter(|mount| mount.name == "a").map(|mount| mount.sub_path.clone().unwrap()).collect();
+    let members: Vec<String> = (0..fits).map(id).collect();
+    assert_eq!(seen, members);
+}

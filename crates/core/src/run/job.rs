@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::names;
 use contract::request::{Operation, Property, Request};
+use contract::{names, storage};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,
@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::mounts::{self, Sight};
 use super::template;
 use crate::attributes::Attributes;
 use crate::config::Recipe;
@@ -84,6 +85,8 @@ pub(super) struct Told {
     pub properties: Vec<Property>,
     /// What stands in a file alone, with the variable that has its path.
     pub file: Option<(&'static str, Property)>,
+    /// The part that it sees of a storage with a directory for each volume.
+    pub sight: Sight,
 }
 
 /// The Job of one attempt.
@@ -104,7 +107,12 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
         .chain(attributes)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
-    let told = Told { operation: request.operation, properties: request.properties(), file: None };
+    let told = Told {
+        operation: request.operation,
+        properties: request.properties(),
+        file: None,
+        sight: mounts::sight([request]),
+    };
     let name = name(request.operation, id, request.attempt, &place.scope);
     of_pod(recipe, place, name, (labels, annotations.clone()), &told, annotations)
 }
@@ -138,6 +146,7 @@ pub(super) fn of_pod(
         Some(partial) => template::merge(partial.clone(), generated),
         None => generated,
     };
+    mounts::narrow(&mut template, &recipe.storage_mounts, &told.sight);
     set_message_policy(&mut template);
     labels.extend(template.metadata.iter().flat_map(|m| m.labels.clone().unwrap_or_default()));
     Job {
@@ -345,6 +354,9 @@ fn environment(recipe: &Recipe, told: &Told, token: bool, optional: bool) -> Vec
     let mut env: Vec<EnvVar> = told.properties.iter().map(|property| text(property.env(), &property.value)).collect();
     if let Some((variable, file)) = &told.file {
         env.push(text((*variable).to_owned(), &format!("{}/{}", names::PROPERTY_DIR, file.name)));
+    }
+    if !recipe.storage_mounts.is_empty() {
+        env.push(text(storage::VARIABLE.to_owned(), &recipe.storage_mounts.join(",")));
     }
     env.push(field("POD_NAME", "metadata.name"));
     env.push(field("POD_NAMESPACE", "metadata.namespace"));

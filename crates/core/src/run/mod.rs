@@ -9,6 +9,7 @@ pub mod gather;
 pub mod job;
 pub mod late;
 pub mod list;
+mod mounts;
 pub mod request;
 pub mod state;
 pub mod template;

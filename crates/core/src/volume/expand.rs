@@ -72,6 +72,9 @@ const OF_THE_CLASS: &[&str] = &[
     "max-bytes-per-namespace",
 ];
 
+/// The key for what a run sees of the storage.
+const STORAGE_MOUNTS: &str = "storage-mounts";
+
 /// What is remembered of the last failed expand run, on the volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failed {
@@ -109,8 +112,21 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
             record.data.remove(*key);
             record.data.extend(class.data.get(*key).map(|value| ((*key).to_owned(), value.clone())));
         }
+        narrow(&mut record, class);
     }
     record
+}
+
+/// The class says what a run sees of the storage as well, where the volume is in the storage that the class speaks of.
+fn narrow(record: &mut Record, class: &Record) {
+    let own = record.data.remove(STORAGE_MOUNTS);
+    if let Some(now) = class.data.get(STORAGE_MOUNTS) {
+        record.data.insert(STORAGE_MOUNTS.into(), now.clone());
+        if record.checked().is_err() {
+            record.data.remove(STORAGE_MOUNTS);
+            record.data.extend(own.map(|own| (STORAGE_MOUNTS.to_owned(), own)));
+        }
+    }
 }
 
 /// A recipe with the program of its class, as [`record`] has it.

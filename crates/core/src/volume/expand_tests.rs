@@ -367,6 +367,30 @@ fn the_program_is_the_class_s_and_the_place_the_volume_s() {
 }
 
 #[test]
+fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before() {
+    let template = |at: &str| {
+        format!(
+            "spec: {{containers: [{{name: provisioner, volumeMounts: [{{name: a, mountPath: {at}}}]}}], volumes: [{{name: a, hostPath: {{path: {at}}}}}]}}"
+        )
+    };
+    let of = |mounted: &str, mounts: Option<&str>| {
+        let data = [("image", "v1"), ("pod-template", &template(mounted))].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let mounts = mounts.map(|mounts| ("storage-mounts".to_owned(), mounts.to_owned()));
+        let data = data.into_iter().chain(mounts).collect();
+        Record { config: ObjectName::new("admin", "c"), class: "c".into(), data, ..Record::default() }
+    };
+    let merged = |made: &Record, now: &Record| record(made, Some(now)).data.get("storage-mounts").cloned();
+    let (before, now) = (of("/a", None), of("/a", Some("/a")));
+    assert_eq!(merged(&before, &now).as_deref(), Some("/a"));
+    assert_eq!(merged(&now, &now).as_deref(), Some("/a"));
+    // What the class says of another directory is nothing about this volume's.
+    assert_eq!(merged(&now, &of("/b", Some("/b"))).as_deref(), Some("/a"));
+    assert_eq!(merged(&before, &of("/b", Some("/b"))), None);
+    // An image that knows nothing of it deletes as it did.
+    assert_eq!(merged(&now, &before), None);
+}
+
+#[test]
 fn what_only_we_could_have_written_is_read() {
     let note = *note(3, 3, Failure::Retry).unwrap();
     assert_eq!(Failed::read(&json!(note).to_string()), Some(note.clone()));

@@ -42,13 +42,13 @@ pub enum Command {
     Copy {
         /// The original.
         from: PathBuf,
-        /// Where the copy is made; nothing may stand there.
+        /// Where the copy is made. Nothing may stand there, unless it is a directory of STORAGE_MOUNTS: that is filled.
         to: PathBuf,
     },
     /// Remove files and directories with all that is in them; what is not there is a success.
     ///
     /// Somebody may still hold them open: no link in them leads anywhere, however often things are exchanged meanwhile,
-    /// and what is mounted there is not entered.
+    /// and what is mounted there is not entered. A directory of STORAGE_MOUNTS is emptied, and left as one that is nobody's.
     Remove {
         /// What to remove. The directory that each of them stands in must be there.
         #[arg(required = true)]
@@ -60,6 +60,20 @@ pub enum Command {
         from: PathBuf,
         /// Its new name, on the same file system; nothing may stand there.
         to: PathBuf,
+    },
+    /// Keep the directories that hold one directory per volume, where runs see that of their own volume alone.
+    ///
+    /// Other users of the node do not get into them, and empty directories that are nobody's are removed after a while.
+    Keep {
+        /// How often, without end; once unless given.
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+        every: Option<u32>,
+        /// How long an empty directory has been nobody's before it is removed.
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        age: u32,
+        /// The directories.
+        #[arg(required = true)]
+        path: Vec<PathBuf>,
     },
     /// Run an image's program for each claim of a batch; for a single claim, become the program.
     ///

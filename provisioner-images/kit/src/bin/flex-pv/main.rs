@@ -4,6 +4,7 @@
 //! no curl and no YAML.
 
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use contract::volume::persistent_volume;
 use kit::each::{Each, each};
 use kit::flex_pv::args::{Cli, Command, Create, Kind};
 use kit::flex_pv::made;
+use kit::mounted::{self, Mounts};
 use kit::{Failure, cluster};
 
 /// No PersistentVolume is larger: the API takes none.
@@ -32,8 +34,10 @@ fn main() -> ExitCode {
         Command::Create(create) => run(*create),
         Command::List => kit::listing::read(std::io::stdin().lock()).and_then(|entries| kit::listing::print(&entries)),
         Command::Capacity { bytes, maximum_volume_size } => kit::capacity::tell(bytes, maximum_volume_size),
+        Command::Copy { from, to } if Mounts::of_run().have(&to) => mounted::fill(&from, &to),
         Command::Copy { from, to } => kit::copy::copy(&from, &to),
-        Command::Remove { path } => kit::remove::remove(&path),
+        Command::Remove { path } => remove(path),
+        Command::Keep { every, age, path } => keep(every, age, &path),
         Command::Rename { from, to } => kit::remove::rename(&from, &to),
         Command::Each { jobs, timeout, command } => {
             let limit = timeout.map(|seconds| Duration::from_secs(seconds.into()));
@@ -61,9 +65,32 @@ fn run(create: Create) -> Result<(), Failure> {
     if dry_run {
         return cluster::print(&volume);
     }
+    mounted::check(&Mounts::of_run(), &volume)?;
     kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await })?;
     println!("created PersistentVolume {}", request.pv_name);
     Ok(())
+}
+
+fn remove(paths: Vec<PathBuf>) -> Result<(), Failure> {
+    let mounts = Mounts::of_run();
+    let (mounted, other): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| mounts.have(path));
+    kit::remove::remove(&other)?;
+    mounted.iter().try_for_each(|path| mounted::empty(path))
+}
+
+/// Keeps the directories once, or without end: then what fails is told and tried again.
+fn keep(every: Option<u32>, age: u32, paths: &[PathBuf]) -> Result<(), Failure> {
+    loop {
+        for path in paths {
+            match mounted::keep(path, Duration::from_secs(age.into())) {
+                Ok(removed) => removed.iter().for_each(|name| println!("removed {}/{name}", path.display())),
+                Err(failure) if every.is_none() => return Err(failure),
+                Err(failure) => eprintln!("{failure}"),
+            }
+        }
+        let Some(every) = every else { return Ok(()) };
+        std::thread::sleep(Duration::from_secs(every.into()));
+    }
 }
 
 /// The text of `--from`.

@@ -1,0 +1,185 @@
+//! A storage that has a directory for each volume is mounted in parts: a run sees the directories that it works on, and no other.
+//!
+//! A mount by `subPath` shows one directory alone. Neither it nor another one can be removed or replaced from within, and the
+//! kubelet follows no link that leads out of the storage.
+
+use contract::request::{Operation, Request};
+use contract::storage;
+use k8s_openapi::api::core::v1::{PodTemplateSpec, VolumeMount};
+
+use super::job::CONTAINER;
+
+/// The part of the storage that a run sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// All, and it writes nothing.
+    All,
+    /// These directories.
+    Directories(Vec<Directory>),
+}
+
+/// A directory of the storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Directory {
+    name: String,
+    read_only: bool,
+}
+
+/// Tells what the run of some requests of one operation sees. An id that the orchestrator cannot have given becomes no path:
+/// the image finds no directory then.
+pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sight {
+    let mut directories: Vec<Directory> = Vec::new();
+    for request in requests {
+        let volume = |read_only| own(storage::volume(&request.claim_uuid), read_only);
+        let id = request.snapshot.as_ref().map_or("", |snapshot| snapshot.id.as_str());
+        let snapshot = |read_only| own(storage::snapshot(id), read_only);
+        let original = request.clone_of.as_ref().and_then(|original| own(storage::volume(&original.id), true));
+        match request.operation {
+            Operation::List => return Sight::All,
+            Operation::Capacity => directories.extend(own(Some(storage::ROOM.into()), true)),
+            Operation::Provision => directories.extend([volume(false), original, snapshot(true)].into_iter().flatten()),
+            Operation::Delete | Operation::Expand | Operation::Modify => directories.extend(volume(false)),
+            Operation::Snapshot => directories.extend([volume(true), snapshot(false)].into_iter().flatten()),
+            Operation::DeleteSnapshot => directories.extend(snapshot(false)),
+        }
+    }
+    Sight::Directories(directories)
+}
+
+fn own(name: Option<String>, read_only: bool) -> Option<Directory> {
+    name.map(|name| Directory { name, read_only })
+}
+
+/// Writes the mounts of the image's container at these paths for what it sees.
+pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &Sight) {
+    let containers = template.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    let Some(container) = containers.into_iter().find(|container| container.name == CONTAINER) else { return };
+    let Some(mounts) = container.volume_mounts.take() else { return };
+    let seen = mounts.into_iter().flat_map(|mount| match (paths.contains(&mount.mount_path), sight) {
+        (false, _) => vec![mount],
+        (true, Sight::All) => vec![VolumeMount { read_only: Some(true), ..mount }],
+        (true, Sight::Directories(directories)) => {
+            directories.iter().map(|directory| of_directory(&mount, directory)).collect()
+        }
+    });
+    container.volume_mounts = Some(seen.collect());
+}
+
+fn of_directory(mount: &VolumeMount, Directory { name, read_only }: &Directory) -> VolumeMount {
+    let path = match name.as_str() {
+        storage::ROOM => mount.mount_path.clone(),
+        name => format!("{}/{name}", mount.mount_path),
+    };
+    VolumeMount {
+        mount_path: path,
+        sub_path: Some(name.clone()),
+        read_only: read_only.then_some(true),
+        ..mount.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::request::{Original, Snapshot};
+
+    use super::*;
+    use crate::config::Recipe;
+    use crate::run::job::tests::{place, recipe, request};
+    use crate::run::job::{Place, job};
+
+    const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+    const OTHER: &str = "0d9c2f0e-0000-4000-8000-000000000002";
+    const TEMPLATE: &str = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}, {name: c, mountPath: /c}]}], volumes: [{name: a, hostPath: {path: /a}}, {name: b, nfs: {server: s, path: /x}}, {name: c, emptyDir: {}}]}";
+
+    fn with_mounts(paths: &str) -> Recipe {
+        recipe(&[("image", "i"), ("pod-template", TEMPLATE), ("storage-mounts", paths)])
+    }
+
+    /// What is mounted from the volumes a, b and c of the template: `path = volume/directory`, with `!` where it is read-only.
+    fn mounts(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
+        let container = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].clone();
+        let mounts = container.volume_mounts.unwrap().into_iter().filter(|mount| mount.name.len() == 1);
+        let shown = mounts.map(|mount| {
+            let (directory, only) = (mount.sub_path.unwrap_or_default(), mount.read_only == Some(true));
+            format!("{} = {}/{directory}{}", mount.mount_path, mount.name, if only { "!" } else { "" })
+        });
+        shown.collect()
+    }
+
+    fn of(operation: Operation, change: impl Fn(&mut Request)) -> Vec<String> {
+        let recipe = with_mounts("/a");
+        let mut request = Request { operation, ..request(&recipe) };
+        change(&mut request);
+        let seen = mounts(&job(&recipe, &request, &place(None)));
+        assert_eq!(seen[seen.len() - 2..], ["/b = b/", "/c = c/"], "the others are as they were");
+        seen[..seen.len() - 2].to_vec()
+    }
+
+    fn is_copy_of(id: &str) -> impl Fn(&mut Request) {
+        let original =
+            Original { id: id.into(), pv_name: "p".into(), source: String::new(), size_bytes: 1, node: String::new() };
+        move |request| request.clone_of = Some(original.clone())
+    }
+
+    fn is_of_snapshot(id: &str) -> impl Fn(&mut Request) {
+        let snapshot = Snapshot { id: id.into(), ..Snapshot::default() };
+        move |request| request.snapshot = Some(snapshot.clone())
+    }
+
+    #[test]
+    fn each_operation_sees_what_it_works_on_and_no_more() {
+        use Operation::{Capacity, Delete, DeleteSnapshot, Expand, List, Modify, Provision, Snapshot};
+        let none = |_: &mut Request| {};
+        let own = format!("/a/{ID} = a/{ID}");
+        for operation in [Provision, Delete, Expand, Modify] {
+            assert_eq!(of(operation, none), [own.as_str()], "{operation}");
+        }
+        // A delete run of an attempt is told what it was to be a copy of, and sees nothing of it.
+        assert_eq!(of(Delete, is_copy_of(OTHER)), [own.as_str()]);
+        assert_eq!(of(Delete, is_of_snapshot(OTHER)), [own.as_str()]);
+        assert_eq!(of(Provision, is_copy_of(OTHER)), [own.clone(), format!("/a/{OTHER} = a/{OTHER}!")]);
+        let stored = format!("/a/.snapshot-{OTHER} = a/.snapshot-{OTHER}");
+        assert_eq!(of(Provision, is_of_snapshot(OTHER)), [own.clone(), format!("{stored}!")]);
+        assert_eq!(of(Snapshot, is_of_snapshot(OTHER)), [format!("{own}!"), stored.clone()]);
+        let no_volume = |request: &mut Request| {
+            is_of_snapshot(OTHER)(request);
+            request.claim_uuid = String::new();
+        };
+        assert_eq!(of(DeleteSnapshot, no_volume), [stored]);
+        let about_none = |request: &mut Request| request.claim_uuid = String::new();
+        assert_eq!(of(List, about_none), ["/a = a/!"]);
+        assert_eq!(of(Capacity, about_none), ["/a = a/.flex-capacity!"]);
+    }
+
+    /// A handle may be written by hand, and an id be brought back by a backup.
+    #[test]
+    fn what_is_no_id_of_ours_becomes_no_path() {
+        for id in ["", ".", "..", "../etc", "x/y", "anything"] {
+            let change = |request: &mut Request| request.claim_uuid = id.into();
+            for operation in [Operation::Provision, Operation::Delete, Operation::Expand, Operation::Modify] {
+                assert_eq!(of(operation, change), [""; 0], "{operation} {id}");
+            }
+            let own = format!("/a/{ID} = a/{ID}");
+            assert_eq!(of(Operation::Provision, is_copy_of(id)), [own.as_str()], "{id}");
+            assert_eq!(of(Operation::Provision, is_of_snapshot(id)), [own.as_str()], "{id}");
+            assert_eq!(of(Operation::DeleteSnapshot, is_of_snapshot(id)), [""; 0], "{id}");
+            assert_eq!(of(Operation::Snapshot, is_of_snapshot(id)), [format!("{own}!")], "{id}");
+        }
+    }
+
+    #[test]
+    fn each_path_has_what_the_run_sees_and_the_run_knows_them() {
+        let env = |recipe: &Recipe| {
+            let job = job(recipe, &request(recipe), &Place::default());
+            let env = job.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
+            env.into_iter().find(|variable| variable.name == storage::VARIABLE).and_then(|variable| variable.value)
+        };
+        let two = with_mounts("/a, /b");
+        let seen = [format!("/a/{ID} = a/{ID}"), format!("/b/{ID} = b/{ID}"), "/c = c/".into()];
+        assert_eq!(mounts(&job(&two, &request(&two), &Place::default())), seen);
+        assert_eq!(env(&two).as_deref(), Some("/a,/b"));
+        let none = recipe(&[("image", "i"), ("pod-template", TEMPLATE)]);
+        assert_eq!(mounts(&job(&none, &request(&none), &Place::default())), ["/a = a/", "/b = b/", "/c = c/"]);
+        assert_eq!(env(&none), None);
+    }
+}

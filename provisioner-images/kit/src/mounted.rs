@@ -1,0 +1,222 @@
+//! Volumes that are mount points of the run, because the config has `storage-mounts`.
+//!
+//! A run cannot remove, rename or replace such a directory, and sees no other one. So a volume is neither renamed when it is
+//! whole nor removed when it is deleted: the mode of the empty directory says that it is nobody's, and a file in it that it is
+//! half a copy. [`keep`] is the one that works on all of them, for a program with the whole base path.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use contract::storage;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use rustix::fs::{self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::Failure;
+use crate::below::{self, FOLDER};
+use crate::{copy, remove};
+
+/// The mode of the base path, which the kubelet gives to each directory that it makes there for a run.
+const FRESH: u32 = 0o1700;
+/// The mode of an empty directory whose volume was deleted.
+const GONE: u32 = 0o1000;
+/// The file that tells half a copy from a whole one. It is made first and removed last.
+const HALF: &CStr = c".flex-partial";
+
+/// The paths below which the run sees only what it works on.
+#[derive(Clone, Debug, Default)]
+pub struct Mounts(Vec<PathBuf>);
+
+impl Mounts {
+    /// Those that a text names, as it stands in [`storage::VARIABLE`].
+    pub fn read(text: &str) -> Self {
+        Self(text.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect())
+    }
+
+    /// Those of this process's run.
+    pub fn of_run() -> Self {
+        Self::read(&std::env::var(storage::VARIABLE).unwrap_or_default())
+    }
+
+    /// Whether a path is a directory that the run was given, and not something in one.
+    pub fn have(&self, path: &Path) -> bool {
+        path.parent().is_some_and(|parent| self.0.iter().any(|mount| mount == parent))
+    }
+}
+
+/// Makes a directory that is there already the copy of another one. One that is whole is left as it is, of one that is
+/// half all is made again.
+///
+/// # Errors
+/// If the original is not there, or what could not be copied, and why. What was begun is left, and known as half.
+pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
+    let failed = |error: Errno| below::failure(format!("copying {}", from.display()), &io::Error::from(error));
+    let target = open(to)?;
+    held(&target, to)?;
+    let half = fs::statat(&target, HALF, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    if !half && !below::is_empty(&target, None).map_err(failed)? {
+        return Ok(());
+    }
+    let source = match fs::openat(CWD, from, FOLDER, Mode::empty()) {
+        Ok(source) if !is_nobody_s(&source).map_err(failed)? => source,
+        Ok(_) | Err(Errno::NOENT) => {
+            let node = std::env::var("POD_NODE").unwrap_or_else(|_| "?".to_owned());
+            return Err(Failure::retry(format!("{}, which is to be copied, is not on node {node}", from.display())));
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let like = fs::fstat(&source).map_err(failed)?;
+    if !half {
+        let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        fs::openat(&target, HALF, new, Mode::RUSR).and_then(fs::fsync).map_err(failed)?;
+    }
+    let begun = fs::fchmod(&target, Mode::RWXU).and_then(|()| fs::fsync(&target));
+    begun.and_then(|()| fs::flock(&target, FlockOperation::Unlock)).map_err(failed)?;
+    remove::empty_but(to, &target, Some(HALF))?;
+    let top = target.try_clone().map_err(|error| below::failure(format!("copying {}", from.display()), &error))?;
+    copy::fill(from, source, target, HALF)?;
+    // All of it is on the disk. Only the time is not that of the original any more.
+    let whole = fs::unlinkat(&top, HALF, AtFlags::empty()).and_then(|()| fs::futimens(&top, &times(&like)));
+    whole.and_then(|()| fs::fsync(&top)).map_err(failed)
+}
+
+/// Empties a directory, and leaves it as one that is nobody's.
+///
+/// # Errors
+/// If something could not be removed, and why.
+pub fn empty(path: &Path) -> Result<(), Failure> {
+    let folder = open(path)?;
+    remove::empty_but(path, &folder, None)?;
+    fs::fchmod(&folder, Mode::from_raw_mode(GONE)).and_then(|()| fs::fsync(&folder)).map_err(|error| match error {
+        Errno::PERM => Failure::permission(format!(
+            "{} is empty, and its mode cannot be changed: see run-as-user and the capabilities of pod-template",
+            path.display()
+        )),
+        error => below::failure(format!("emptying {}", path.display()), &io::Error::from(error)),
+    })
+}
+
+/// Whether a volume that names a directory of the run can be created: the directory is there, and is not nobody's or half.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> {
+    let spec = volume.spec.as_ref();
+    let local = spec.and_then(|spec| spec.local.as_ref()).map(|local| &local.path);
+    let path = local.or(spec.and_then(|spec| spec.host_path.as_ref()).map(|host_path| &host_path.path));
+    let Some(path) = path.map(Path::new).filter(|path| mounts.have(path)) else { return Ok(()) };
+    let folder = open(path)?;
+    held(&folder, path)?;
+    let seen = |error: Errno| below::failure(format!("looking at {}", path.display()), &io::Error::from(error));
+    if is_nobody_s(&folder).map_err(seen)? {
+        return Err(Failure::never(format!(
+            "{} is empty and has the mode of a directory that is nobody's: give it the mode of a volume first",
+            path.display()
+        )));
+    }
+    if fs::statat(&folder, HALF, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Err(Failure::retry(format!("{} is half a copy", path.display())));
+    }
+    Ok(())
+}
+
+/// Opens a directory of the run.
+fn open(path: &Path) -> Result<OwnedFd, Failure> {
+    fs::openat(CWD, path, FOLDER, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT => Failure::config(format!(
+            "{} is not in this pod: name its directory in the config's key storage-mounts",
+            path.display()
+        )),
+        error => below::failure(format!("opening {}", path.display()), &io::Error::from(error)),
+    })
+}
+
+/// Keeps a directory from being taken for an empty one that nobody needs, until it is closed or let go. It may have been
+/// removed just before: what is made in it then is nowhere.
+fn held(folder: &OwnedFd, path: &Path) -> Result<(), Failure> {
+    let stat = fs::flock(folder, FlockOperation::LockShared).and_then(|()| fs::fstat(folder));
+    let stat = stat.map_err(|error| below::failure(format!("locking {}", path.display()), &io::Error::from(error)))?;
+    match stat.st_nlink {
+        0 => Err(Failure::retry(format!("{} was removed as an empty directory when this run began", path.display()))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a directory is empty, and nobody's by its mode: no run has made it a volume, or its volume was deleted.
+fn is_nobody_s(folder: impl AsFd) -> Result<bool, Errno> {
+    Ok(has_such_a_mode(&fs::fstat(&folder)?) && below::is_empty(folder, None)?)
+}
+
+fn has_such_a_mode(stat: &Stat) -> bool {
+    matches!(stat.st_mode & 0o7777, FRESH | GONE)
+}
+
+fn times(like: &Stat) -> Timestamps {
+    let time = |seconds, nanos| Timespec { tv_sec: seconds, tv_nsec: nanos };
+    Timestamps {
+        last_access: time(like.st_atime as _, like.st_atime_nsec as _),
+        last_modification: time(like.st_mtime as _, like.st_mtime_nsec as _),
+    }
+}
+
+/// Keeps a base path as it has to be: no other user of the node gets in, the directories that the kubelet makes in it are
+/// known as nobody's, and those that have been so for a while are removed, if they are empty. Tells which were.
+///
+/// # Errors
+/// If something could not be done, and why. All else is done.
+pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
+    let failed = |error: Errno| below::failure(format!("keeping {}", base.display()), &io::Error::from(error));
+    let folder = fs::openat(CWD, base, FOLDER, Mode::empty()).map_err(failed)?;
+    if fs::fstat(&folder).map_err(failed)?.st_mode & 0o7777 != FRESH {
+        fs::fchmod(&folder, Mode::from_raw_mode(FRESH)).map_err(failed)?;
+    }
+    let mut removed = Vec::new();
+    let mut trouble = None;
+    for entry in Dir::read_from(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Some(name) = entry.file_name().to_str().ok().filter(|name| storage::is_of_one(name)) else { continue };
+        match remove_nobody_s(&folder, entry.file_name(), age) {
+            Ok(true) => removed.push(name.to_owned()),
+            Ok(false) => {}
+            Err(error) => trouble = Some(below::failure(format!("removing {}/{name}", base.display()), &error.into())),
+        }
+    }
+    trouble.map_or(Ok(removed), Err)
+}
+
+/// Removes a directory that has been nobody's for so long, and says whether it has.
+fn remove_nobody_s(base: &OwnedFd, name: &CStr, age: Duration) -> Result<bool, Errno> {
+    let stat = fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let old = |stat: &Stat| {
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
+        SystemTime::now().duration_since(changed).is_ok_and(|since| since >= age)
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || !has_such_a_mode(&stat) || !old(&stat) {
+        return Ok(false);
+    }
+    let gone = |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN);
+    // A run that has just begun takes it, or sees that it is gone.
+    let held = fs::openat(base, name, FOLDER, Mode::empty())
+        .and_then(|folder| fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).map(|()| folder));
+    let folder = match held {
+        Ok(folder) => folder,
+        Err(error) if gone(error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if !has_such_a_mode(&fs::fstat(&folder)?) {
+        return Ok(false);
+    }
+    match fs::unlinkat(base, name, AtFlags::REMOVEDIR) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(false),
+        Err(error) if gone(error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[path = "mounted_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+
+use k8s_openapi::api::core::v1::{LocalVolumeSource, PersistentVolumeSpec};
+
+use super::*;
+
+const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+const OTHER: &str = "c0ffee00-0000-4000-8000-000000000002";
+
+/// A base path that is kept, with directories in it as the kubelet makes them.
+fn base(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    keep(folder.path(), Duration::ZERO).unwrap();
+    for name in names {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        set_mode(&folder.path().join(name), FRESH);
+    }
+    folder
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn local(path: &Path) -> PersistentVolume {
+    let local = LocalVolumeSource { path: path.to_str().unwrap().into(), ..LocalVolumeSource::default() };
+    PersistentVolume {
+        spec: Some(PersistentVolumeSpec { local: Some(local), ..PersistentVolumeSpec::default() }),
+        ..PersistentVolume::default()
+    }
+}
+
+#[test]
+fn a_run_was_given_what_stands_directly_below_its_mounts() {
+    let mounts = Mounts::read("/var/lib/a,/b");
+    for path in ["/var/lib/a/x", "/b/.snapshot-x"] {
+        assert!(mounts.have(Path::new(path)), "{path}");
+    }
+    for path in ["/var/lib/a", "/b", "/b/x/y", "/", "b/x", "/c/x"] {
+        assert!(!mounts.have(Path::new(path)), "{path}");
+    }
+    assert!(!Mounts::read("").have(Path::new("/x")) && !Mounts::read("").have(Path::new("x")));
+}
+
+#[test]
+fn a_copy_is_made_in_place_and_made_again_only_while_it_is_half() {
+    let base = base(&[ID, OTHER]);
+    let (from, to) = (base.path().join(OTHER), base.path().join(ID));
+    fs::create_dir_all(from.join("deep/er")).unwrap();
+    fs::write(from.join("deep/er/file"), "content").unwrap();
+    // Its tenant's own, by whatever name.
+    fs::write(from.join(".flex-partial"), "theirs").unwrap();
+    set_mode(&from, 0o2770);
+    chown(&from, Some(1234), Some(5678)).unwrap();
+    fill(&from, &to).unwrap();
+    assert_eq!(names(&to), ["deep"]);
+    let found = fs::metadata(&to).unwrap();
+    assert_eq!((mode(&to), found.uid(), found.gid()), (0o2770, 1234, 5678));
+    assert_eq!(found.mtime(), fs::metadata(&from).unwrap().mtime());
+
+    // Whole: it may be in use by now.
+    fs::write(to.join("deep/er/file"), "mine").unwrap();
+    fs::remove_dir_all(&from).unwrap();
+    fill(&from, &to).unwrap();
+    assert_eq!(fs::read_to_string(to.join("deep/er/file")).unwrap(), "mine");
+
+    // As a run leaves it that is killed on the way, wherever it was.
+    fs::create_dir_all(from.join("deep")).unwrap();
+    fs::write(from.join("deep/file"), "content").unwrap();
+    for left in [vec![], vec!["deep/er/file"], vec!["rest", "deep/file"]] {
+        fs::write(to.join(".flex-partial"), "").unwrap();
+        for path in left {
+            fs::create_dir_all(to.join(path).parent().unwrap()).unwrap();
+            fs::write(to.join(path), "half").unwrap();
+        }
+        fill(&from, &to).unwrap();
+        assert_eq!((names(&to), names(&to.join("deep"))), (vec!["deep".into()], vec!["file".into()]));
+        assert_eq!(fs::read_to_string(to.join("deep/file")).unwrap(), "content");
+    }
+}
+
+#[test]
+fn an_original_that_the_kubelet_made_is_none() {
+    let base = base(&[ID, OTHER]);
+    let (from, to) = (base.path().join(OTHER), base.path().join(ID));
+    for (mode, is_there) in [(FRESH, false), (GONE, false), (0o777, true), (0o700, true)] {
+        set_mode(&from, mode);
+        let copied = fill(&from, &to);
+        assert_eq!(copied.is_ok(), is_there, "{mode:o}: {copied:?}");
+        assert!(is_there || copied.unwrap_err().message.contains("is not on node"), "{mode:o}");
+    }
+    fs::remove_dir(&from).unwrap();
+    assert!(fill(&from, &to).unwrap_err().message.contains("is not on node"));
+    symlink("/etc", &from).unwrap();
+    assert_eq!(fill(&from, &to).unwrap_err().code, contract::exit::TEMPFAIL);
+    assert_eq!(names(&to), [""; 0]);
+}
+
+#[test]
+fn what_is_deleted_is_emptied_and_left_as_nobody_s() {
+    let base = base(&[ID]);
+    let volume = base.path().join(ID);
+    fs::create_dir_all(volume.join("deep/er")).unwrap();
+    fs::write(volume.join(".flex-partial"), "x").unwrap();
+    symlink("/", volume.join("link")).unwrap();
+    set_mode(&volume, 0o777);
+    for _ in 0..2 {
+        empty(&volume).unwrap();
+        assert_eq!((names(&volume), mode(&volume)), (vec![], GONE));
+    }
+    assert_eq!(empty(&base.path().join(OTHER)).unwrap_err().code, contract::exit::CONFIG);
+}
+
+#[test]
+fn only_a_whole_volume_is_created() {
+    let base = base(&[ID]);
+    let (volume, mounts) = (base.path().join(ID), Mounts::read(base.path().to_str().unwrap()));
+    let made = || check(&mounts, &local(&volume));
+    assert!(made().unwrap_err().message.contains("give it the mode"));
+    set_mode(&volume, 0o777);
+    made().unwrap();
+    fs::write(volume.join(".flex-partial"), "").unwrap();
+    assert!(made().unwrap_err().message.contains("half a copy"));
+    // What is no mount of the run is not looked at.
+    check(&Mounts::default(), &local(&volume)).unwrap();
+    check(&mounts, &local(&volume.join("deeper"))).unwrap();
+    // It is in the pod still, and nowhere on the node.
+    fs::remove_file(volume.join(".flex-partial")).unwrap();
+    let held_open = open(&volume).unwrap();
+    fs::remove_dir(&volume).unwrap();
+    assert_eq!(held(&held_open, &volume).unwrap_err().code, contract::exit::TEMPFAIL);
+    assert_eq!(made().unwrap_err().code, contract::exit::CONFIG);
+}
+
+#[test]
+fn a_base_path_is_closed_and_rid_of_what_is_nobody_s() {
+    let snapshot = format!(".snapshot-{ID}");
+    let base = base(&[ID, &snapshot, OTHER, "lost+found", ".flex-capacity"]);
+    let third = "c0ffee00-0000-4000-8000-000000000003";
+    let path = base.path();
+    set_mode(&path.join(ID), GONE);
+    // Not empty, a volume, a link to something empty.
+    fs::write(path.join(OTHER).join("file"), "x").unwrap();
+    fs::create_dir(path.join(third)).unwrap();
+    let fourth = "c0ffee00-0000-4000-8000-000000000004";
+    symlink(path.join("lost+found"), path.join(fourth)).unwrap();
+    set_mode(path, 0o755);
+    assert_eq!(keep(path, Duration::from_secs(3600)).unwrap(), [""; 0]);
+    assert_eq!(mode(path), FRESH);
+
+    // A run that has just begun with one holds it.
+    let run = open(&path.join(ID)).unwrap();
+    held(&run, &path.join(ID)).unwrap();
+    assert_eq!(keep(path, Duration::ZERO).unwrap(), [snapshot]);
+    drop(run);
+    assert_eq!(keep(path, Duration::ZERO).unwrap(), [ID]);
+    assert_eq!(keep(path, Duration::ZERO).unwrap(), [""; 0]);
+    assert_eq!(names(path), [".flex-capacity", OTHER, third, fourth, "lost+found"]);
+    assert!(keep(&path.join("absent"), Duration::ZERO).is_err());
+}

@@ -1,0 +1,272 @@
+//! The script where a run sees the directory of its own volume alone: each is mounted as the kubelet mounts it, in a mount
+//! namespace of the run.
+
+use super::*;
+
+const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
+
+/// A node whose base path is `store`, of which the run has directories at `base`.
+struct Alone {
+    node: Node,
+}
+
+impl Alone {
+    fn new() -> Self {
+        let node = Node::new();
+        fs::create_dir(node.folder.path().join("store")).unwrap();
+        let alone = Self { node };
+        assert_eq!(alone.keep(), "");
+        alone
+    }
+
+    fn store(&self) -> PathBuf {
+        self.node.folder.path().join("store")
+    }
+
+    /// Does once what the DaemonSet does each minute, and tells which directories it has removed.
+    fn keep(&self) -> String {
+        let mut keep = Command::new(env!("CARGO_BIN_EXE_flex-pv"));
+        let ended = keep.args(["keep", "--age", "0"]).arg(self.store()).output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        String::from_utf8(ended.stdout).unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.store())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        fs::metadata(self.store().join(name)).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// A run that has these directories, those of the second list read-only.
+    fn run(&self, operation: &str, api: &str, extra: &[(&str, &str)], mounts: [&[&str]; 2]) -> Ended {
+        self.node.end(&mut self.command(operation, api, extra, mounts))
+    }
+
+    fn command(&self, operation: &str, api: &str, extra: &[(&str, &str)], [write, read]: [&[&str]; 2]) -> Command {
+        let (store, base) = (path_text(self.store()), path_text(self.node.base()));
+        let mut setup = format!("set -e; mount -t tmpfs none {base}\n");
+        for (names, option) in [(write, "rw"), (read, "ro")] {
+            for name in names {
+                setup += &format!(
+                    "test -e {store}/{name} || mkdir -m $(stat -c %a {store}) {store}/{name}\n\
+                     mkdir -p {base}/{name}\n\
+                     mount --bind {store}/{name} {base}/{name}; mount -o remount,bind,{option} {base}/{name}\n",
+                );
+            }
+        }
+        let script = self.node.command(operation, api, extra);
+        setup += "PATH=$OWN_PATH; export PATH; exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &setup, "sh"]);
+        command.arg(script.get_program()).args(script.get_args()).env_clear();
+        command.envs(script.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("OWN_PATH", self.node.folder.path().join("bin"));
+        command.env("STORAGE_MOUNTS", base).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    fn source(&self, name: &str) -> String {
+        format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(self.node.base().join(name)))
+    }
+}
+
+#[test]
+fn a_volume_comes_grows_and_goes_in_the_directory_that_the_run_was_given() {
+    let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo, Reply::Echo, Reply::Echo]));
+    let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576")];
+    for _ in 0..2 {
+        let ended = alone.run("provision", &api.kubeconfig(), &[("MODE", "2770")], [&[ID], &[]]);
+        assert_eq!((ended.code, alone.mode(ID)), (0, 0o2770), "{ended:?}");
+        assert_eq!(api.posted()["spec"]["local"]["path"], path_text(alone.node.base().join(ID)));
+        assert_eq!(alone.run("expand", "", &grows, [&[ID], &[]]).code, 0);
+        // It is nobody's in no moment from here on, empty as it is.
+        assert_eq!(alone.keep(), "");
+    }
+    fs::create_dir_all(alone.store().join(ID).join("deep/er")).unwrap();
+    for _ in 0..2 {
+        let ended = alone.run("delete", "", &[], [&[ID], &[]]);
+        assert_eq!((ended.code, alone.mode(ID)), (0, 0o1000), "{ended:?}");
+    }
+    // The same id once more, as after an attempt on another node.
+    assert_eq!(alone.run("provision", &api.kubeconfig(), &[], [&[ID], &[]]).code, 0);
+    assert_eq!((alone.keep().as_str(), alone.mode(ID)), ("", 0o777));
+    assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
+    assert!(alone.keep().contains(ID));
+    assert_eq!(alone.names(), [""; 0]);
+    // What is lost: the kubelet makes a directory, and it is not taken for the volume.
+    let ended = alone.run("expand", "", &grows, [&[ID], &[]]);
+    assert!(ended.code == 65 && ended.last_words.contains("what is lost cannot grow"), "{ended:?}");
+    assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
+}
+
+#[test]
+fn what_is_left_from_before_is_found_and_deleted() {
+    let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo]));
+    assert_eq!(alone.node.run("provision", &api.kubeconfig(), &[("BASE_PATH", &path_text(alone.store()))]).code, 0);
+    fs::write(alone.store().join(ID).join("kept"), "x").unwrap();
+    let grows = [("SIZE_BYTES", "2097152"), ("OLD_SIZE_BYTES", "1048576")];
+    assert_eq!(alone.run("expand", "", &grows, [&[ID], &[]]).code, 0);
+    assert!(alone.store().join(ID).join("kept").exists());
+    assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
+    assert!(alone.keep().contains(ID));
+}
+
+#[test]
+fn copies_and_snapshots_are_whole_or_made_again() {
+    let (alone, api) = (Alone::new(), Api::start((0..9).map(|_| Reply::Echo).collect()));
+    let original = alone.store().join(ORIGINAL);
+    fs::create_dir_all(original.join("deep")).unwrap();
+    fs::write(original.join("deep/file"), "content").unwrap();
+    let source = alone.source(ORIGINAL);
+    let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
+    let text = |name: &str| fs::read_to_string(alone.store().join(name).join("deep/file")).unwrap();
+    let seen: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let ended = alone.run("provision", &api.kubeconfig(), &clone, seen);
+    assert_eq!((ended.code, text(ID).as_str()), (0, "content"), "{ended:?}");
+    // Half, as a run that was killed leaves it, is never created as a volume, and made again.
+    fs::write(alone.store().join(ID).join(".flex-partial"), "").unwrap();
+    fs::write(alone.store().join(ID).join("deep/file"), "half").unwrap();
+    assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, seen).code, 0);
+    assert_eq!(text(ID), "content");
+    // Whole, it is left as it is.
+    fs::write(alone.store().join(ID).join("deep/file"), "mine").unwrap();
+    assert_eq!(alone.run("provision", &api.kubeconfig(), &clone, seen).code, 0);
+    assert_eq!(text(ID), "mine");
+
+    let stored = format!(".snapshot-{SNAPSHOT}");
+    let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", ORIGINAL), ("VOLUME_SOURCE", source.as_str())];
+    for _ in 0..2 {
+        let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[ORIGINAL]]);
+        assert_eq!((ended.code, text(&stored).as_str()), (0, "content"), "{ended:?}");
+        fs::write(original.join("deep/file"), "later").unwrap();
+    }
+    let restored = "c0ffee00-0000-4000-8000-000000000002";
+    let of = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", restored)];
+    let ended = alone.run("provision", &api.kubeconfig(), &of, [&[restored], &[&stored]]);
+    assert_eq!((ended.code, text(restored).as_str()), (0, "content"), "{ended:?}");
+    let gone = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", "")];
+    assert_eq!(alone.run("delete-snapshot", "", &gone, [&[&stored], &[]]).code, 0);
+    assert_eq!(alone.keep().lines().count(), 1);
+
+    // An original that is not there: the kubelet has made an empty directory for it, which is copied by nobody.
+    let (lost, own) = ("c0ffee00-0000-4000-8000-000000000003", "c0ffee00-0000-4000-8000-000000000004");
+    for (of, id, name) in [("CLONE_OF", lost, lost), ("SNAPSHOT_ID", SNAPSHOT, stored.as_str())] {
+        let source = alone.source(name);
+        let of = [(of, id), ("CLONE_OF_SOURCE", source.as_str()), ("CLAIM_UUID", own)];
+        let ended = alone.run("provision", "", &of, [&[own], &[name]]);
+        assert!(ended.code == 75 && ended.last_words.contains("is not on node node-1"), "{ended:?}");
+    }
+    let source = alone.source(lost);
+    let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", lost), ("VOLUME_SOURCE", source.as_str())];
+    let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[lost]]);
+    assert!(ended.code == 75 && ended.last_words.contains("is not on node"), "{ended:?}");
+}
+
+/// Whenever a run is killed, the next one ends with the whole copy.
+#[test]
+fn a_killed_copy_ends_well() {
+    const MANY: usize = 1000;
+    let (alone, api) = (Alone::new(), Api::start((0..99).map(|_| Reply::Echo).collect()));
+    let original = alone.store().join(ORIGINAL);
+    for n in 0..MANY {
+        fs::create_dir_all(original.join(format!("d{n}"))).unwrap();
+        fs::write(original.join(format!("d{n}/file")), "content").unwrap();
+    }
+    let source = alone.source(ORIGINAL);
+    let clone = [("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())];
+    let seen: [&[&str]; 2] = [&[ID], &[ORIGINAL]];
+    let copy = alone.store().join(ID);
+    let count = || fs::read_dir(&copy).map_or(0, Iterator::count);
+    let (mut wait, mut half) = (0, 0);
+    for _ in 0..80 {
+        let mut run = alone.command("provision", &api.kubeconfig(), &clone, seen).process_group(0).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        let group = rustix::process::Pid::from_child(&run);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        if run.wait().unwrap().success() {
+            assert_eq!(count(), MANY, "a volume is whole when it is created");
+            fs::remove_dir_all(&copy).unwrap();
+            wait /= 2;
+        }
+        half += usize::from(copy.join(".flex-partial").exists());
+        if half == 3 {
+            break;
+        }
+        wait += 10;
+    }
+    assert!(half > 0, "none was killed on the way");
+    let ended = alone.run("provision", &api.kubeconfig(), &clone, seen);
+    assert_eq!((ended.code, count()), (0, MANY), "{ended:?}");
+    assert!((0..MANY).all(|n| fs::read_to_string(copy.join(format!("d{n}/file"))).unwrap() == "content"));
+}
+
+#[test]
+fn a_list_has_no_directory_that_is_nobody_s_and_the_capacity_needs_none() {
+    let alone = Alone::new();
+    let (other, third) = (ID.replace("0001", "0002"), ID.replace("0001", "0003"));
+    for (name, mode) in [(ID, 0o777), (other.as_str(), 0o1000), (third.as_str(), 0o1700), (".flex-capacity", 0o1700)] {
+        fs::create_dir(alone.store().join(name)).unwrap();
+        fs::set_permissions(alone.store().join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let store = path_text(alone.store());
+    let mut list = alone.node.command("list", "", &[("BASE_PATH", &store), ("STORAGE_MOUNTS", &store)]);
+    let listed = list.env_remove("CLAIM_UUID").output().unwrap();
+    let listed = contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
+    assert_eq!(listed.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), [ID]);
+    let room = path_text(alone.store().join(".flex-capacity"));
+    let ended = alone.node.run("capacity", "", &[("BASE_PATH", &room), ("STORAGE_MOUNTS", &room), ("CLAIM_UUID", "")]);
+    assert!(contract::capacity::Answer::read(&ended.last_words).is_ok_and(|answer| answer.bytes > 0), "{ended:?}");
+}
+
+#[test]
+fn several_directories_are_told_apart_and_one_keeps_the_volume() {
+    let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
+    let other = alone.node.folder.path().join("other");
+    let path = other.join(ID);
+    fs::create_dir_all(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o1700)).unwrap();
+    let base = path_text(alone.node.base());
+    let mounts = [base.as_str(), &path_text(other.clone())].join(",");
+    let both = mounts.replace(',', " ");
+    let extra = [("BASE_PATH", both.as_str())];
+    let with = |operation: &str, api: &str, more: &[(&str, &str)]| {
+        let extra = [&extra, more].concat();
+        alone.node.end(alone.command(operation, api, &extra, [&[ID], &[]]).env("STORAGE_MOUNTS", &mounts))
+    };
+    for _ in 0..2 {
+        assert_eq!(with("provision", &api.kubeconfig(), &[]).code, 0);
+    }
+    let other_mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+    let mut modes = [alone.mode(ID), other_mode];
+    modes.sort();
+    assert_eq!(modes, [0o777, 0o1700], "in one of them");
+    assert_eq!(with("expand", "", &[("SIZE_BYTES", "2"), ("OLD_SIZE_BYTES", "1")]).code, 0);
+    assert_eq!(with("delete", "", &[]).code, 0);
+    assert_eq!((alone.mode(ID), fs::metadata(&path).unwrap().permissions().mode() & 0o7777), (0o1000, 0o1000));
+}
+
+#[test]
+fn what_cannot_be_with_such_mounts_is_told() {
+    let alone = Alone::new();
+    let base = path_text(alone.node.base());
+    for (operation, extra, code, says) in [
+        ("provision", ("MODE", "1700"), 78, "nobody's"),
+        ("provision", ("DEVICES", "/dev/flex-tests"), 78, "remove storage-mounts"),
+        ("provision", ("SIZE_BYTES", "9000000000000000000"), 69, "bytes free on node node-1"),
+    ] {
+        let ended = alone.run(operation, "", &[extra], [&[ID], &[]]);
+        assert!(ended.code == code && ended.last_words.contains(says), "{operation} {extra:?}: {ended:?}");
+        assert!(alone.keep().contains(ID), "it is nobody's");
+    }
+    for operation in ["provision", "delete", "expand"] {
+        let ended = alone.node.run(operation, "", &[("STORAGE_MOUNTS", &base)]);
+        assert!(ended.code == 78 && ended.last_words.contains("is not in this pod"), "{operation}: {ended:?}");
+    }
+}
