@@ -1,5 +1,6 @@
 //! The command line: a file per subcommand.
 
+mod beside;
 mod doctor;
 mod render;
 mod run;

@@ -101,7 +101,8 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
             kept.list(&ours).await?.items.into_iter().filter_map(crate::cluster::watch::revision).collect();
         let drivers = drivers_stood_for(&identity, &configs);
         let sidecars = sidecar::once(&client, drivers, &crate::clock::Clock::default()).await;
-        let table = classes(&identity, &configs, &objects, &revisions, &sidecars);
+        let mut table = classes(&identity, &configs, &objects, &revisions, &sidecars);
+        table.warn_of_accounts(configs.iter(), &super::beside::accounts(&client, &identity).await);
         let claims = Api::<PersistentVolumeClaim>::all(client.clone()).list(&ListParams::default()).await?.items;
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ours).await?.items;
         let volumes: Vec<Volume> = volumes.iter().map(Volume::from).collect();

@@ -1,6 +1,7 @@
 //! What is kept of the cluster, with the relations that decisions need. Every change says which
 //! keys must be decided anew.
 
+mod accounts;
 mod attributes;
 mod batches;
 mod capacity;
@@ -39,6 +40,7 @@ use crate::claim::decide::{Removed, run_node};
 use crate::claim::grant::Grant;
 use crate::clock::Clock;
 use crate::config::Recipe;
+use crate::config::accounts::Accounts;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
 use crate::config::sidecar::Sidecars;
 use crate::node::Node;
@@ -188,6 +190,7 @@ pub struct Index {
     complaints: HashMap<String, Arc<Complaint>>,
     nodes: BTreeMap<String, Arc<Node>>,
     configs: BTreeMap<ObjectName, Config>,
+    accounts: Accounts,
     objects: BTreeMap<String, ClassObject>,
     objects_gone: BTreeMap<String, Duration>,
     revisions: BTreeMap<String, Revision>,
@@ -245,6 +248,7 @@ impl Index {
             complaints: HashMap::new(),
             nodes: BTreeMap::new(),
             configs: BTreeMap::new(),
+            accounts: Accounts::default(),
             objects: BTreeMap::new(),
             objects_gone: BTreeMap::new(),
             revisions: BTreeMap::new(),

@@ -10,7 +10,9 @@ use contract::names;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
+};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -90,7 +92,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     namespaces.sort();
     namespaces.dedup();
     // Counted before any starts, so that the first cannot make the whole look ready.
-    shared.unready.store(12 + 3 * namespaces.len() + identity.config_namespaces.len(), Ordering::SeqCst);
+    shared.unready.store(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len(), Ordering::SeqCst);
 
     follow::<PersistentVolumeClaim, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_claim);
     follow::<PersistentVolume, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_volume);
@@ -124,6 +126,8 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
         let configs = Api::namespaced(client.clone(), namespace);
         follow::<ConfigMap, _>(shared, configs, everything().labels(&selector), kept, Index::change_config);
+        let accounts = Api::namespaced(client.clone(), namespace);
+        follow::<ServiceAccount, _>(shared, accounts, everything(), kept, Index::change_account);
     }
     for namespace in &namespaces {
         follow::<Job, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_job);
@@ -183,7 +187,7 @@ fn follow<K, V>(
                     }
                 }
                 Ok(watcher::Event::InitDone) => {
-                    if optional && std::mem::take(&mut absent) > 0 {
+                    if optional && namespace.is_empty() && absent > 0 {
                         tracing::info!(kind, "the cluster has this kind now, which is served from here on");
                     }
                     absent = 0;
@@ -201,6 +205,8 @@ fn follow<K, V>(
                     if is_absent(&error, optional) || is_forbidden(&error) && is_gone(&client, &namespace).await =>
                 {
                     if absent == 0 {
+                        let is_gone = is_forbidden(&error) && is_gone(&client, &namespace).await;
+                        let without = without.filter(|_| !is_gone);
                         tell_of_absence(&kind, &namespace, without, &error);
                         apply(retain(HashSet::new()));
                         ready(&mut first);
@@ -249,6 +255,7 @@ fn without(kind: &str) -> Option<&'static str> {
     match kind {
         attributes::KIND => Some("claims cannot have one"),
         grant::KIND => Some("nothing is copied across namespaces"),
+        "ServiceAccount" => Some("no config is told that its account does not exist"),
         "VolumeSnapshot" | "VolumeSnapshotContent" | "VolumeSnapshotClass" => Some("snapshots are off"),
         _ => None,
     }

@@ -210,9 +210,10 @@ fn the_chart_grants_the_same_rights() {
     let none = |_: &str| panic!("the chart writes every namespace");
     assert_eq!(each(rights(&rendered(&[]), none)), everywhere(vec![OWN.into()]));
 
-    // In its own namespace it needs no ConfigMaps, if no configs are there.
+    // In its own namespace it needs neither ConfigMaps nor accounts, if no configs are there.
     let mut apart = everywhere(vec![OWN.into(), ADMIN.into()]);
-    apart.retain(|right| right.resource != "configmaps" || right.namespaces != Some(vec![OWN.into()]));
+    let of_configs = |right: &Right| matches!(right.resource.as_str(), "configmaps" | "serviceaccounts");
+    apart.retain(|right| !of_configs(right) || right.namespaces != Some(vec![OWN.into()]));
     let set = format!("configNamespaces={{{ADMIN}}}");
     assert_eq!(each(rights(&rendered(&["--set", &set]), none)), apart);
 }

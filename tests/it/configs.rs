@@ -2,10 +2,11 @@
 
 use contract::names::{self, reason};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
+use crate::hostile::status;
 use crate::orchestrator::{ADMIN, OWN, Ring, USER, WHILE, annotation, uid};
 use crate::orphans::doctor;
 use crate::wait::{seen, stays, until};
@@ -96,6 +97,28 @@ async fn slips_are_told_with_the_verdict_and_an_account_that_is_missing_by_the_d
     assert!(found[0]["detail"].as_str().unwrap().contains("`maker`"), "{found:?}");
     ring.account("maker").await;
     assert_eq!(missing().await.len(), 0);
+}
+
+#[tokio::test]
+async fn an_account_that_does_not_exist_is_told_until_it_does() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.with_shipped_rights();
+    ring.run().await;
+    ring.config("c", "c", &[("service-account-name", "maker")]).await;
+    let said = verdict(&ring, "c", "ok; service-account-name: there is no ServiceAccount maker").await;
+    assert!(said.contains("--clusterrole=flex-provisioner-image --serviceaccount=admin:maker"), "{said}");
+    assert!(status(&ring, &[]).contains("service-account-name: there is no ServiceAccount maker"));
+    ring.account("maker").await;
+    until("nothing is said any more", || async {
+        let annotations = ring.api::<ConfigMap>(ADMIN).get("c").await.unwrap().metadata.annotations.unwrap_or_default();
+        match annotations.get(names::VERDICT) {
+            Some(verdict) if verdict == "ok" => Ok(()),
+            other => seen(other),
+        }
+    })
+    .await;
+    ring.api::<ServiceAccount>(ADMIN).delete("maker", &DeleteParams::default()).await.unwrap();
+    verdict(&ring, "c", "there is no ServiceAccount maker").await;
 }
 
 #[tokio::test]

@@ -141,7 +141,7 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
 }
 
 /// What `flex-provisioner status` prints.
-fn status(ring: &Ring, more: &[&str]) -> String {
+pub fn status(ring: &Ring, more: &[&str]) -> String {
     let output = std::process::Command::new(program())
         .args(["status", "--namespace", OWN, "--config-namespace", ADMIN])
         .args(more)

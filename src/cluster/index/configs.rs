@@ -229,7 +229,7 @@ impl Index {
     }
 
     /// Decides all classes anew; every claim that is under way or could be is concerned.
-    fn reclassify(&mut self) -> Vec<Key> {
+    pub(super) fn reclassify(&mut self) -> Vec<Key> {
         self.unclassified = self.listing;
         if self.listing {
             return Vec::new();
@@ -237,6 +237,7 @@ impl Index {
         let (configs, objects) = (self.configs.values(), self.objects.values());
         let mut table = classes(&self.identity, configs, objects, &self.revisions, &self.sidecars);
         self.objects_gone.keys().for_each(|class| table.hold_back(class));
+        table.warn_of_accounts(self.configs.values(), &self.accounts);
         self.classes = Arc::new(table);
         self.reports = any_reports(self.classes.iter());
         let concerned = self.claims.values().filter(|claim| {

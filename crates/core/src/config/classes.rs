@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::accounts::Accounts;
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
 };
@@ -100,6 +101,15 @@ impl Classes {
                 "the StorageClass `{}` was deleted a moment ago; if it is not there again soon, the class is served without one",
                 class.name
             ));
+        }
+    }
+
+    /// Warns of configs that name an account that is not there.
+    pub fn warn_of_accounts<'a>(&mut self, configs: impl Iterator<Item = &'a Config>, accounts: &Accounts) {
+        for config in configs {
+            if let Some(verdict) = self.verdicts.get_mut(&config.name) {
+                verdict.warnings.extend(accounts.missing(config));
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! serve it, too; [`slips`] finds what was hardly meant; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
 //! [`document`] reads the files that `validate` and `render` are given.
 
+pub mod accounts;
 pub mod check;
 pub mod classes;
 pub mod document;

@@ -1,0 +1,112 @@
+//! The ServiceAccounts beside the configs: a config may name one that is not there, and Kubernetes makes no pod then.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+
+use super::Problem;
+use super::classes::Config;
+use crate::object::ObjectName;
+
+/// The key of a config that names an account.
+pub const KEY: &str = "service-account-name";
+
+/// A ServiceAccount, as far as it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account(pub ObjectName);
+
+impl From<&ServiceAccount> for Account {
+    fn from(account: &ServiceAccount) -> Self {
+        Account(ObjectName::of(&account.metadata))
+    }
+}
+
+/// The accounts that there are, as far as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    there: BTreeSet<ObjectName>,
+    /// Namespaces whose accounts are all known.
+    whole: BTreeSet<String>,
+}
+
+impl Accounts {
+    /// There is one. Says whether that is news.
+    pub fn add(&mut self, account: Account) -> bool {
+        self.there.insert(account.0)
+    }
+
+    /// One is gone. Says whether that is news.
+    pub fn remove(&mut self, account: &ObjectName) -> bool {
+        self.there.remove(account)
+    }
+
+    /// A list says that these are all of a namespace. Says whether that is news. Each namespace has the account `default`:
+    /// where there is none at all, the accounts may not be read, and nothing is known.
+    pub fn retain(&mut self, namespace: &str, all: impl Fn(&ObjectName) -> bool) -> bool {
+        let before = self.clone();
+        self.there.retain(|account| account.namespace != namespace || all(account));
+        match self.there.iter().any(|account| account.namespace == namespace) {
+            true => self.whole.insert(namespace.to_owned()),
+            false => self.whole.remove(namespace),
+        };
+        *self != before
+    }
+
+    /// The warning about a config whose account is not there.
+    pub fn missing(&self, config: &Config) -> Option<Problem> {
+        let named = config.data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())?;
+        let namespace = &config.name.namespace;
+        if !self.whole.contains(namespace) || self.there.contains(&ObjectName::new(namespace, named)) {
+            return None;
+        }
+        let message = format!(
+            "there is no ServiceAccount {named} in the namespace {namespace}, and no run begins without it: kubectl -n {namespace} create serviceaccount {named}, and let it create volumes: kubectl create clusterrolebinding flex-provisioner-image-{namespace}-{named} --clusterrole=flex-provisioner-image --serviceaccount={namespace}:{named}"
+        );
+        Some(Problem::new(KEY, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> ObjectName {
+        ObjectName::new("admin", name)
+    }
+
+    #[test]
+    fn an_account_is_only_missed_where_all_are_known() {
+        let named = |account: &str| Config {
+            name: name("c"),
+            data: [(KEY.to_owned(), account.to_owned())].into(),
+            ..Config::default()
+        };
+        let mut accounts = Accounts::default();
+        assert_eq!(accounts.missing(&named("maker")), None, "nobody has looked yet");
+        assert!(!accounts.retain("admin", |_| true), "an empty list says that nothing may be read");
+        assert_eq!(accounts.missing(&named("maker")), None);
+        assert!(accounts.add(Account(name("default"))) && accounts.retain("admin", |_| true));
+        let said = accounts.missing(&named(" maker\n")).unwrap().to_string();
+        assert!(
+            said.starts_with("service-account-name: there is no ServiceAccount maker in the namespace admin"),
+            "{said}"
+        );
+        assert!(
+            said.contains("create serviceaccount maker,") && said.contains("--serviceaccount=admin:maker"),
+            "{said}"
+        );
+        assert_eq!(
+            accounts.missing(&Config { name: ObjectName::new("team", "c"), ..named("maker") }),
+            None,
+            "elsewhere"
+        );
+        for without in [named(""), Config::default()] {
+            assert_eq!(accounts.missing(&without), None);
+        }
+        assert!(accounts.add(Account(name("maker"))) && !accounts.add(Account(name("maker"))));
+        assert_eq!(accounts.missing(&named("maker")), None);
+        assert!(accounts.remove(&name("maker")) && accounts.missing(&named("maker")).is_some());
+        assert!(accounts.retain("admin", |_| false), "the right is gone, and with it what is known");
+        assert_eq!(accounts.missing(&named("maker")), None);
+    }
+}
