@@ -1,11 +1,13 @@
 //! What is beside the configs, as an admin may see it.
 
-use k8s_openapi::api::core::v1::ServiceAccount;
+use contract::names;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::ListParams;
 use kube::{Api, Client};
 
 use crate::config::accounts::{Account, Accounts};
-use crate::config::classes::Identity;
+use crate::config::classes::{Config, Identity};
+use crate::object::ObjectName;
 
 /// The ServiceAccounts of the config namespaces, where they may be read.
 pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {
@@ -19,4 +21,53 @@ pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {
         accounts.retain(namespace, |_| true);
     }
     accounts
+}
+
+/// The configs for this orchestrator where it does not look for any: it never sees them, so that only an admin can be told.
+/// None, if not all namespaces may be read.
+pub(super) async fn unseen_configs(client: &Client, identity: &Identity) -> Vec<ObjectName> {
+    let marked = ListParams::default().labels(&format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG));
+    let all = Api::<ConfigMap>::all(client.clone()).list(&marked).await;
+    all.map(|all| unseen(identity, all.items.iter().map(Config::from))).unwrap_or_default()
+}
+
+/// Without its plugin name a config may be another orchestrator's.
+fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<ObjectName> {
+    let is_meant = |config: &Config| config.data.get("plugin-name").is_some_and(|name| name.trim() == identity.plugin);
+    let elsewhere = configs.filter(|config| !identity.config_namespaces.contains(&config.name.namespace));
+    elsewhere.filter(is_meant).map(|config| config.name).collect()
+}
+
+/// Says that nobody reads these configs.
+pub(super) fn print_unseen(configs: &[ObjectName], identity: &Identity) {
+    let namespaces = identity.config_namespaces.join(", ");
+    for config in configs {
+        println!("\nConfigMap {config} is ignored: configs are only read in {namespaces}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configs_where_nobody_looks_are_found() {
+        let identity = Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: names::DEFAULT_INSTANCE.into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "admin".into(),
+        };
+        let config = |namespace: &str, plugin: &str| Config {
+            name: ObjectName::new(namespace, "nfs"),
+            data: [("plugin-name".to_owned(), plugin.to_owned())].into(),
+            ..Config::default()
+        };
+        let plugin = names::DEFAULT_PLUGIN;
+        let all = [config("admin", plugin), config("team", plugin), config("team", "example.com/other")];
+        assert_eq!(unseen(&identity, all.into_iter()), [ObjectName::new("team", "nfs")]);
+        let without = Config { name: ObjectName::new("team", "nfs"), ..Config::default() };
+        assert!(unseen(&identity, [without].into_iter()).is_empty());
+    }
 }

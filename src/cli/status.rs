@@ -80,7 +80,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let StatusArgs { names, namespaces, output } = args;
     let identity = names.identity(&namespaces);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (table, claims, volumes, capacities, policies) = runtime.block_on(async {
+    let (table, claims, volumes, capacities, policies, unseen) = runtime.block_on(async {
         let (client, _) = client::connect().await?;
         let mut configs = Vec::new();
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
@@ -110,14 +110,20 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let capacities = told.list(&ours).await.map_err(|error| error.to_string());
         let capacities = capacities.map(|list| list.items.iter().map(Published::from).collect::<Vec<_>>());
         let policies = live::read(&client).await.map(|live| policies::states(&live));
-        anyhow::Ok((table, claims, volumes, capacities, policies))
+        let unseen = super::beside::unseen_configs(&client, &identity).await;
+        anyhow::Ok((table, claims, volumes, capacities, policies, unseen))
     })?;
     let now = crate::clock::Clock::default().now();
     let rows: Vec<Row> = claims.iter().filter_map(|object| row(&table, object, now)).collect();
     match output {
-        Output::Json => println!("{}", to_json(&table, &rows, &volumes, &capacities, &policies)),
+        Output::Json => {
+            let mut all = to_json(&table, &rows, &volumes, &capacities, &policies);
+            all["ignoredConfigs"] = json!(unseen.iter().map(ToString::to_string).collect::<Vec<_>>());
+            println!("{all}");
+        }
         Output::Table => {
             print(&table, &rows, &volumes);
+            super::beside::print_unseen(&unseen, &identity);
             print_capacities(&capacities);
             print_policies(&policies);
         }

@@ -193,6 +193,12 @@ async fn configs_elsewhere_and_of_others_are_left_alone() {
         Ok(())
     })
     .await;
+    let said = status(&ring, &[]);
+    assert!(
+        said.contains(&format!("ConfigMap {USER}/takeover is ignored: configs are only read in {ADMIN}")),
+        "{said}"
+    );
+    assert!(!said.contains("other-plugin is ignored"), "{said}");
     for (namespace, name) in [(USER, "takeover"), (ADMIN, "other-plugin")] {
         let config = ring.api::<ConfigMap>(namespace).get(name).await.unwrap();
         assert!(!config.metadata.annotations.unwrap_or_default().contains_key(names::VERDICT), "{name}");
