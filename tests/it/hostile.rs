@@ -206,6 +206,7 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
     }
     for (name, value) in [
         ("secret-namespace", "vault"),
+        ("ceph-secret", "rbd"),
         ("csi.storage.k8s.io-secret-name", "array"),
         ("password", "/etc/flex-secrets/array/password"),
         ("service-token", "abc"),

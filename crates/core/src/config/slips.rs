@@ -42,6 +42,9 @@ pub const SECRETS: &[&str] = &[
     "secretkey",
 ];
 
+/// A parameter of the image cinder that names a Secret.
+const REFERENCE: &str = "ceph-secret";
+
 /// A text without what people write now and then in one way or the other.
 pub fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
@@ -199,7 +202,7 @@ pub fn meant_as_config(parameters: &BTreeMap<String, String>) -> Option<&str> {
 fn secret(name: &str, value: &str) -> Option<Problem> {
     let leads =
         value.is_empty() || value.starts_with('/') || ["true", "false"].contains(&value) || value.contains("${");
-    (!leads && is_secret(name)).then(|| {
+    (!leads && name != REFERENCE && is_secret(name)).then(|| {
         Problem::new(
             name,
             "reads like a secret, and is copied into ControllerRevisions, Jobs and PersistentVolumes, where many can read it; put it into a Secret of the ConfigMap's namespace, and name that in `secret-env` or `secret-volume`",

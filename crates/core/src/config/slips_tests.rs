@@ -151,6 +151,7 @@ fn a_secret_among_the_parameters_is_told_and_what_leads_to_one_is_not() {
     for name in [
         "secret-namespace",
         "adminSecretName",
+        "ceph-secret",
         "csi.storage.k8s.io/provisioner-secret-name",
         "csi.storage.k8s.io/node-stage-secret-namespace",
         "token-url",
