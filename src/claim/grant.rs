@@ -105,7 +105,7 @@ impl Grant {
         let (group, kind, name) = match source {
             DataSource::Claim(name) => ("", "PersistentVolumeClaim", name),
             DataSource::Snapshot(name) => (api::GROUP, "VolumeSnapshot", name),
-            DataSource::Unknown(_) | DataSource::Populated(_) => return false,
+            DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => return false,
         };
         let from = |from: &Referrer| {
             (from.group.as_str(), from.kind.as_str(), from.namespace.as_str())

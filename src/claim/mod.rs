@@ -6,6 +6,7 @@ pub mod decide;
 pub mod fit;
 pub mod grant;
 pub mod keep;
+pub mod manifest;
 pub mod modification;
 pub mod origin;
 pub mod pace;
@@ -320,7 +321,11 @@ impl From<&PersistentVolumeClaim> for Claim {
             None => Err("the claim asks for no size (spec.resources.requests.storage)".into()),
         };
         let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-        let data_source = DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default());
+        let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
+        let data_source = match !named && manifest::is_source_dropped(claim) {
+            true => Some(DataSource::Dropped),
+            false => DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default()),
+        };
         // What is so heavy is not served, so that nobody is told its words.
         let burden = keep::burden(metadata);
         let heavy = burden > limits::METADATA;

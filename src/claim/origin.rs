@@ -30,7 +30,12 @@ pub enum DataSource {
     Unknown(String),
     /// Something that a populator fills it from.
     Populated(String),
+    /// Something that its manifest names, and that the API server has dropped.
+    Dropped,
 }
+
+/// Said of a claim whose data source was dropped: it cannot be given one, since the API keeps the source of a claim as it is.
+const DROPPED: &str = "the manifest of the claim (annotation kubectl.kubernetes.io/last-applied-configuration) names a data source, or a namespace of one, that the API server has dropped; no empty volume is made instead. Delete the claim, and create it anew with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If the volume is to be empty, remove that annotation";
 
 impl DataSource {
     /// That of a claim in a namespace.
@@ -55,7 +60,7 @@ impl DataSource {
     pub fn claim(&self) -> Option<&ObjectName> {
         match self {
             DataSource::Claim(name) => Some(name),
-            DataSource::Snapshot(_) | DataSource::Unknown(_) | DataSource::Populated(_) => None,
+            DataSource::Snapshot(_) | DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => None,
         }
     }
 
@@ -63,7 +68,7 @@ impl DataSource {
     pub fn named(&self) -> Option<&ObjectName> {
         match self {
             DataSource::Claim(name) | DataSource::Snapshot(name) => Some(name),
-            DataSource::Unknown(_) | DataSource::Populated(_) => None,
+            DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => None,
         }
     }
 }
@@ -74,6 +79,7 @@ impl fmt::Display for DataSource {
             DataSource::Claim(name) => write!(f, "claim {name}"),
             DataSource::Snapshot(name) => write!(f, "VolumeSnapshot {name}"),
             DataSource::Unknown(what) | DataSource::Populated(what) => f.write_str(what),
+            DataSource::Dropped => f.write_str("a data source that the API server has dropped"),
         }
     }
 }
@@ -87,6 +93,7 @@ pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
         None => return Ok(()),
         Some(DataSource::Claim(_)) => CAPABILITY,
         Some(DataSource::Snapshot(_)) => snapshot::CAPABILITY,
+        Some(DataSource::Dropped) => return Err(DROPPED.into()),
         Some(other) => {
             return Err(format!(
                 "the claim wants to be filled from {other}, which no image of this version can do; remove the data source, or ask for another class"

@@ -48,7 +48,7 @@ impl Seen {
             DataSource::Snapshot(_) => {
                 SeenSnapshot::of(copy, index, identity, newer.content.as_ref()).map(Seen::Snapshot)
             }
-            DataSource::Unknown(_) | DataSource::Populated(_) => None,
+            DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => None,
         }
     }
 

@@ -189,6 +189,47 @@ async fn what_no_image_can_copy_is_refused_and_what_others_fill_is_left_to_them(
 }
 
 #[tokio::test]
+async fn a_source_that_the_api_server_drops_leads_to_no_empty_volume() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("capabilities", "clone, snapshot"), ("reclaim-policy", "Delete")]).await;
+    let apply = |name: &str, source: Value| {
+        let mut claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name, "namespace": ring.user },
+            "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        });
+        crate::orchestrator::merge(&mut claim["spec"], source);
+        let file = ring.file(&format!("{name}.yaml"), &claim.to_string());
+        let applied = ring.cluster().kubectl().args(["apply", "--validate=false", "-f"]).arg(file).output().unwrap();
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    };
+    for (name, source) in [
+        // A kind that the API server does not allow in this field, a version in place of a group, and a misspelt field.
+        ("kind", json!({ "dataSource": { "kind": "VolumeSnapshot", "name": "s" } })),
+        ("group", json!({ "dataSource": { "apiGroup": "v1", "kind": "PersistentVolumeClaim", "name": "original" } })),
+        ("field", json!({ "datasource": { "kind": "PersistentVolumeClaim", "name": "original" } })),
+        // Without the gate: a claim of its own namespace would be copied.
+        (
+            "far",
+            json!({ "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "original", "namespace": "gold" } }),
+        ),
+    ] {
+        apply(name, source);
+        let spec = ring.get_claim(name).await.spec.unwrap();
+        let kept = spec.data_source_ref.as_ref().map(|source| source.namespace.clone());
+        assert!(name == "far" && kept == Some(None) || spec.data_source.is_none(), "{spec:?}");
+        ring.event(&ring.user, name, reason::PROVISIONING_FAILED, "no empty volume is made instead").await;
+        assert!(ring.jobs(ADMIN, "provision", &uid(&ring.get_claim(name).await)).await.is_empty());
+    }
+    apply("plain", json!({}));
+    ring.provision("plain").await;
+    // Its user says that the volume is to be empty.
+    let without =
+        json!({ "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": null } } });
+    ring.claims().patch("kind", &PatchParams::default(), &Patch::Merge(without)).await.unwrap();
+    ring.provision("kind").await;
+}
+
+#[tokio::test]
 async fn a_copy_of_what_a_node_has_is_made_on_that_node() {
     let ring = Ring::start().await;
     for node in ["n1", "n2", "n3"] {

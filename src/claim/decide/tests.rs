@@ -499,6 +499,8 @@ fn row_18_what_cannot_be_served_is_told() {
     with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true)).waits("remove the selector");
     with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
         .waits("filled from VolumeSnapshot s");
+    with(&[("capabilities", "clone, snapshot")], |claim| claim.data_source = Some(DataSource::Dropped))
+        .waits("no empty volume is made instead");
     with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(
         "to be a copy of claim team/a, but the provisioner config admin/silver of class silver does not declare",
     );

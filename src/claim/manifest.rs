@@ -1,0 +1,118 @@
+//! What kubectl has written of a claim's manifest, compared with what the API server has kept of it.
+//!
+//! The API server drops a field that it does not know, and a data source that it does not allow, without a word. The claim
+//! that is left asks for an empty volume. The annotation of `kubectl apply` tells what was asked for.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Where `kubectl apply` keeps the manifest.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The fields that name a data source, in lower case and without `-` and `_`: so is seen what was meant by another spelling.
+const SOURCES: [&str; 2] = ["datasource", "datasourceref"];
+
+/// A manifest, as far as it matters.
+#[derive(Debug, Deserialize)]
+struct Manifest {
+    metadata: Named,
+    spec: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    name: String,
+    namespace: Option<String>,
+}
+
+impl Manifest {
+    /// Of the claim that bears it. A tool that copies claims may have copied that of another.
+    fn of(claim: &PersistentVolumeClaim) -> Option<Self> {
+        let text = claim.metadata.annotations.as_ref()?.get(LAST_APPLIED)?;
+        let manifest: Manifest = serde_json::from_str(text).ok()?;
+        let named = &manifest.metadata;
+        let in_namespace = named.namespace.is_none() || named.namespace == claim.metadata.namespace;
+        (Some(&named.name) == claim.metadata.name.as_ref() && in_namespace).then_some(manifest)
+    }
+
+    /// The data sources that it names.
+    fn sources(&self) -> impl Iterator<Item = &Value> {
+        let is_source = |field: &str| {
+            let field: String = field.chars().filter(|c| !matches!(c, '-' | '_')).collect();
+            SOURCES.contains(&field.to_lowercase().as_str())
+        };
+        self.spec.iter().filter(move |(field, source)| is_source(field) && !source.is_null()).map(|(_, source)| source)
+    }
+}
+
+/// Whether the manifest of a claim names a data source, or the namespace of one, that the API server has not kept.
+pub fn is_source_dropped(claim: &PersistentVolumeClaim) -> bool {
+    let spec = claim.spec.as_ref();
+    let Some(manifest) = Manifest::of(claim) else { return false };
+    let has = |spec: &PersistentVolumeClaimSpec| spec.data_source.is_some() || spec.data_source_ref.is_some();
+    let namespace = spec.and_then(|spec| spec.data_source_ref.as_ref()?.namespace.as_deref()).unwrap_or_default();
+    let own = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let is_kept = |source: &Value| {
+        let other = source["namespace"].as_str().filter(|other| *other != own).unwrap_or_default();
+        spec.is_some_and(has) && (other.is_empty() || other == namespace)
+    };
+    !manifest.sources().all(is_kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The claim `team/copy` with a spec, and a manifest of this metadata and spec.
+    fn claim(metadata: Value, manifest: Value, spec: Value) -> bool {
+        let applied =
+            json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": manifest });
+        bearing(&applied.to_string(), spec)
+    }
+
+    fn bearing(applied: &str, spec: Value) -> bool {
+        let metadata = json!({ "name": "copy", "namespace": "team", "annotations": { LAST_APPLIED: applied } });
+        is_source_dropped(&serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap())
+    }
+
+    #[test]
+    fn a_source_that_the_manifest_names_and_the_claim_does_not_have_was_dropped() {
+        let own = || json!({ "name": "copy", "namespace": "team" });
+        let source = json!({ "kind": "PersistentVolumeClaim", "name": "original" });
+        let elsewhere = json!({ "kind": "PersistentVolumeClaim", "name": "original", "namespace": "gold" });
+        let (old, new) = (json!({ "dataSource": source }), json!({ "dataSourceRef": source }));
+        let both = json!({ "dataSource": source, "dataSourceRef": source });
+        let far = json!({ "dataSourceRef": elsewhere });
+        let none = json!({});
+        for (what, manifest, spec, dropped) in [
+            ("it names none", &none, &none, false),
+            ("it has one that a webhook gave it", &none, &both, false),
+            ("the old field", &old, &none, true),
+            ("the new field", &new, &none, true),
+            ("the old field is kept as both", &old, &both, false),
+            ("an API server without the new field", &old, &old, false),
+            ("the new field is kept as both", &new, &both, false),
+            ("no source at all", &json!({ "dataSource": null }), &none, false),
+            ("another spelling", &json!({ "datasource": source }), &none, true),
+            ("another spelling of the new field", &json!({ "data_source_ref": source }), &none, true),
+            ("another field", &json!({ "dataSourcing": source }), &none, false),
+            ("another namespace", &far, &far, false),
+            ("its namespace is dropped", &far, &both, true),
+            ("its own namespace", &json!({ "dataSourceRef": { "name": "a", "namespace": "team" } }), &both, false),
+        ] {
+            assert_eq!(claim(own(), manifest.clone(), spec.clone()), dropped, "{what}");
+        }
+        assert!(claim(json!({ "name": "copy" }), old.clone(), none.clone()), "kubectl may leave the namespace out");
+        for other in [json!({ "name": "other" }), json!({ "name": "copy", "namespace": "gold" }), json!({})] {
+            assert!(!claim(other, old.clone(), none.clone()), "the manifest of another claim");
+        }
+        for text in ["", "{", "[]", "{\"spec\":{\"dataSource\":{}}}", "{\"metadata\":{\"name\":\"copy\"},\"spec\":7}"] {
+            assert!(!bearing(text, none.clone()), "{text}");
+        }
+    }
+}
