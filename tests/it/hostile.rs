@@ -7,13 +7,14 @@ mod users;
 mod written;
 
 use contract::names::{self};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
-use crate::orchestrator::{ADMIN, OWN, Ring, program};
-use crate::wait::{seen, until};
+use crate::orchestrator::{ADMIN, OWN, Ring, WHILE, annotation, claim_of, program};
+use crate::wait::{seen, stays, until};
 
 use self::people::*;
 
@@ -27,13 +28,13 @@ async fn the_shipped_policies_are_sound() {
     let known = status(&ring, &["-o", "json"]);
     let known: Value = serde_json::from_str(&known).expect("JSON");
     let known = known["policies"].as_array().unwrap();
-    assert_eq!(known.len(), 7);
+    assert_eq!(known.len(), 8);
     for policy in known {
         assert_eq!(policy["state"], "installed", "{policy}");
     }
     ring.logged("the admission policies are installed").await;
     let kinds = [
-        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", 3),
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", 4),
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", 4),
     ];
     for (kind, plural, count) in kinds {
@@ -65,7 +66,7 @@ async fn the_shipped_policies_are_sound() {
 #[tokio::test]
 async fn status_and_log_say_which_policies_do_not_act() {
     let ring = ring(false).await;
-    let said = ring.logged("7 of 7 admission policies do not act").await;
+    let said = ring.logged("8 of 8 admission policies do not act").await;
     says(
         &said,
         &["USERNAME and USER_GROUPS are empty", "can be taken by another claim", "kubectl apply -k deploy/kustomize"],
@@ -90,6 +91,53 @@ async fn status_and_log_say_which_policies_do_not_act() {
     let apply = ring.cluster().kubectl().arg("apply").arg("-f").arg(&file).output().unwrap();
     assert!(apply.status.success(), "{}", String::from_utf8_lossy(&apply.stderr));
     says(&status(&ring, &[]), &["images         ValidatingAdmissionPolicy  without a binding that acts"]);
+}
+
+/// Else the PV controller writes it, on a claim that the orchestrator stamps at the same moment.
+#[tokio::test]
+async fn healthy_claims_get_no_warning_of_the_pv_controller() {
+    let ring = ring(true).await;
+    ring.config("c", "c", &[]).await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({})).await;
+    ring.class("foreign", "somebody.else", json!({})).await;
+    let asked = |claim: &PersistentVolumeClaim| {
+        [names::STORAGE_PROVISIONER, names::STORAGE_PROVISIONER_BETA].map(|key| annotation(claim, key))
+    };
+    let dry = |class: &'static str, more: Value| {
+        let claim = claim_of(class, "probe", more);
+        let claims = ring.claims();
+        async move { claims.create(&dry(), &claim).await.unwrap() }
+    };
+    let ours = Some(names::DEFAULT_PROVISIONER.to_owned());
+    until("the policy knows the class", || async {
+        match asked(&dry("c", json!({})).await) {
+            both if both == [ours.clone(), ours.clone()] => Ok(()),
+            other => seen(other),
+        }
+    })
+    .await;
+    let by_annotation = json!({ "metadata": { "annotations": { "volume.beta.kubernetes.io/storage-class": "c" } } });
+    assert_eq!(asked(&dry("foreign", by_annotation).await)[0], ours, "the annotation of old wins over the field");
+    for (class, more) in
+        [("foreign", json!({})), ("nobody", json!({})), ("c", json!({ "spec": { "volumeName": "mine" } }))]
+    {
+        assert_eq!(asked(&dry(class, more).await), [None, None], "{class}");
+    }
+    for number in 0..30 {
+        ring.claim(&format!("data-{number}"), "c").await;
+    }
+    for number in 0..30 {
+        ring.stamped(&format!("data-{number}")).await;
+    }
+    stays("nobody warns", WHILE, || async {
+        let events = ring.api::<Event>(&ring.user).list(&ListParams::default()).await.unwrap();
+        let words: Vec<_> = events.into_iter().filter_map(|event| event.message).collect();
+        match words.iter().find(|words| words.contains("Error saving claim")) {
+            None => Ok(()),
+            Some(warning) => seen(warning),
+        }
+    })
+    .await;
 }
 
 /// What `flex-provisioner status` prints.
