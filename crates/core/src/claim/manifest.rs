@@ -59,8 +59,7 @@ pub fn is_source_dropped(claim: &PersistentVolumeClaim) -> bool {
         let other = source["namespace"].as_str().filter(|other| *other != own).unwrap_or_default();
         spec.is_some_and(has) && (other.is_empty() || other == namespace)
     };
-    let dropped = manifest.sources().any(|source| !is_kept(source));
-    dropped
+    !manifest.sources().all(is_kept)
 }
 
 #[cfg(test)]
