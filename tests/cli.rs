@@ -59,7 +59,7 @@ fn the_slips_of_the_original_example_are_told_at_their_lines() {
 
 #[test]
 fn the_example_with_its_spaces_is_valid() {
-    let answer = run(&["validate", SILVER]);
+    let answer = run(&["validate", "--config-namespace", "admin", SILVER]);
     assert_eq!(answer.code, Some(0), "{}{}", answer.out, answer.err);
     assert!(answer.out.ends_with("1 provisioner configs checked: 0 errors, 1 warnings\n"), "{}", answer.out);
     assert!(answer.out.contains(": warning: service-token: stands in a ConfigMap, where many can read it"));
@@ -80,7 +80,7 @@ fn the_example_differs_from_the_original_in_its_spaces_only() {
 
 #[test]
 fn everything_wrong_is_told_at_once_with_its_line() {
-    let answer = json(&["validate", "-o", "json", "tests/cli/broken.yaml"]);
+    let answer = json(&["validate", "-o", "json", "--config-namespace", "admin", "tests/cli/broken.yaml"]);
     let mut found: Vec<(u64, &str, &str)> = Vec::new();
     for finding in answer["findings"].as_array().unwrap().iter().filter(|f| f["file"] == "tests/cli/broken.yaml") {
         let message = finding["message"].as_str().unwrap();
@@ -95,6 +95,8 @@ fn everything_wrong_is_told_at_once_with_its_line() {
         (15, "error", "pod-template"),
         (29, "warning", "ConfigMap"),
         (31, "warning", "ConfigMap"),
+        (31, "warning", "service-account-name"),
+        (40, "error", "StorageClass"),
     ];
     assert_eq!(found, expected, "{answer:#}");
     let lonely =

@@ -17,7 +17,7 @@ use crate::orchestrator::{OWN, Ring, annotation, phase, program, uid};
 use crate::wait::{seen, until};
 
 /// A claim and its volume as a backup tool saves them.
-struct Backup {
+pub struct Backup {
     claim: Value,
     volume: Value,
 }
@@ -63,6 +63,30 @@ impl Backup {
     fn create(ring: &Ring, object: &Value) {
         let file = ring.file("restored.json", &object.to_string());
         kubectl(ring.cluster(), &["create", "-f", file.to_str().unwrap()]);
+    }
+
+    /// A bound claim and its volume are saved, lost and restored, the volume first. The storage stays, and the claim is bound.
+    pub async fn restored(ring: &Ring, claim: &str, is_there: impl Fn() -> bool) -> Self {
+        let backup = Backup::of(ring, claim).await;
+        backup.lose(ring).await;
+        assert!(is_there(), "it is kept by its policy");
+        Backup::create(ring, &backup.volume);
+        // The whole time in which the orchestrator would have begun a delete run.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(is_there(), "the storage of a restored volume stays");
+        Backup::create(ring, &backup.claim);
+        ring.bound(claim).await;
+        assert!(is_there());
+        backup
+    }
+
+    /// An admin vouches for the restored volume; its claim is deleted, and the storage by the volume's own record.
+    pub async fn vouched_for_and_deleted(&self, ring: &Ring, is_there: impl Fn() -> bool) {
+        let vouched = flex(ring, &["vouch", self.volume_name()]);
+        assert!(vouched.status.success(), "{vouched:?}");
+        ring.delete_claim(self.claim_name()).await;
+        ring.volume_gone(self.volume_name()).await;
+        assert!(!is_there(), "the storage is really gone");
     }
 }
 

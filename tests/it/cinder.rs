@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, ListParams};
 use openstack::{Call, Cinder, Keystone, Options, Proxy};
 use serde_json::{Value, json};
 
+use crate::backup::Backup;
 use crate::deployed::{clean, kubectl, root, users};
 use crate::orchestrator::{ADMIN, OWN, Ring, annotation, merge, phase, uid};
 use crate::processes::{Kubelet, program, run};
@@ -92,6 +93,28 @@ async fn fifty_claims_at_once_and_no_more_in_flight_than_the_config_says() {
     println!("all deleted after {:?}", began.elapsed());
     assert_eq!(project.volumes(), Vec::<Value>::new());
     assert_eq!(secrets.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_restored_volume_stays_in_cinder_until_somebody_vouches_for_it() {
+    let server = tokio::task::spawn_blocking(cinder).await.unwrap();
+    let project = server.project("restored");
+    let ring = Ring::start().await;
+    let _kubelet = Kubelet::start(&ring, PROGRAM);
+    let endpoint = format!("http://127.0.0.1:{}/v3", server.port());
+    let data = [
+        ("volume-sources", "iscsi"),
+        ("os-cinder-endpoint", endpoint.as_str()),
+        ("os-tenant-name", "restored"),
+        ("secret-namespace", ADMIN),
+    ];
+    ring.config("cinder", "cinder", &data).await;
+    ring.claim("kept", "cinder").await;
+    ring.bound("kept").await;
+    let is_there = || project.volumes().len() == 1;
+    let backup = Backup::restored(&ring, "kept", is_there).await;
+    backup.vouched_for_and_deleted(&ring, is_there).await;
     ring.nothing_left().await;
 }
 

@@ -12,6 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::backup::Backup;
 use crate::deployed::{
     HOSTPATH, NODES, SCRATCH, clean, directory, drop_claim, kill, kubectl, local_class, log_of, orchestrator_pid, pod,
     root, script_class, users, volumes_in,
@@ -98,6 +99,9 @@ async fn nfs_directories_come_and_go_on_a_real_server() {
     assert_eq!(spec.mount_options, Some(vec!["nfsvers=4.1".to_owned()]));
     let directory = source.path.strip_prefix("/exports/data/").expect("below the export").to_owned();
     assert!(server.list("/").contains(&directory), "{directory} in {:?}", server.list("/"));
+    let is_there = || server.list("/").contains(&directory);
+    let backup = Backup::restored(&ring, "nfs-example", is_there).await;
+    backup.vouched_for_and_deleted(&ring, is_there).await;
     clean(&ring).await;
     let left: Vec<_> =
         server.list("/").into_iter().filter(|name| !before.contains(name) && name != ".flex-provisioner").collect();

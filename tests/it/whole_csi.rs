@@ -16,6 +16,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use crate::backup::Backup;
 use crate::csi::RealDriver;
 use crate::deployed::{clean, kubectl, log_of, root, users};
 use crate::orchestrator::{Ring, phase, uid};
@@ -206,6 +207,20 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     ring.has("grows", &grown, "600Mi").await;
     let of_driver = ring.volumes().get(&grown).await.unwrap().metadata.annotations.unwrap();
     assert_eq!(of_driver[names::PROVISIONED_BY], NAME);
+
+    // Restored from a backup it has its data, and goes when an admin has vouched for it.
+    ring.claim("restored", "csi").await;
+    pod_with(&ring, "writer-before", "echo precious > /data/text", claimed("restored")).await;
+    log_of(&ring, "writer-before").await;
+    delete_pod(&ring, "writer-before").await;
+    let volume = names::pv_name(&uid(&ring.bound("restored").await));
+    let of_driver = || driver.list()["volumes"].as_array().cloned().unwrap_or_default();
+    let is_there = || of_driver().iter().any(|made| made["name"] == volume);
+    let backup = Backup::restored(&ring, "restored", is_there).await;
+    pod_with(&ring, "reader-after", "cat /data/text", claimed("restored")).await;
+    assert_eq!(log_of(&ring, "reader-after").await.trim(), "precious");
+    delete_pod(&ring, "reader-after").await;
+    backup.vouched_for_and_deleted(&ring, is_there).await;
 
     assert_eq!(log_of(&ring, "block-reader").await, "kept in block 7");
     assert_eq!(log_of(&ring, "reader-of-restored").await.trim(), "hello from the writer");

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use super::Reader;
 use crate::config::Recipe;
 use crate::config::values::{is_clean_absolute, list};
-use crate::run::job::CONTAINER;
+use contract::names::CONTAINER;
 
 pub(super) const KEY: &str = "storage-mounts";
 
