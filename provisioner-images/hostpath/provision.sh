@@ -58,8 +58,9 @@ nobodys() {
     esac
 }
 
+# Nor is half a copy there, whoever began it.
 has() {
-    [ -e "$1" ] && { [ -z "$alone" ] || ! nobodys "$1"; }
+    [ -e "$1" ] && ! nobodys "$1" && [ ! -e "$1/.flex-partial" ]
 }
 
 # What the PersistentVolume of $1 names: the directory, or the link to its device.
@@ -96,7 +97,7 @@ check() {
         fail config "block devices need the whole base path: remove storage-mounts from the config"
     case $alone:$mode in
         :*) ;;
-        *1000 | *1700) fail config "mode is \`$mode\`, by which empty directories are known that are nobody's: use another one" ;;
+        *:*1[0-7][0-7][0-7]) fail config "mode is \`$mode\`: by its first digit empty directories are known that are nobody's, so use another one" ;;
     esac
     [ -z "$devices" ] || [ -c /dev/loop-control ] || fail config "/dev/loop-control is not in this pod:" \
         "mount the node's /dev, and make the container privileged (see configmaps/hostpath-block.yaml)"
@@ -176,9 +177,11 @@ copied() {
         flex-pv copy "$1" "$2" || exit
         return
     fi
-    if [ ! -d "$1" ] || [ -L "$1" ]; then
+    if [ -L "$1" ] || ! has "$1"; then
         fail retry "$1, which is to be copied, is not on node ${POD_NODE:-?}"
     fi
+    # Of a run that was alone with it nothing may be left, or half a copy.
+    [ ! -d "$2" ] || flex-pv remove "$2" || exit
     # Not by rm, cp and mv: what is worked on may be in use, and a link that somebody puts there must not lead to other
     # volumes.
     flex-pv remove "$3" || exit
@@ -380,6 +383,7 @@ make() {
         sized "$half"
         flex-pv rename "$half" "$volume" || exit
     elif [ -z "$alone" ]; then
+        [ ! -d "$volume" ] || flex-pv remove "$volume" || exit
         why=$(mkdir "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
 }

@@ -112,6 +112,11 @@ impl Seen {
         }
     }
 
+    /// A run is there, or was started and is not seen yet.
+    pub(super) fn are_any(&self) -> bool {
+        self.starting || !self.jobs.is_empty()
+    }
+
     /// Whether a run was started that is not seen yet.
     pub(super) fn is_starting(&self) -> bool {
         self.starting

@@ -401,6 +401,12 @@ async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next
         (of, source),
     );
     let place = place(content, recipe, &made_by.node);
+    // The place that was taken with the stamp is given up when no Job comes for a while.
+    let name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
+    let asker = Asker::content(&content.name, &content.snapshot.namespace).on(place.node.as_deref());
+    if context.wait_for_place(&name, &asker, recipe).is_some() {
+        return Ok(Next::InLine);
+    }
     let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &place)).await {
         Ok(()) => {
             let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);

@@ -53,6 +53,11 @@ pub(super) fn look(
             index.wait_for_room(Key::Volume(volume.name.clone()), &volume.class);
         }
     }
+    // No answer came to the creation of a Job, and none of it was seen: nothing grows.
+    let wishes = claim.as_ref().is_some_and(|claim| wish(volume, claim).is_some());
+    let woken = if wishes || runs.are_any() { Vec::new() } else { index.take_back_growth(volume) };
+    drop(index);
+    context.shared.queue.add_all(woken);
     Seen { claim, recipe, node: node.to_owned(), limit, runs }
 }
 

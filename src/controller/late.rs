@@ -162,6 +162,9 @@ async fn start(
         Some(content) => Asker::content(content, &request.claim.namespace),
         None => Asker::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
     };
+    // Another claim has its name by now, and a turn of its own: the sweep looks again.
+    let taken = matches!(&asker.key, Key::Claim(name) if context.shared.index().claim(name).is_some());
+    let asker = if taken { Asker { key: Key::Orphans, ..asker } } else { asker };
     if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(place.node.as_deref()), recipe) {
         return Ok(wait);
     }

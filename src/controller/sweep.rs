@@ -11,6 +11,7 @@ use contract::names::reason;
 
 use super::{Context, Pass};
 use crate::cluster::events::About;
+use crate::cluster::index::Key;
 use crate::cluster::writes::{WriteError, Writes};
 use crate::decision::Tell;
 use crate::orphans::{Finding, Removal, Severity, Sightings, find};
@@ -88,16 +89,23 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     }
     // By the name of its claim a run is not found when another claim has that name now.
     let strays = context.shared.index().ids_without_claim();
+    let mut waits = false;
     for id in strays {
         if claims.is_none() {
             claims = Some(context.writes.claim_ids().await?);
         }
         if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
-            super::late::pass(context, &id).await?;
+            waits |= matches!(super::late::pass(context, &id).await?, Pass::InLine);
         }
     }
+    if !waits {
+        context.shared.change(|index| index.leave_line(&Key::Orphans));
+    }
     let unsettled = sightings.iter().any(|sighting| !sighting.settled);
-    Ok(Pass::After(if unsettled { again } else { interval }))
+    Ok(match waits {
+        true => Pass::InLine,
+        false => Pass::After(if unsettled { again } else { interval }),
+    })
 }
 
 fn about(finding: &Finding) -> About {

@@ -56,7 +56,7 @@ pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |error: Errno| below::failure(format!("copying {}", from.display()), &io::Error::from(error));
     let target = open(to)?;
     held(&target, to)?;
-    let half = fs::statat(&target, HALF, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    let half = is_half(&target);
     if !half && !below::is_empty(&target, None).map_err(failed)? {
         return Ok(());
     }
@@ -107,7 +107,27 @@ pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> 
     let spec = volume.spec.as_ref();
     let local = spec.and_then(|spec| spec.local.as_ref()).map(|local| &local.path);
     let path = local.or(spec.and_then(|spec| spec.host_path.as_ref()).map(|host_path| &host_path.path));
-    let Some(path) = path.map(Path::new).filter(|path| mounts.have(path)) else { return Ok(()) };
+    let Some(path) = path.map(Path::new) else { return Ok(()) };
+    if mounts.have(path) {
+        return check_directory(path);
+    }
+    // The storage may be mounted elsewhere than it is on the node.
+    let below = |mount: &PathBuf| path.file_name().map(|name| mount.join(name)).filter(|path| path.is_dir());
+    let candidates: Vec<PathBuf> = mounts.0.iter().filter_map(below).collect();
+    let checked: Vec<_> = candidates.iter().map(|path| check_directory(path)).collect();
+    if let Some(failed) = checked.into_iter().reduce(|one, other| one.or(other)) {
+        return failed;
+    }
+    // Somebody may have taken `storage-mounts` out of the config since a copy was begun.
+    let seen = fs::openat(CWD, path, FOLDER, Mode::empty());
+    match seen.is_ok_and(|folder| is_half(&folder)) {
+        true => Err(Failure::retry(format!("{} is half a copy", path.display()))),
+        false => Ok(()),
+    }
+}
+
+/// Whether a directory is a whole volume.
+fn check_directory(path: &Path) -> Result<(), Failure> {
     let folder = open(path)?;
     held(&folder, path)?;
     let seen = |error: Errno| below::failure(format!("looking at {}", path.display()), &io::Error::from(error));
@@ -117,10 +137,14 @@ pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> 
             path.display()
         )));
     }
-    if fs::statat(&folder, HALF, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-        return Err(Failure::retry(format!("{} is half a copy", path.display())));
+    match is_half(&folder) {
+        true => Err(Failure::retry(format!("{} is half a copy", path.display()))),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+fn is_half(folder: &OwnedFd) -> bool {
+    fs::statat(folder, HALF, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 /// Opens a directory of the run.

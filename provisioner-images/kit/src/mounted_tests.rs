@@ -133,8 +133,14 @@ fn only_a_whole_volume_is_created() {
     made().unwrap();
     fs::write(volume.join(".flex-partial"), "").unwrap();
     assert!(made().unwrap_err().message.contains("half a copy"));
+    assert!(
+        check(&Mounts::default(), &local(&volume)).unwrap_err().message.contains("half a copy"),
+        "begun by another run"
+    );
+    // On the node the storage may have another path.
+    let elsewhere = local(&Path::new("/on/the/node").join(ID));
+    assert!(check(&mounts, &elsewhere).unwrap_err().message.contains("half a copy"));
     // What is no mount of the run is not looked at.
-    check(&Mounts::default(), &local(&volume)).unwrap();
     check(&mounts, &local(&volume.join("deeper"))).unwrap();
     // It is in the pod still, and nowhere on the node.
     fs::remove_file(volume.join(".flex-partial")).unwrap();

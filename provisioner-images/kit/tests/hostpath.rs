@@ -20,6 +20,7 @@ use api::{Api, Reply, path_text};
 use contract::batch::read_outcomes;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
 const ORIGINAL: &str = "c0ffee00-0000-4000-8000-00000000000f";
 
 /// A node's directory, and a PATH with nothing but busybox and flex-pv.
@@ -357,6 +358,40 @@ fn a_copy_has_all_that_the_original_has_and_nothing_of_it_is_changed() {
     fs::remove_dir_all(&original).unwrap();
     assert_eq!(node.run("provision", &api.kubeconfig(), &of).code, 0);
     assert_eq!(fs::read_to_string(copy.join("deep/er/a file")).unwrap(), "mine");
+}
+
+/// The class had `storage-mounts` when the copy or the snapshot was begun, and has none any more.
+#[test]
+fn half_a_copy_is_made_anew_by_a_run_of_another_kind() {
+    let node = Node::new();
+    let api = Api::start(vec![Reply::Echo]);
+    let original = node.base().join(ORIGINAL);
+    fs::create_dir_all(&original).unwrap();
+    fs::write(original.join("file"), "whole").unwrap();
+    let stored = format!(".snapshot-{SNAPSHOT}");
+    for half in [ID, &stored] {
+        fs::create_dir_all(node.base().join(half)).unwrap();
+        fs::write(node.base().join(half).join(".flex-partial"), "").unwrap();
+        fs::write(node.base().join(half).join("rubbish"), "").unwrap();
+    }
+    let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(original.clone()));
+    let ended =
+        node.run("provision", &api.kubeconfig(), &[("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let snapshot = [("CLAIM_UUID", ORIGINAL), ("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
+    let ended = node.run("snapshot", "", &snapshot);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for whole in [ID, &stored] {
+        let names: Vec<_> =
+            fs::read_dir(node.base().join(whole)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["file"], "{whole}");
+    }
+    // A directory that the kubelet made for another kind of run is no original.
+    fs::remove_dir_all(node.base().join(ID)).unwrap();
+    fs::remove_file(original.join("file")).unwrap();
+    fs::set_permissions(&original, fs::Permissions::from_mode(0o1700)).unwrap();
+    let ended = node.run("provision", "", &[("CLONE_OF", ORIGINAL), ("CLONE_OF_SOURCE", source.as_str())]);
+    assert!(ended.code == 75 && ended.last_words.contains("is not on node"), "{ended:?}");
 }
 
 #[test]

@@ -112,9 +112,6 @@ impl Index {
                 keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
                 keys.extend(self.snapshots.concerned_by_claim(&claim));
                 keys.extend(claim.original().cloned().map(Key::Claim));
-                if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
-                    drop_from(&mut self.copies, source, &name);
-                }
                 keys.push(Key::Claim(name));
                 keys
             }
@@ -153,6 +150,9 @@ impl Index {
     fn forget_claim(&mut self, claim: &Claim) {
         for id in claim.ids() {
             self.claim_by_id.remove(&id);
+        }
+        if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
+            drop_from(&mut self.copies, source, &claim.name);
         }
     }
 

@@ -109,6 +109,11 @@ pub(super) async fn start_run(
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
         ..Place::default()
     };
+    // The place that was taken with the stamp is given up when no Job comes for a while.
+    let asker = Asker::attempt(&claim.name, recipe, &claim.nodes);
+    if context.wait_for_place(&provision_name(claim), &asker, recipe).is_some() {
+        return Ok(Next::InLine);
+    }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
         let (id, attempt, whom) = (claim.id(), stamp.attempt, Whom::Claim(claim.name.clone()));

@@ -81,6 +81,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_user_writes_later_takes_no_source_from_what_was_begun() {
+        let applied = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "copy", "namespace": "team" },
+            "spec": { "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "original", "namespace": "gold" } },
+        });
+        let source = json!({ "kind": "PersistentVolumeClaim", "name": "original" });
+        let of = |stamp: &str| {
+            let annotations = json!({ LAST_APPLIED: applied.to_string(), contract::names::CLAIM_UUID: stamp });
+            let metadata = json!({ "name": "copy", "namespace": "team", "uid": "u", "annotations": annotations });
+            let claim = json!({ "metadata": metadata, "spec": { "dataSource": source } });
+            let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+            crate::claim::Claim::from(&claim).data_source
+        };
+        assert_eq!(of(""), Some(crate::claim::origin::DataSource::Dropped));
+        assert!(matches!(of("u"), Some(crate::claim::origin::DataSource::Claim(_))), "{:?}", of("u"));
+    }
+
+    #[test]
     fn a_source_that_the_manifest_names_and_the_claim_does_not_have_was_dropped() {
         let own = || json!({ "name": "copy", "namespace": "team" });
         let source = json!({ "kind": "PersistentVolumeClaim", "name": "original" });

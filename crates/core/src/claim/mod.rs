@@ -242,7 +242,9 @@ impl From<&PersistentVolumeClaim> for Claim {
         };
         let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
-        let data_source = match !named && manifest::is_source_dropped(claim) {
+        // What was begun goes on from its source, whatever its user writes on the claim afterwards.
+        let begun = annotation(names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
+        let data_source = match !named && !begun && manifest::is_source_dropped(claim) {
             true => Some(DataSource::Dropped),
             false => DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default()),
         };

@@ -39,6 +39,7 @@ use crate::claim::Claim;
 use crate::claim::resize::Report;
 use crate::config::Recipe;
 use crate::config::record::Record;
+use crate::config::values::list;
 use crate::node::lost_words;
 use crate::object::ObjectName;
 use crate::run::backoff::just_now;
@@ -119,14 +120,21 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
 
 /// The class says what a run sees of the storage as well, where the volume is in the storage that the class speaks of.
 fn narrow(record: &mut Record, class: &Record) {
+    let Some(now) = class.data.get(STORAGE_MOUNTS) else {
+        record.data.remove(STORAGE_MOUNTS);
+        return;
+    };
     let own = record.data.remove(STORAGE_MOUNTS);
-    if let Some(now) = class.data.get(STORAGE_MOUNTS) {
-        record.data.insert(STORAGE_MOUNTS.into(), now.clone());
-        if record.checked().is_err() {
-            record.data.remove(STORAGE_MOUNTS);
-            record.data.extend(own.map(|own| (STORAGE_MOUNTS.to_owned(), own)));
-        }
-    }
+    let with = |paths: String| {
+        let mut record = record.clone();
+        record.data.insert(STORAGE_MOUNTS.into(), paths);
+        record
+    };
+    // The class may have come to more storage since.
+    let paths = list(now).unwrap_or_default().into_iter().filter(|path| with(path.clone()).checked().is_ok());
+    let paths = paths.collect::<Vec<_>>().join(", ");
+    let narrowed = if paths.is_empty() { own } else { Some(paths) };
+    record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.to_owned(), paths)));
 }
 
 /// A recipe with the program of its class, as [`record`] has it.

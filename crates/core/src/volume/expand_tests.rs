@@ -386,6 +386,9 @@ fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before()
     // What the class says of another directory is nothing about this volume's.
     assert_eq!(merged(&now, &of("/b", Some("/b"))).as_deref(), Some("/a"));
     assert_eq!(merged(&before, &of("/b", Some("/b"))), None);
+    // The class has come to more storage since, which the volume's runs do not have.
+    let more = Record { data: of("/a", Some("/b, /a")).data, ..of("/a", None) };
+    assert_eq!(merged(&before, &more).as_deref(), Some("/a"));
     // An image that knows nothing of it deletes as it did.
     assert_eq!(merged(&now, &before), None);
 }

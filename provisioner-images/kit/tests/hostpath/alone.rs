@@ -3,8 +3,6 @@
 
 use super::*;
 
-const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
-
 /// A node whose base path is `store`, of which the run has directories at `base`.
 struct Alone {
     node: Node,

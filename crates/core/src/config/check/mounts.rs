@@ -1,11 +1,11 @@
 //! The key `storage-mounts`: whether what it promises can hold with the config's `pod-template`.
 
+use contract::names::CONTAINER;
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 use super::Reader;
 use crate::config::Recipe;
 use crate::config::values::{is_clean_absolute, list};
-use contract::names::CONTAINER;
 
 pub(super) const KEY: &str = "storage-mounts";
 
