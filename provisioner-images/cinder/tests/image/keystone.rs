@@ -67,7 +67,7 @@ fn who_may_not_is_told_so_with_where_it_stands() {
         (good.replace("tenant-name=demo", "tenant-name=admin"), 77, "does not let us in"),
         (conf(keystone, "domain-name=nowhere\n"), 77, "does not let us in"),
         (conf(keystone, "region=Mars\n"), 77, "public in RegionOne"),
-        (conf(keystone, "interface=internal\n"), 77, "no internal endpoint"),
+        (conf(keystone, "interface=internal\n"), 77, "it has Cinder only as public"),
         (good.replace(&keystone.port().to_string(), "1"), 75, "cannot be reached"),
         (good.replace("password=", "#password="), 77, "password is missing"),
     ] {

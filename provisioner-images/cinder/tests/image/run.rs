@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
+use contract::request::is_reserved;
 use image_run::{Ended, Stage};
 pub use image_run::{ONE, TWO};
 use openstack::{Cinder, Options, Project};
@@ -120,9 +121,17 @@ impl Run {
         self.1.last_words()
     }
 
+    /// What the orchestrator would name as parameters: all but the contract's own and what comes from Secrets.
+    fn parameters(&self) -> String {
+        let of_secret = |name: &str| ["PASSWORD", "USERNAME", "TOKEN", "SECRET"].iter().any(|word| name.contains(word));
+        let names = self.0.keys().map(|name| name.to_string());
+        let names = names.filter(|name| !is_reserved(name) && !name.starts_with("FLEX_") && !of_secret(name));
+        names.map(|name| name.to_lowercase().replace('_', "-")).collect::<Vec<_>>().join(",")
+    }
+
     fn command(&self, operation: &str) -> Command {
         let mut command = self.1.command(operation, &self.0);
-        command.arg("--dry-run");
+        command.arg("--dry-run").env("PARAMETER_NAMES", self.parameters());
         command
     }
 }
