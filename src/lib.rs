@@ -13,6 +13,6 @@ pub mod reconcile;
 pub mod state;
 
 pub use flex_core::{
-    attributes, capacity, claim, config, decision, limits, marker, node, object, orphans, policies, pool, run,
+    attributes, capacity, claim, config, decision, limits, marker, model, node, object, orphans, policies, pool, run,
     snapshot, text, volume,
 };

@@ -13,12 +13,13 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::unread::Unread;
-use crate::claim::Claim;
 use crate::clock::Clock;
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Volume;
 use crate::object::{ObjectName, hash};
-use crate::snapshot::{Content, Snapshot};
 use crate::text;
-use crate::volume::Volume;
 
 /// The same text on the same object is not repeated within this time.
 const QUIET: Duration = Duration::from_secs(600);
@@ -184,7 +185,7 @@ fn api_version(kind: &str) -> &'static str {
         "StorageClass" => "storage.k8s.io/v1",
         "Job" => "batch/v1",
         "ControllerRevision" => "apps/v1",
-        "VolumeSnapshot" | "VolumeSnapshotContent" => crate::snapshot::api::API_VERSION,
+        "VolumeSnapshot" | "VolumeSnapshotContent" => crate::model::snapshot::api::API_VERSION,
         _ => "v1",
     }
 }

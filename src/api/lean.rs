@@ -80,7 +80,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::snapshot::api::VolumeSnapshot;
+    use crate::model::snapshot::api::VolumeSnapshot;
 
     fn managed() -> serde_json::Value {
         json!([{ "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",

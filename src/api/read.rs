@@ -8,13 +8,14 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use serde::de::DeserializeOwned;
 use serde_json::Result;
 
-use crate::claim::Claim;
 use crate::config::classes::{ClassObject, Config, Revision};
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::run::view::{Job, Pod};
-use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::snapshot::{Content, Snapshot};
-use crate::volume::Volume;
 
 fn read<K: DeserializeOwned, V: for<'a> From<&'a K>>(json: &str) -> Result<V> {
     serde_json::from_str(json).map(|object: K| V::from(&object))

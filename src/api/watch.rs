@@ -18,12 +18,12 @@ use serde::de::DeserializeOwned;
 
 use super::lean::Lean;
 use crate::attributes::{self, VolumeAttributesClass};
-use crate::claim::grant::{self, ReferenceGrant};
 use crate::config::classes::{Identity, Revision};
 use crate::config::record::{Record, revision_name};
+use crate::model::grant::{self, ReferenceGrant};
+use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, seconds};
-use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::state::Shared;
 use crate::state::index::{Change, Index, Key};
 

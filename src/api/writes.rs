@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 
 use crate::api::lean::Lean;
 use crate::api::unread::Unread;
-pub use crate::claim::Binding;
 use crate::config::classes::Identity;
 use crate::config::record::{Record, revision_name};
+pub use crate::model::claim::Binding;
 use crate::object::{ObjectName, hash};
 use crate::state::Shared;
 use crate::state::index::Key;

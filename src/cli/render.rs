@@ -11,13 +11,13 @@ use contract::request::Operation;
 use manifest::to_yaml;
 
 use super::{Names, Namespaces, Output, expand, read, shown};
-use crate::claim::Claim;
 use crate::claim::accept::acceptable;
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassObject, Config, Lookup, classes};
 use crate::config::document::{self, Document};
 use crate::config::sidecar::Sidecars;
 use crate::config::topology::Topologies;
+use crate::model::claim::Claim;
 use crate::run::job::{Place, job};
 
 #[derive(Debug, Args)]

@@ -17,14 +17,14 @@ use serde_json::json;
 use super::{Names, Namespaces, Output};
 use crate::api::{client, policies as live, sidecar};
 use crate::capacity::Published;
-use crate::claim::Claim;
 use crate::config::classes::{Class, ClassObject, Classes, Config, Lookup, classes};
 use crate::config::pool::Marks;
 use crate::config::sidecar::drivers_stood_for;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::policies::{self, Policy, State};
 use crate::run::failure::LastFailure;
 use crate::text::line;
-use crate::volume::Volume;
 
 /// A class that works by an older version of its config.
 const LAST_GOOD: &str = "the config has errors; its last good version is in use";
@@ -408,7 +408,7 @@ mod tests {
     /// A volume of a class that was made at that time, and adopted.
     fn made(class: &str, created: i64) -> Volume {
         let provenance = "{}";
-        let mark = Some(crate::volume::mark(provenance));
+        let mark = Some(crate::model::volume::mark(provenance));
         let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
         let volume = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
         Volume { created, provenance: Some(provenance.into()), mark, ..volume }

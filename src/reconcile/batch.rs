@@ -6,13 +6,13 @@ use contract::request::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
+use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Pass, refused_job};
 use crate::run::batch;
 use crate::run::gather::Step;
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{Arrival, Key};
-use crate::volume::Volume;
 
 /// One pass over a batch that gathers.
 pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {

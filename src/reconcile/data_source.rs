@@ -6,15 +6,21 @@ use contract::names;
 use contract::request::{Original, Snapshot as Told};
 
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
-use crate::claim::origin::{Copied, Copying, DataSource, Origin, kept_for, snapshot_of};
+use crate::claim::origin::{Copied, Origin};
 use crate::config::classes::{Identity, Lookup};
 use crate::config::sidecar;
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::data_source::DataSource;
+use crate::model::data_source::kept_for;
+use crate::model::data_source::snapshot_of;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 use crate::snapshot::restore::Stored;
-use crate::snapshot::{self, Content, Snapshot};
 use crate::state::index::Index;
-use crate::volume::{Provenance, Volume};
 
 /// What is seen of what a claim is to be made from.
 pub(super) enum Seen {
@@ -91,7 +97,7 @@ pub(super) struct SeenSnapshot {
     snapshot: Option<Arc<Snapshot>>,
     content: Option<Arc<Content>>,
     ours: bool,
-    made_by: Option<snapshot::Provenance>,
+    made_by: Option<crate::model::snapshot::Provenance>,
     granted: bool,
 }
 
@@ -139,7 +145,7 @@ impl SeenSnapshot {
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
-        Ok(snapshot::request::told(&fresh))
+        Ok(crate::snapshot::request::told(&fresh))
     }
 }
 

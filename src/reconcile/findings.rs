@@ -137,6 +137,6 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
 /// A claim is bound to the volume of its id, and owes nothing: nobody asks for its finished runs any more.
 async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
     let volume = writes.read_volume(&contract::names::pv_name(claim)).await?;
-    let is_its = |volume: &crate::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
+    let is_its = |volume: &crate::model::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
     Ok(volume.is_some_and(|volume| volume.phase == "Bound" && is_its(&volume)))
 }

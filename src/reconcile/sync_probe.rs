@@ -3,8 +3,8 @@
 use contract::names::MARKER_PREFIX;
 
 use crate::api::writes::WriteError;
-use crate::claim::Binding;
 use crate::marker::{PATIENCE, Step};
+use crate::model::claim::Binding;
 use crate::object::hash;
 use crate::reconcile::context::{Context, Pass};
 

@@ -35,18 +35,19 @@ use std::time::Duration;
 use contract::request::Operation;
 
 use crate::capacity::{Driver, Published};
-use crate::claim::Claim;
 use crate::claim::decide::{Removed, run_node};
-use crate::claim::grant::Grant;
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::accounts::Accounts;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
 use crate::config::sidecar::Sidecars;
+use crate::model::claim::Claim;
+use crate::model::grant::Grant;
+use crate::model::volume::Reference;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
-use crate::volume::{Reference, Volume};
 
 /// A watch that shows a created Job later than this is broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use flex_provisioner::snapshot::api::VolumeSnapshot;
+use flex_provisioner::model::snapshot::api::VolumeSnapshot;
 
 use crate::backend::{Backend, lock};
 use crate::kubelet::{list, nfs_volume_of};

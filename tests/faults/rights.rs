@@ -8,7 +8,7 @@ use std::process::Command;
 
 use cluster::{ClientLimits, Cluster, Snapshotter};
 use contract::names::{self, reason};
-use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
+use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;

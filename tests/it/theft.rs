@@ -34,7 +34,7 @@ async fn a_claim_whose_volume_was_taken_gets_another() {
 
     // The robbed claim gets one of its own, under a fresh id.
     let again = ring.claim_when("robbed", "begins anew", |claim| annotation(claim, names::TAKEN).is_some()).await;
-    let id = flex_provisioner::claim::volume_id(&uid(&again), 1);
+    let id = flex_provisioner::model::claim::volume_id(&uid(&again), 1);
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     let asked = request(&job);
     assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));

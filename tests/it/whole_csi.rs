@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cluster::Snapshotter;
 use contract::names;
-use flex_provisioner::snapshot::api::VolumeSnapshotClass;
+use flex_provisioner::model::snapshot::api::VolumeSnapshotClass;
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};

@@ -11,6 +11,7 @@ pub mod config;
 pub mod decision;
 pub mod limits;
 pub mod marker;
+pub mod model;
 pub mod node;
 pub mod object;
 pub mod orphans;

@@ -13,14 +13,17 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::api::lean::Lean;
 use crate::api::watch::PAGE;
-use crate::claim::modification;
-use crate::claim::resize::Report;
-use crate::claim::{Claim, Stamp, taken, volume_ids};
 use crate::config::record::hash_of;
+use crate::model::claim::Claim;
+use crate::model::claim::Stamp;
+use crate::model::claim::taken;
+use crate::model::claim::volume_ids;
+use crate::model::modification;
+use crate::model::resize::Report;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::state::index::Key;
-use crate::volume::Volume;
 
 impl Writes {
     pub(super) fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {

@@ -8,10 +8,13 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::unread::Unread;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
+use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::Status;
+use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
-use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
-use crate::snapshot::{Content, Provenance, Snapshot, Status};
 
 fn error(message: &str, now: &str) -> Value {
     json!({ "message": message, "time": now })

@@ -14,11 +14,14 @@ use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::lean::Lean;
 use crate::api::unread::Unread;
 use crate::attributes::Attributes;
-use crate::claim::Claim;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
+use crate::model::volume::mark;
+use crate::model::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::state::index::Key;
-use crate::volume::{self, Provenance, Volume, expand, modify};
 
 /// Whose a volume is to be.
 enum Owner<'a> {
@@ -250,7 +253,7 @@ impl Writes {
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
                 names::ATTRIBUTES: (!attributes.class.is_empty())
-                    .then(|| json!(modify::Applied { attributes: attributes.clone(), run: 0 }).to_string()),
+                    .then(|| json!(AppliedAttributes { attributes: attributes.clone(), run: 0 }).to_string()),
                 names::MODIFICATION: null,
             },
             "finalizers": finalizers,
@@ -262,7 +265,7 @@ impl Writes {
     /// Writes into the status, where no image can, that the provenance is ours. Never the phase: what that says is how
     /// the PV controller shows that it knows the volume.
     async fn mark(&self, volume: &Volume) -> Result<Volume> {
-        let mark = volume::mark(volume.provenance.as_deref().unwrap_or_default());
+        let mark = mark(volume.provenance.as_deref().unwrap_or_default());
         self.patch_volume_status(volume, json!({ "reason": mark })).await
     }
 
@@ -327,7 +330,7 @@ impl Writes {
     }
 
     /// What the last failed expand run said; none to take the note off.
-    pub async fn record_expansion(&self, volume: &Volume, failed: Option<&expand::Failed>) -> Result<Volume> {
+    pub async fn record_expansion(&self, volume: &Volume, failed: Option<&FailedExpansion>) -> Result<Volume> {
         let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
@@ -339,13 +342,13 @@ impl Writes {
     }
 
     /// What is to be remembered of modify runs; none to take the note off.
-    pub async fn note_modification(&self, volume: &Volume, note: Option<&modify::Note>) -> Result<Volume> {
+    pub async fn note_modification(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
         let annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// A volume has other attributes.
-    pub async fn apply_attributes(&self, volume: &Volume, applied: &modify::Applied) -> Result<Volume> {
+    pub async fn apply_attributes(&self, volume: &Volume, applied: &AppliedAttributes) -> Result<Volume> {
         let annotations = json!({ names::ATTRIBUTES: json!(applied).to_string(), names::MODIFICATION: null });
         let class = &applied.attributes.class;
         // Of others the API refuses it.

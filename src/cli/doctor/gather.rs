@@ -16,7 +16,7 @@ use crate::api::sidecar;
 use crate::api::watch::revision;
 use crate::clock::Clock;
 use crate::config::classes::{Config, Identity};
-use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::state::index::{Change, Index};
 
 /// Objects of one page of a list.

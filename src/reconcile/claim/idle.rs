@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::look::Snapshot;
 use super::provision_name;
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
 use crate::run::state::never_ran;
 use crate::run::view::Pod;

@@ -6,18 +6,19 @@ use contract::names;
 
 use crate::attributes::{Attributes, wished};
 use crate::claim::decide::last_node;
+use crate::claim::fit;
 use crate::claim::nodes::{Choice, choose};
-use crate::claim::origin::Copying;
-use crate::claim::{Claim, fit};
 use crate::config::classes::{BindingMode, Class, Classes, Lookup};
 use crate::config::{Placement, Recipe};
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::run::view::alive_on;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, Index, Key};
-use crate::volume::Volume;
 use crate::volume::expand::with_program_of;
 
 /// What a decision borrows from.

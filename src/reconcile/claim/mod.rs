@@ -18,11 +18,12 @@ use self::ready::{stamp_of_ready, take, waited};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
-use crate::claim::Claim;
 use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide};
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{Classes, Lookup};
 use crate::limits;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Pass, STEPS};
@@ -32,7 +33,6 @@ use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, Key};
-use crate::volume::Volume;
 
 /// An event wakes a claim that stands in line, or waits to be seen; this is for the case that it does not come.
 const LATER: Duration = Duration::from_secs(5);

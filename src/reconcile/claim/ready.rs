@@ -9,10 +9,12 @@ use super::{Next, serving};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::claim::decide::Serving;
-use crate::claim::{Claim, Stamp};
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::claim::Stamp;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::volume::{Provenance, Volume};
 
 /// Gives the claim a volume that is ready. It is the claim's from that write on.
 pub(super) async fn take(

@@ -9,11 +9,15 @@ use contract::request::{ClaimRef, Operation};
 
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
-use crate::claim::origin::Copying;
 use crate::config::classes::Lookup;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::reconcile::context::{Context, Pass, STEPS, refused_job};
 use crate::reconcile::data_source;
@@ -26,9 +30,8 @@ use crate::run::view::{Job, Pod};
 use crate::run::view::{alive_on, pods_alive};
 use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
-use crate::snapshot::{Content, Provenance, Snapshot};
 use crate::state::index::{Asker, Key};
-use crate::volume::{self, Volume, expand};
+use crate::volume::expand;
 
 /// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
 fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
@@ -166,7 +169,8 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
         _ => None,
     };
     let source = volume.as_ref().map_err(String::clone).and_then(|volume| {
-        let made = serde_json::from_str::<volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
+        let made =
+            serde_json::from_str::<crate::model::volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
         let made = made.map_err(|error| format!("how its volume was made cannot be read: {error}"))?;
         let now = class(&volume.class);
         let record = expand::record(&made.record, now.as_ref().map(|recipe| &recipe.record));
@@ -199,7 +203,7 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
             of.and_then(|of| class(&of)).map(|recipe| (foreign(&recipe, content), (*recipe).clone())).ok_or_else(|| {
                 format!(
                     "it was not made here, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
-                    crate::snapshot::STORAGE_CLASS
+                    crate::model::snapshot::STORAGE_CLASS
                 )
             })
         }

@@ -8,12 +8,14 @@ use std::time::Duration;
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::config::classes::Identity;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Of;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Pass, STEPS};
 use crate::snapshot::bind::{ClassOf, Decision, Observed, Source, Step, decide};
-use crate::snapshot::{Content, Of, Snapshot};
 use crate::state::index::Index;
-use crate::volume::Volume;
 
 /// One pass over a VolumeSnapshot.
 pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {

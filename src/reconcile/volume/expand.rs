@@ -7,15 +7,15 @@ use contract::request::Operation;
 
 use super::runs::{self, Learnt, Next};
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
-use crate::claim::resize::Report;
 use crate::config::Recipe;
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::resize::Report;
+use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Pass, refused_job};
 use crate::run::job;
 use crate::run::view::{Job, Pod};
 use crate::state::index::Key;
-use crate::volume::Volume;
 use crate::volume::change::Runs;
 use crate::volume::expand::{Decision, Observed, Step, failed_start, wish};
 use crate::volume::request::{expand, request};

@@ -13,11 +13,13 @@ use contract::request::Operation;
 use self::runs::{Learnt, Next};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
 use crate::claim::fit::source_fits;
 use crate::config::classes::Lookup;
 use crate::config::{Placement, Recipe, joined};
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::node::NodeState;
 use crate::reconcile::batch::Due;
 use crate::reconcile::context::{Context, Pass, STEPS};
@@ -28,9 +30,9 @@ use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::run::view::{alive_on, pods_alive};
 use crate::state::index::{Arrival, Asker, Key};
-use crate::volume::decide::{ClaimState, Decision, Observed, Step, attempt, decide, next_node};
+use crate::volume::decide::{ClaimState, Decision, Observed, Step, decide, next_node};
 use crate::volume::request::request;
-use crate::volume::{Provenance, Volume, expand as expansion, modify as modification};
+use crate::volume::{expand as expansion, modify as modification};
 
 /// One pass over a volume.
 pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
@@ -187,7 +189,12 @@ fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
 
 /// The Job of the delete run that is due on a node.
 fn job_name(volume: &Volume, home: &str, node: &str) -> String {
-    job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &scope(volume, node == home, node))
+    job::name(
+        Operation::Delete,
+        volume.id().unwrap_or_default(),
+        volume.delete_attempt(),
+        &scope(volume, node == home, node),
+    )
 }
 
 /// Keeps apart the runs for a volume on its own node, in a batch and alone, and on others.
@@ -270,7 +277,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
         .ok_or("how it was made is not known: it was never adopted, no Job of it is left, and its class does not make and delete such volumes")?;
-    let node = volume.affinity.as_deref().and_then(crate::volume::affinity::only_host).unwrap_or_default();
+    let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
     Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
 }

@@ -8,9 +8,10 @@ use contract::request::Operation;
 
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Places;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Pass};
@@ -20,7 +21,6 @@ use crate::run::state::RunState;
 use crate::run::view::pods_alive;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, EXPECTED};
-use crate::volume::Volume;
 use crate::volume::change::{Run, Runs};
 
 /// Of these no two work at a volume at one time.

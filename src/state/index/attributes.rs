@@ -2,7 +2,7 @@
 
 use super::{Change, Index, Key};
 use crate::attributes::Class;
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::object::ObjectName;
 
 impl Index {

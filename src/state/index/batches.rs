@@ -10,16 +10,16 @@ use contract::request::{Operation, Request};
 
 use super::pools::is_paced;
 use super::{EXPECTED, Expected, Index, Key};
-use crate::claim::Claim;
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
 use crate::limits;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, Whom};
 use crate::run::gather::{Observed, PATIENCE, Step, decide};
 use crate::run::job::{self, Place};
 use crate::run::view::Job;
-use crate::volume::Volume;
 
 /// What is known of batches beside their Jobs and pods.
 #[derive(Debug, Default)]

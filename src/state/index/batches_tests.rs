@@ -23,7 +23,7 @@ fn claim(uid: &str) -> Claim {
 }
 
 fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
-    let stamp = crate::claim::Stamp {
+    let stamp = crate::model::claim::Stamp {
         uuid: uid.into(),
         ts: "t".into(),
         attempt: 1,
@@ -114,7 +114,7 @@ fn classes_without_batches_copies_and_other_versions_keep_to_themselves() {
     join(&mut index, "a", &two);
     assert_eq!(join(&mut index, "b", &recipe("1")), None);
     let mut copy = claim("c");
-    copy.data_source = Some(crate::claim::origin::DataSource::Claim(ObjectName::new("team", "o")));
+    copy.data_source = Some(crate::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
     assert_eq!(index.join_batch(&copy, &two, (&job_name("c"), &[], "t")), None);
     let first = join(&mut index, "d", &two).unwrap();
     assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");

@@ -7,7 +7,7 @@ use contract::exit::Failure;
 
 use super::{CAPACITY, Change, Index, Key};
 use crate::capacity::{Driver, Published};
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::run::view::{Job, Pod};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use contract::request::Operation;
 
 use super::{Change, Index, Key, drop_from, within};
-use crate::claim::Claim;
-use crate::claim::origin::DataSource;
 use crate::config::classes::Lookup;
 use crate::config::record::hash_of;
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
 use crate::object::ObjectName;
 use crate::volume::{expand, modify};
 

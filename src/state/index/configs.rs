@@ -10,8 +10,8 @@ use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
 use crate::config::record::hash_of;
 use crate::config::sidecar::{Drivers, Sidecars, drivers_stood_for};
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::Volume;
 
 impl Index {
     /// The hashes of the recipes that are kept.

@@ -1,9 +1,9 @@
 //! ReferenceGrants, and who waits for one.
 
 use super::{Change, Index, Key, within};
-use crate::claim::Claim;
-use crate::claim::grant::Grant;
-use crate::claim::origin::DataSource;
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
+use crate::model::grant::Grant;
 
 impl Index {
     /// A claim may be filled from its data source: it is in its own namespace, or a grant says so.

@@ -7,7 +7,7 @@ use contract::names;
 
 use super::{Index, Key};
 use crate::marker::{MANY, Observed, Step, decide};
-use crate::volume::Volume;
+use crate::model::volume::Volume;
 
 /// So many markers, one after the other, tell of a volume. The controller may have it in hand as it was before when the first
 /// one comes, and takes it up anew behind that, but before the next one.

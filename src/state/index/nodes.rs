@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Change, Index, Key};
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::node::{Node, NodeState, Places};
 use crate::object::ObjectName;
 

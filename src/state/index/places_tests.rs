@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::tests::{CLASS, index, name, recipe, with_limits};
 use super::*;
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::node::Node;
 use crate::run::view::{Marks, Pod};
 use crate::state::index::Change;

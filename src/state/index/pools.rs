@@ -10,14 +10,15 @@ use contract::names;
 
 use super::line::Room;
 use super::{EXPECTED, Index, Key, drop_from};
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::config::classes::{Class, Lookup};
 use crate::config::pool::Pool;
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::{ObjectName, hash};
 use crate::pool::{self, Observed, Request, Step};
-use crate::volume::{Volume, affinity};
 
 /// A write that is not seen for so long never will be. A watch that is slow must not have more made than is to be.
 const UNSHOWN: Duration = Duration::from_secs(3600);

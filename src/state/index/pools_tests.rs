@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::*;
 use crate::config::classes::Config;
+use crate::model::volume::mark;
 use crate::state::index::{Asker, Change};
-use crate::volume::mark;
 
 const CLASS: &str = "c";
 

@@ -8,12 +8,13 @@ use contract::request::Operation;
 
 use super::{Index, Key};
 use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusal, refusal};
-use crate::claim::{Claim, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
+use crate::model::claim::Claim;
+use crate::model::claim::UNSURE;
+use crate::model::volume::Volume;
 use crate::run::failure::LastFailure;
 use crate::run::view::Job;
-use crate::volume::Volume;
 
 /// What takes a part of a class. The claims are named by their UIDs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -119,7 +119,7 @@ fn uid(claim: u8, again: bool) -> String {
 }
 
 fn id(claim: u8, again: bool, taken: u8) -> String {
-    crate::claim::volume_id(&uid(claim, again), taken.into())
+    crate::model::claim::volume_id(&uid(claim, again), taken.into())
 }
 
 impl Deed {
@@ -134,7 +134,7 @@ impl Deed {
                 if failed > 0 {
                     stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
                 }
-                let volume = bound.then(|| names::pv_name(&crate::claim::volume_id(&uid, taken)));
+                let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
                 let object: PersistentVolumeClaim = serde_json::from_value(json!({
                     "metadata": {
                         "name": name(claim).name, "namespace": name(claim).namespace, "uid": uid,

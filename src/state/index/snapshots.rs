@@ -7,11 +7,13 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Change, Index, Key};
-use crate::claim::Claim;
-use crate::claim::origin::DataSource;
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
+use crate::model::snapshot::Class;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
 use crate::object::ObjectName;
 use crate::run::view::{Job, Marks};
-use crate::snapshot::{Class, Content, Snapshot};
 
 /// All of them.
 #[derive(Debug, Default)]

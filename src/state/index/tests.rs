@@ -100,7 +100,9 @@ fn what_waits_for_a_node_is_decided_anew_when_one_comes() {
 
 #[test]
 fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_decided_anew_when_that_is_seen() {
-    use crate::snapshot::{Of, Snapshot, Status};
+    use crate::model::snapshot::Of;
+    use crate::model::snapshot::Snapshot;
+    use crate::model::snapshot::Status;
     let mut index = index();
     let claim = shared_claim("team", "a", true);
     let volume = shared_volume(&claim, "1Gi");
@@ -134,8 +136,8 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
         format!("{{metadata: {{name: {name}, uid: k}}, spec: {spec}}}")
     };
     let content = |text: &str| {
-        let content: crate::snapshot::api::VolumeSnapshotContent = crate::config::values::yaml(text).unwrap();
-        crate::snapshot::Content::from(&content)
+        let content: crate::model::snapshot::api::VolumeSnapshotContent = crate::config::values::yaml(text).unwrap();
+        crate::model::snapshot::Content::from(&content)
     };
     let pod = |operation: &str, id: &str| Pod {
         name: name("pod"),
@@ -160,7 +162,7 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
 fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapshot_was_forced_away() {
     let source = "{metadata: {name: a, namespace: team, uid: v}, spec: {}}";
     let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
-    let made_by = crate::snapshot::Provenance {
+    let made_by = crate::model::snapshot::Provenance {
         record: recipe(CLASS).record,
         node: String::new(),
         volume_id: "v".into(),
@@ -176,8 +178,8 @@ fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapsho
             "deletionPolicy": "Delete",
         },
     });
-    let content: crate::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
-    let content = crate::snapshot::Content::from(&content);
+    let content: crate::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
+    let content = crate::model::snapshot::Content::from(&content);
     let mut index = index();
     index.change_claim(Change::Apply(Claim::from(&source)));
     index.change_content(Change::Apply(content));

@@ -7,10 +7,11 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Change, Index, Key, drop_from};
-use crate::claim::Claim;
 use crate::claim::fit::suits_reserved;
+use crate::model::claim::Claim;
+use crate::model::volume::Reference;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::{Reference, Volume};
 
 impl Index {
     /// A volume by its name.

@@ -11,11 +11,12 @@ use contract::exit::Failure;
 use contract::names;
 
 use super::segment::{Wanted, keys};
-use crate::claim::Claim;
 use crate::config::Recipe;
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
-use crate::volume::{Volume, affinity};
 
 /// A sum that does not depend on the order of what is added.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,11 +2,11 @@
 
 use contract::quantity::quantity;
 
-use super::Claim;
-use super::origin::fillable;
-use super::request::tellable;
+use crate::claim::origin::fillable;
+use crate::claim::request::tellable;
 use crate::config::Recipe;
 use crate::limits;
+use crate::model::claim::Claim;
 
 /// Whether the class can serve such a claim. Of one that asks for a volume to be kept ready (`is_request`), whose selector is
 /// there to be met by nothing, that is no question; of all others no label says so, since their users write those.

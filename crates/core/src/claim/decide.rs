@@ -73,18 +73,21 @@ use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
 pub use self::place::{cleanup_node, last_node, run_node};
 use self::ready::{finished, noted};
-use super::origin::{Copying, Origin};
-use super::{Binding, Claim};
 use crate::claim::nodes::Choice;
+use crate::claim::origin::Origin;
 use crate::config::Recipe;
 use crate::config::classes::Class;
 pub use crate::decision::Tell;
+use crate::model::claim::Binding;
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::node::{Places, lost_words};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::run::view::Job;
-use crate::volume::{Provenance, Volume};
 
 /// What the claim's class is to us.
 #[derive(Clone, Copy, Debug)]

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use contract::{names, quantity, storage};
 use k8s_openapi::api::core::v1::NodeSelector;
 
-use super::Claim;
 use crate::config::values::is_clean_absolute;
 use crate::config::{Recipe, SourceRule};
 use crate::limits;
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::model::written::{FINALIZERS, said_namespaces};
 use crate::text::line;
-use crate::volume::written::{FINALIZERS, said_namespaces};
-use crate::volume::{Volume, affinity};
 
 /// Everything that keeps a volume from being bound to a claim; nothing if it fits. `node` is the
 /// selected node with its labels.

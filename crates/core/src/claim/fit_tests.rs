@@ -1,10 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::claim::modification::Modification;
 use crate::config::record::Record;
+use crate::model::modification::Modification;
+use crate::model::volume::Reference;
 use crate::object::ObjectName;
-use crate::volume::Reference;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";

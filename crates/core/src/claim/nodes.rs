@@ -5,12 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::api::core::v1::{NodeSelector, Taint, Toleration};
 
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::config::topology::Topologies;
 use crate::limits;
+use crate::model::affinity::holds;
+use crate::model::claim::Claim;
 use crate::node::Node;
-use crate::volume::affinity::holds;
 
 /// Taints that Kubernetes itself puts on nodes, and takes off again.
 const PASSING: &str = "node.kubernetes.io/";

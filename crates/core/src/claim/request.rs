@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use contract::names;
 use contract::request::{ClaimRef, Operation, Original, Request, Snapshot};
 
-use super::Claim;
 use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::limits;
+use crate::model::claim::Claim;
 use crate::run::request::of_class;
-use crate::volume::request::with;
+use crate::run::request::with_attributes;
 
 /// The attempt that a request belongs to.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +112,6 @@ pub fn request(
         topology,
         class_topologies,
         claim_metadata: words.metadata,
-        ..with(of_class(operation, recipe, identity, kube_api, (number, ts)), &attributes, recipe)
+        ..with_attributes(of_class(operation, recipe, identity, kube_api, (number, ts)), &attributes, recipe)
     }
 }

@@ -10,8 +10,9 @@ use super::{Finding, Kind, Object, Snapshot, sort};
 use crate::claim::nodes::takes_at_times;
 use crate::config::record::Record;
 use crate::config::{Placement, Recipe, check};
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::object::{ObjectName, hash};
-use crate::volume::{Provenance, Volume};
 
 /// What an image can do that lists.
 pub const CAPABILITY: &str = "list";

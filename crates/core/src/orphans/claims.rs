@@ -3,10 +3,10 @@
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, SLOW, World, let_go};
-use crate::claim::Claim;
 use crate::claim::accept::acceptable;
 use crate::config::classes::{BindingMode, Class, Lookup};
 use crate::config::record::hash_of;
+use crate::model::claim::Claim;
 
 /// A claim, if something is the matter with it.
 pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {

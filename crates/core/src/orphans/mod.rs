@@ -52,14 +52,13 @@ use std::sync::Arc;
 
 use contract::names;
 
-use crate::claim::Claim;
 use crate::config::classes::{Classes, Identity};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::policies::{INSTALL, Policy, State};
 use crate::run::view::{Job, Pod};
-use crate::snapshot;
-use crate::volume::Volume;
 
 pub use self::kind::{Kind, Severity};
 pub use self::sightings::{Sighting, Sightings};
@@ -207,9 +206,9 @@ pub struct Snapshot {
     /// Our pods.
     pub pods: Vec<Arc<Pod>>,
     /// All VolumeSnapshots of the cluster.
-    pub snapshots: Vec<Arc<snapshot::Snapshot>>,
+    pub snapshots: Vec<Arc<crate::model::snapshot::Snapshot>>,
     /// All VolumeSnapshotContents of the cluster.
-    pub contents: Vec<Arc<snapshot::Content>>,
+    pub contents: Vec<Arc<crate::model::snapshot::Content>>,
     /// All nodes.
     pub nodes: Vec<Arc<Node>>,
     /// Hashes of the recipes that are kept.
@@ -227,8 +226,8 @@ struct World<'a> {
     /// By every id that a run for them may bear.
     claims: HashMap<String, &'a Claim>,
     volumes: HashMap<&'a str, &'a Volume>,
-    snapshots: HashMap<&'a ObjectName, &'a snapshot::Snapshot>,
-    contents: HashMap<&'a str, &'a snapshot::Content>,
+    snapshots: HashMap<&'a ObjectName, &'a crate::model::snapshot::Snapshot>,
+    contents: HashMap<&'a str, &'a crate::model::snapshot::Content>,
     jobs: HashSet<&'a ObjectName>,
     jobs_by_id: HashMap<&'a str, Vec<&'a Job>>,
     /// When the last container of a Job's pods ended.

@@ -6,8 +6,9 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, SLOW, World, YOUNG, let_go};
-use crate::claim::Claim;
-use crate::snapshot::{Content, Snapshot};
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
 
 const CONTENT: &str = "volumesnapshotcontent";
 

@@ -12,7 +12,8 @@ use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Config, Revision, classes};
 use crate::config::record::Record;
 use crate::config::sidecar::Sidecars;
-use crate::volume::{Provenance, mark};
+use crate::model::volume::Provenance;
+use crate::model::volume::mark;
 
 const NOW: i64 = 2_000_000;
 const UID: &str = "c0ffee00-0000-4000-8000-000000000001";

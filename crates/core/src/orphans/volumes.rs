@@ -4,17 +4,18 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go};
-use crate::claim::Claim;
 use crate::config::classes::Lookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
+use crate::model::affinity::only_host;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::backoff;
 use crate::run::view::Job;
-use crate::volume::affinity::only_host;
 use crate::volume::restored::adopts;
 use crate::volume::vouch::{Known, Vouchable, vouchable};
-use crate::volume::{Provenance, Volume};
 
 /// What a volume's claim is to it.
 enum Owner<'a> {

@@ -2,6 +2,7 @@
 
 use contract::request::{ClaimRef, Operation, Request};
 
+use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 
@@ -48,5 +49,16 @@ pub fn of_class(
         claim_metadata: Default::default(),
         parameters: recipe.parameters.clone(),
         pod_namespace: recipe.config.namespace.clone(),
+    }
+}
+
+/// A request with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
+pub fn with_attributes(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
+    let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
+    match attributes.over(recipe) {
+        Ok(parameters) => {
+            Request { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }
+        }
+        Err(_) => Request { attributes_class, parameters: class, ..request },
     }
 }

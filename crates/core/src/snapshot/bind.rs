@@ -26,8 +26,11 @@
 
 use contract::names::{self, reason};
 
-use super::{Content, Of, Snapshot, Status};
-use crate::volume::Volume;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Of;
+use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::Status;
+use crate::model::volume::Volume;
 
 /// What is known of a VolumeSnapshot's class.
 #[derive(Clone, Debug, PartialEq, Eq)]

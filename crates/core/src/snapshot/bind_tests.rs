@@ -29,7 +29,7 @@ fn content(handle: Option<&str>) -> Content {
             "volumeSnapshotRef": { "namespace": "team", "name": "monday", "uid": UID },
         },
     });
-    Content::from(&serde_json::from_value::<crate::snapshot::api::VolumeSnapshotContent>(spec).unwrap())
+    Content::from(&serde_json::from_value::<crate::model::snapshot::api::VolumeSnapshotContent>(spec).unwrap())
 }
 
 fn volume(csi: bool) -> Volume {

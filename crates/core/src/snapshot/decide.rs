@@ -37,9 +37,11 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{CAPABILITY, Content, Provenance};
-use crate::claim::origin::Copying;
 use crate::config::{NodeGone, Recipe};
+use crate::model::data_source::Copying;
+use crate::model::snapshot::CAPABILITY;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
 use crate::node::{NodeState, Places, lost_words};
 use crate::object::ObjectName;
 use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};

@@ -2,9 +2,10 @@
 
 use contract::request::{ClaimRef, Operation, Request, Snapshot};
 
-use super::{Content, Provenance};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
 use crate::run::request::of_class;
 
 /// The request of a snapshot or delete-snapshot run, from what is recorded on the content. `run` is the attempt and when

@@ -3,9 +3,11 @@
 use contract::names;
 use contract::quantity::quantity;
 
-use super::{Content, Provenance, Snapshot};
-use crate::claim::Claim;
-use crate::claim::origin::not_granted;
+use crate::model::claim::Claim;
+use crate::model::data_source::not_granted;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
+use crate::model::snapshot::Snapshot;
 
 /// What is seen of the VolumeSnapshot that a claim is to be made from.
 #[derive(Clone, Copy, Debug)]

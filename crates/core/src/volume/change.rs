@@ -2,10 +2,10 @@
 
 use contract::exit::Failure;
 
-use super::Volume;
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::decision::Decision;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::backoff::{SLOW, pause, seconds};
 use crate::run::state::RunState;

@@ -31,14 +31,16 @@
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Volume, expand, is_run_id, modify, restored};
 use crate::config::{NodeGone, Recipe};
+use crate::model::volume::Volume;
+use crate::model::volume::is_run_id;
 use crate::node::{NodeState, Places, lost_words, without};
 use crate::object::ObjectName;
 use crate::run::backoff::{just_now, pause};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::run::view::Job;
+use crate::volume::{expand, modify, restored};
 
 /// The end of a pod concerns its claim; a volume whose claim is gone looks again, in seconds.
 const POD_ENDS: i64 = 5;
@@ -160,15 +162,6 @@ fn by_hand(why: &str) -> Decision {
         names::ABANDON_YES
     );
     Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
-}
-
-/// The number of the delete run that is due or under way.
-pub fn attempt(volume: &Volume) -> u32 {
-    volume
-        .last_failure
-        .as_ref()
-        .filter(|failure| failure.operation == Operation::Delete)
-        .map_or(1, |failure| failure.attempt.saturating_add(1))
 }
 
 /// The next step for a volume. `now` is in seconds since 1970.
@@ -316,7 +309,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
     let node = next_node(volume, o.claim, o.home, o.places);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    let attempt = attempt(volume);
+    let attempt = volume.delete_attempt();
     match &o.run {
         RunState::Absent => {
             let waits = last.filter(|failure| !failure.is_of_other(recipe));

@@ -26,7 +26,7 @@ fn volume(policy: &str) -> Volume {
     }
     text.push_str(&format!("}}, finalizers: ['{}']}}\n", names::VOLUME_FINALIZER));
     text.push_str(&format!("spec: {{persistentVolumeReclaimPolicy: {policy}}}\n"));
-    text.push_str(&format!("status: {{reason: {}}}\n", crate::volume::mark("x")));
+    text.push_str(&format!("status: {{reason: {}}}\n", crate::model::volume::mark("x")));
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
 
@@ -185,8 +185,8 @@ fn row_2_a_volume_that_is_to_go_is_held() {
     world(Volume { deleting: true, ..unheld }, ClaimState::Alive).waits("came too late");
 }
 
-fn reference(uid: &str, name: &str) -> crate::volume::Reference {
-    crate::volume::Reference { name: ObjectName::new("team", name), uid: uid.into() }
+fn reference(uid: &str, name: &str) -> crate::model::volume::Reference {
+    crate::model::volume::Reference { name: ObjectName::new("team", name), uid: uid.into() }
 }
 
 /// As a backup tool brings it back: without status and UIDs.

@@ -33,19 +33,19 @@ use contract::exit::Failure;
 use contract::names::reason;
 use contract::quantity::quantity;
 
-use super::Volume;
-use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
-use crate::claim::Claim;
-use crate::claim::resize::Report;
 use crate::config::Recipe;
 use crate::config::record::Record;
 use crate::config::values::list;
+use crate::model::claim::Claim;
+use crate::model::resize::Report;
+use crate::model::volume::Volume;
+use crate::model::volume_notes::FailedExpansion;
 use crate::node::lost_words;
 use crate::object::ObjectName;
 use crate::run::backoff::just_now;
-use crate::run::failure::MOST_ATTEMPTS;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
+use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 
 /// The capability that a config declares.
 pub const CAPABILITY: &str = "expand";
@@ -75,34 +75,6 @@ const OF_THE_CLASS: &[&str] = &[
 
 /// The key for what a run sees of the storage.
 const STORAGE_MOUNTS: &str = "storage-mounts";
-
-/// What is remembered of the last failed expand run, on the volume.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Failed {
-    /// Its number.
-    pub attempt: u32,
-    /// The size that it was to reach, in bytes.
-    pub size: u64,
-    /// The recipe, as `namespace/name@hash`.
-    pub config: String,
-    /// So many failed for this size and this recipe.
-    pub tries: u32,
-    /// When, in seconds since 1970.
-    pub at: i64,
-    /// What follows from it.
-    pub kind: Failure,
-    /// A short reason.
-    pub reason: String,
-    /// In words.
-    pub message: String,
-}
-
-impl Failed {
-    /// As it stands on a volume; none if nobody but us could have written it so.
-    pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|failed: &Failed| failed.attempt < MOST_ATTEMPTS)
-    }
-}
 
 /// The record that an expand or delete run works by: the volume's own, with the program of its class. A class that
 /// is served from another ConfigMap by now has no say: its image is another vendor's.
@@ -182,7 +154,7 @@ pub enum Step {
         size: u64,
     },
     /// Remember that a run failed.
-    Record(Failed),
+    Record(FailedExpansion),
     /// Take the note of the last failed run off the volume.
     Forget,
     /// Remove a Job with its pods.
@@ -264,7 +236,7 @@ fn reporting(claim: &Claim, report: Report) -> Decision {
 }
 
 /// The failure of the last run, if it was for this size.
-fn last(volume: &Volume, size: u64) -> Option<&Failed> {
+fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
     volume.expansion.as_deref().filter(|failed| failed.size == size)
 }
 
@@ -308,9 +280,9 @@ fn failure(
     cause: &Cause,
     kind: Failure,
     at: i64,
-) -> Failed {
+) -> FailedExpansion {
     let before = last(volume, size).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
-    Failed {
+    FailedExpansion {
         attempt,
         size,
         config,
@@ -334,7 +306,7 @@ pub fn failed_start(
     record_failure(failure(volume, run, recipe.version(), cause, kind, now), Some(recipe))
 }
 
-fn record_failure(failed: Failed, recipe: Option<&Recipe>) -> Decision {
+fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision {
     let next = next_try(failed.kind, failed.tries, recipe, "another size");
     let told = format!(
         "run {} to {} failed: {}; {next}; a smaller request, above the capacity, ends this one",

@@ -24,7 +24,7 @@ fn volume(source: &str) -> Volume {
              status: {{reason: {}}}\n",
             annotations.join(", "),
             names::VOLUME_FINALIZER,
-            crate::volume::mark("x")
+            crate::model::volume::mark("x")
         ))
         .unwrap(),
     )
@@ -77,7 +77,7 @@ fn stuck() -> RunState {
     RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
 }
 
-fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<Failed>> {
+fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<FailedExpansion>> {
     let cause = Cause::new("ExitCode", "disk on fire");
     let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, kind, NOW);
     Some(Box::new(note))
@@ -396,9 +396,9 @@ fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before()
 #[test]
 fn what_only_we_could_have_written_is_read() {
     let note = *note(3, 3, Failure::Retry).unwrap();
-    assert_eq!(Failed::read(&json!(note).to_string()), Some(note.clone()));
-    assert_eq!(Failed::read(&json!(Failed { attempt: u32::MAX, ..note }).to_string()), None);
-    assert_eq!(Failed::read("{}"), None);
+    assert_eq!(FailedExpansion::read(&json!(note).to_string()), Some(note.clone()));
+    assert_eq!(FailedExpansion::read(&json!(FailedExpansion { attempt: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(FailedExpansion::read("{}"), None);
 }
 
 fn states() -> impl Strategy<Value = RunState> {

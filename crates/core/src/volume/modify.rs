@@ -32,70 +32,18 @@
 use contract::exit::Failure;
 use contract::names::reason;
 
-use super::Volume;
-use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 use crate::attributes::{Attributes, CAPABILITY};
-use crate::claim::Claim;
-use crate::claim::modification::Report;
 use crate::config::Recipe;
+use crate::model::claim::Claim;
+use crate::model::modification::Report;
+use crate::model::volume::Volume;
+use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::node::lost_words;
 use crate::object::ObjectName;
 use crate::run::backoff::just_now;
-use crate::run::failure::MOST_ATTEMPTS;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-
-/// The attributes that a volume has, as they are noted on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Applied {
-    /// What they are.
-    #[serde(flatten)]
-    pub attributes: Attributes,
-    /// The number of the modify run that gave it these; 0 for the provision run.
-    #[serde(default)]
-    pub run: u32,
-}
-
-impl Applied {
-    /// As they stand on a volume; none if nobody but us could have written them so.
-    pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|applied: &Applied| applied.run < MOST_ATTEMPTS)
-    }
-}
-
-/// What is remembered of modify runs on the volume, until one has succeeded: which has begun, and the last that failed.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Note {
-    /// The number of the last run that may have begun.
-    pub begun: u32,
-    /// The hash of the attributes that it was to give the volume.
-    pub to: String,
-    /// The number of the last run that failed; 0 for none, and then what follows is empty.
-    pub attempt: u32,
-    /// The hash of the attributes that it was to give the volume.
-    pub hash: String,
-    /// The recipe, as `namespace/name@hash`.
-    pub config: String,
-    /// So many failed for these attributes and this recipe.
-    pub tries: u32,
-    /// When, in seconds since 1970.
-    pub at: i64,
-    /// What follows from it.
-    pub kind: Failure,
-    /// A run up to that one may have changed a part.
-    pub between: bool,
-    /// A short reason.
-    pub reason: String,
-    /// In words.
-    pub message: String,
-}
-
-impl Note {
-    /// As it stands on a volume; none if nobody but us could have written it so.
-    pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|note: &Note| note.attempt.max(note.begun) < MOST_ATTEMPTS)
-    }
-}
+use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 
 /// All that the decision rests on.
 #[derive(Clone, Debug)]
@@ -126,9 +74,9 @@ pub enum Step {
         attributes: Attributes,
     },
     /// Write on the volume that it has these attributes.
-    Apply(Applied),
+    Apply(AppliedAttributes),
     /// Remember that a run begins, or that one failed.
-    Note(Note),
+    Note(PendingModification),
     /// Take the note off the volume.
     Forget,
     /// Remove a Job with its pods.
@@ -191,7 +139,7 @@ fn pending(claim: &Claim, why: String) -> Decision {
 }
 
 /// The failure of the last run, if it was for these attributes.
-fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a Note> {
+fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingModification> {
     volume.modification.as_deref().filter(|note| note.attempt > 0 && note.hash == attributes.hash())
 }
 
@@ -232,7 +180,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     let succeeded = o.runs.all.iter().filter(news).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.marks.attempt) {
         let attributes = run.job.attributes.clone().unwrap_or_default();
-        return Some(Step::Apply(Applied { attributes, run: run.job.marks.attempt }).into());
+        return Some(Step::Apply(AppliedAttributes { attributes, run: run.job.marks.attempt }).into());
     }
     let settled = has_wish(volume, claim) && !is_between(volume);
     let told = |run: &&Run<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
@@ -247,7 +195,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
             let (number, config) = ((run.job.marks.attempt, &target), run.job.config.clone());
             let note = failure(volume, number, config, cause, *kind, just_now(*at, now));
             let between = *kind != Failure::Never || note.between;
-            Some(record(Note { between, ..note }, &target, o.recipe.as_ref().ok().copied()))
+            Some(record(PendingModification { between, ..note }, &target, o.recipe.as_ref().ok().copied()))
         }
         _ => None,
     })
@@ -261,12 +209,12 @@ fn failure(
     cause: &Cause,
     kind: Failure,
     at: i64,
-) -> Note {
+) -> PendingModification {
     let before = last(volume, target).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
     // Of a run that began before it, and was not seen to end, nobody knows what it did.
-    let lost = |note: &Note| note.between || (note.begun > note.attempt && note.begun < attempt);
+    let lost = |note: &PendingModification| note.between || (note.begun > note.attempt && note.begun < attempt);
     let later = volume.modification.as_deref().filter(|note| note.begun > attempt);
-    Note {
+    PendingModification {
         begun: later.map_or(attempt, |note| note.begun),
         to: later.map_or_else(|| target.hash(), |note| note.to.clone()),
         attempt,
@@ -293,7 +241,7 @@ pub fn failed_start(
     record(failure(volume, run, recipe.version(), cause, kind, now), run.1, Some(recipe))
 }
 
-fn record(note: Note, target: &Attributes, recipe: Option<&Recipe>) -> Decision {
+fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> Decision {
     let next = next_try(note.kind, note.tries, recipe, "another class");
     let told = format!(
         "run {} to {} failed: {}; {next}; the claim may go back to the class that it had",
@@ -371,12 +319,12 @@ fn begun(volume: &Volume, jobs: &[&Job], target: &Attributes) -> Option<u32> {
 }
 
 /// The note that a run begins.
-fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> Note {
+fn beginning(volume: &Volume, begun: u32, target: &Attributes) -> PendingModification {
     let to = target.hash();
     let lost = is_between(volume);
     match volume.modification.as_deref() {
-        Some(note) => Note { begun, to, between: lost, ..note.clone() },
-        None => Note {
+        Some(note) => PendingModification { begun, to, between: lost, ..note.clone() },
+        None => PendingModification {
             begun,
             to,
             attempt: 0,

@@ -22,8 +22,9 @@ fn attributes(class: &str) -> Attributes {
 }
 
 /// An adopted volume with the attributes of a class, or none.
-fn volume(class: &str, note: Option<Note>) -> Volume {
-    let applied = (!class.is_empty()).then(|| json!(Applied { attributes: attributes(class), run: 2 }).to_string());
+fn volume(class: &str, note: Option<PendingModification>) -> Volume {
+    let applied =
+        (!class.is_empty()).then(|| json!(AppliedAttributes { attributes: attributes(class), run: 2 }).to_string());
     let volume: PersistentVolume = serde_json::from_value(json!({
         "metadata": {
             "name": names::pv_name(ID), "uid": "pv",
@@ -34,7 +35,7 @@ fn volume(class: &str, note: Option<Note>) -> Volume {
             },
         },
         "spec": { "capacity": { "storage": "1Gi" }, "nfs": { "server": "s", "path": "/p" } },
-        "status": { "reason": crate::volume::mark("x") },
+        "status": { "reason": crate::model::volume::mark("x") },
     }))
     .unwrap();
     Volume::from(&volume)
@@ -89,14 +90,14 @@ fn stuck() -> RunState {
 }
 
 /// What is noted of a run that failed a moment ago.
-fn note(attempt: u32, class: &str, kind: Failure) -> Note {
+fn note(attempt: u32, class: &str, kind: Failure) -> PendingModification {
     let cause = Cause::new("ExitCode", "array on fire");
     let before = volume("", None);
     let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, kind, NOW);
-    Note { between: kind != Failure::Never, ..note }
+    PendingModification { between: kind != Failure::Never, ..note }
 }
 
-fn begins(run: u32, class: &str) -> Note {
+fn begins(run: u32, class: &str) -> PendingModification {
     beginning(&volume("", None), run, &attributes(class))
 }
 
@@ -156,7 +157,7 @@ impl World {
         World { runs: runs.to_vec(), ..self.clone() }
     }
 
-    fn noted(&self, note: Note) -> World {
+    fn noted(&self, note: PendingModification) -> World {
         let volume = Volume { modification: Some(Box::new(note)), ..self.volume.clone() };
         World { volume, ..self.clone() }
     }
@@ -223,7 +224,7 @@ fn row_4_a_run_goes_on_whatever_the_wish() {
 #[test]
 fn row_5_what_a_run_has_done_stands_on_the_volume() {
     let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
-    assert_eq!(done("", 1).step(), Step::Apply(Applied { attributes: attributes("gold"), run: 1 }));
+    assert_eq!(done("", 1).step(), Step::Apply(AppliedAttributes { attributes: attributes("gold"), run: 1 }));
     assert_eq!(done("gold", 2).step(), Step::RemoveJob { job: job(2, "gold").name }, "it is known");
 }
 
@@ -243,7 +244,7 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
             .contains("run 3 to VolumeAttributesClass gold failed: array on fire; next try in 2 s")
     );
     // What an earlier run may have changed stays so, whatever the next one says.
-    let again = world("silver", "gold").noted(Note { begun: 4, ..note(3, "gold", Failure::Retry) });
+    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Failure::Retry) });
     let Step::Note(noted) = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
     assert!(noted.between && noted.tries == 2);
     // Of run 3 nothing is seen any more.
@@ -371,12 +372,12 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
 #[test]
 fn what_only_we_could_have_written_is_read() {
     let note = note(3, "gold", Failure::Retry);
-    assert_eq!(Note::read(&json!(note).to_string()), Some(note.clone()));
-    assert_eq!(Note::read(&json!(Note { begun: u32::MAX, ..note }).to_string()), None);
-    assert_eq!(Note::read("{}"), None);
-    let applied = Applied { attributes: attributes("gold"), run: 1 };
-    assert_eq!(Applied::read(&json!(applied).to_string()), Some(applied.clone()));
-    assert_eq!(Applied::read(&json!(Applied { run: u32::MAX, ..applied }).to_string()), None);
+    assert_eq!(PendingModification::read(&json!(note).to_string()), Some(note.clone()));
+    assert_eq!(PendingModification::read(&json!(PendingModification { begun: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(PendingModification::read("{}"), None);
+    let applied = AppliedAttributes { attributes: attributes("gold"), run: 1 };
+    assert_eq!(AppliedAttributes::read(&json!(applied).to_string()), Some(applied.clone()));
+    assert_eq!(AppliedAttributes::read(&json!(AppliedAttributes { run: u32::MAX, ..applied }).to_string()), None);
     let forged = Volume { mark: None, ..volume("gold", None) };
     assert_eq!(forged.attributes(), &Attributes::default());
 }
@@ -406,9 +407,9 @@ prop_compose! {
         (class, to) in (classes(), classes()),
         kind in select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]),
         (between, ago) in (any::<bool>(), 0..4000i64),
-    ) -> Note {
+    ) -> PendingModification {
         let note = note(attempt, class, kind);
-        Note { begun: begun.max(attempt), to: attributes(to).hash(), between, at: NOW - ago, ..note }
+        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), between, at: NOW - ago, ..note }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use contract::request::{ClaimRef, Operation, Request};
 
-use super::Volume;
 use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::model::volume::Volume;
 use crate::run::request::of_class;
+use crate::run::request::with_attributes;
 
 /// The request of a delete run, from what the volume itself records. `source` is the volume's spec
 /// as JSON; `node` is where something is deleted; `run` the attempt and when it began.
@@ -35,7 +36,7 @@ pub fn request(
         reclaim_policy: tellable(volume.reclaim_policy.clone()),
         node_name: node.to_owned(),
         volume_source: source,
-        ..with(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
+        ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
     }
 }
 
@@ -48,17 +49,11 @@ pub fn expand(request: Request, size: u64) -> Request {
 pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> Request {
     let old = volume.attributes();
     let (old_attributes_class, old_attributes) = (old.class.clone(), old.parameters.clone());
-    Request { operation: Operation::Modify, old_attributes_class, old_attributes, ..with(request, attributes, recipe) }
-}
-
-/// The same with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
-pub fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
-    let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
-    match attributes.over(recipe) {
-        Ok(parameters) => {
-            Request { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }
-        }
-        Err(_) => Request { attributes_class, parameters: class, ..request },
+    Request {
+        operation: Operation::Modify,
+        old_attributes_class,
+        old_attributes,
+        ..with_attributes(request, attributes, recipe)
     }
 }
 

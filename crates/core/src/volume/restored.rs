@@ -6,10 +6,10 @@
 
 use contract::names::{self, reason};
 
-use super::Volume;
-use super::decide::{ClaimState, Decision, Observed, Step};
-use crate::claim::Claim;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
+use crate::volume::decide::{ClaimState, Decision, Observed, Step};
 
 impl Volume {
     /// It was adopted once, and its mark is lost.

@@ -6,11 +6,13 @@
 
 use std::collections::HashSet;
 
-use super::{Provenance, Volume, is_run_id};
 use crate::claim::fit::source_fits;
 use crate::config::classes::{Classes, Identity, Lookup};
 use crate::config::record::Record;
 use crate::config::{check, joined};
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
+use crate::model::volume::is_run_id;
 use contract::names;
 
 /// What a record is compared with.

@@ -112,7 +112,7 @@ fn a_record_that_contradicts_its_volume_is_refused() {
     assert!(why.contains("no config namespace"), "{why}");
     refused(&|o| o["status"]["phase"] = json!("Released"), "deleted at once");
     let marked = restored(&record(&[]), |o| {
-        let mark = super::super::mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
+        let mark = crate::model::volume::mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
         o["status"]["reason"] = json!(mark);
     });
     assert!(said(&marked, Some(&[]), &[]).unwrap_err().contains("already"));

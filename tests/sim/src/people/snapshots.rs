@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use contract::names;
+use flex_provisioner::model::snapshot::Class;
+use flex_provisioner::model::snapshot::api;
 use flex_provisioner::object::ObjectName;
-use flex_provisioner::snapshot::{Class, api};
 use serde_json::{Value, json};
 
 use super::{People, claim, is_local};

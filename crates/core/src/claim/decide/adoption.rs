@@ -4,10 +4,12 @@ use contract::names::{self, reason};
 
 use super::place::{known_nodes, last_node};
 use super::{Decision, Observed, Step, recipe};
-use crate::claim::Claim;
 use crate::config::{Placement, Recipe};
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::node::without;
-use crate::volume::{Provenance, Volume, affinity};
 
 /// Another claim has the volume: its claimRef says so, with a UID.
 pub(super) fn is_taken(o: &Observed<'_>, volume: &Volume) -> bool {

@@ -15,15 +15,17 @@ use super::place::{
 use super::ready::{finished, given, was_given};
 use super::{Candidate, Decision, Observed, Serving, Step, lost, recipe, succeeded};
 use crate::claim::accept::acceptable;
-use crate::claim::{Binding, MOST_TAKEN, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::limits;
+use crate::model::claim::Binding;
+use crate::model::claim::MOST_TAKEN;
+use crate::model::claim::UNSURE;
+use crate::model::volume::Volume;
 use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::Volume;
 
 /// A pod whose image cannot be had is given up after this time; a new attempt asks anew.
 const STUCK_IMAGE: Duration = Duration::from_secs(30);

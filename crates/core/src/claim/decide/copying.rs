@@ -3,8 +3,9 @@
 use contract::names::reason;
 
 use super::{Decision, Observed, Step, recipe};
-use crate::claim::origin::{Copying, DataSource};
 use crate::config::Recipe;
+use crate::model::data_source::Copying;
+use crate::model::data_source::DataSource;
 use crate::node::NodeState;
 
 /// Row 18: others fill it, and bring its volume.

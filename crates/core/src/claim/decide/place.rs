@@ -6,9 +6,9 @@ use contract::request::Operation;
 
 use super::copying::tied;
 use super::{Decision, Observed, Step, recipe};
-use crate::claim::Claim;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
+use crate::model::claim::Claim;
 use crate::node::{NodeState, Places};
 
 /// Where an attempt that begins now may leave something; last, where it is to run.

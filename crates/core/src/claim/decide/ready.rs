@@ -4,8 +4,8 @@ use contract::names;
 
 use super::adoption::{adopted, is_taken, is_vanishing};
 use super::{Candidate, Decision, Observed, Serving, Step, succeeded};
-use crate::claim::Binding;
-use crate::volume::Reference;
+use crate::model::claim::Binding;
+use crate::model::volume::Reference;
 
 /// Row 5a. The PV controller was faster to bind what the claim was given.
 pub(super) fn noted(o: &Observed<'_>) -> Decision {

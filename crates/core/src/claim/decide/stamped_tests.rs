@@ -435,7 +435,7 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert!(matches!(half_way.step(), Step::Cede { .. }), "{:?}", half_way.step());
 
     let text = serde_json::to_string(&provenance).unwrap();
-    let theirs = Volume { mark: Some(crate::volume::mark(&text)), provenance: Some(text), ..half };
+    let theirs = Volume { mark: Some(crate::model::volume::mark(&text)), provenance: Some(text), ..half };
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
     robbed.jobs = vec![Job { over: true, ..job(1) }];

@@ -6,17 +6,17 @@ use contract::exit::Failure;
 use contract::request::Operation;
 
 use super::*;
-use crate::claim::Stamp;
 use crate::claim::nodes::Choice;
-use crate::claim::origin::DataSource;
 use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
 use crate::config::record::Record;
+use crate::model::claim::Stamp;
+use crate::model::data_source::DataSource;
+use crate::model::volume::Reference;
 use crate::node::NodeState;
 use crate::run::backoff::pause;
 use crate::run::state::Cause;
 use crate::run::view::Marks;
-use crate::volume::Reference;
 
 #[path = "copying_tests.rs"]
 mod of_copies;
@@ -316,7 +316,7 @@ fn adopted_volume() -> Volume {
         instance: Some("default".into()),
         provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
         volume_id: Some(UID.into()),
-        mark: Some(crate::volume::mark(&serde_json::to_string(&provenance).unwrap())),
+        mark: Some(crate::model::volume::mark(&serde_json::to_string(&provenance).unwrap())),
         provenance: Some(serde_json::to_string(&provenance).unwrap()),
         claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),
         ..volume()

@@ -1,8 +1,8 @@
 //! Snapshots, finalizers and policies.
 
 use super::*;
+use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::policies::{POLICIES, State};
-use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-000000000005";
 

@@ -1,18 +1,4 @@
-//! Claims: what is kept of each ([`Claim`]), its stamp, the decision about it ([`decide`]) and the
-//! request to an image that follows from it ([`request`]).
-
-pub mod accept;
-pub mod decide;
-pub mod fit;
-pub mod grant;
-pub mod keep;
-pub mod manifest;
-pub mod modification;
-pub mod nodes;
-pub mod origin;
-pub mod quota;
-pub mod request;
-pub mod resize;
+//! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp and the ids of its volumes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,16 +7,16 @@ use contract::request::Operation;
 use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use self::keep::Kept;
-use self::modification::Modification;
-use self::origin::DataSource;
-use self::resize::Resize;
+use super::data_source::DataSource;
+use super::keep::{self, Kept};
+use super::modification::Modification;
+use super::resize::Resize;
+use super::volume::Volume;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
 use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
 use crate::text::cut;
-use crate::volume::Volume;
 
 /// After so much time a write has been carried out, or never is.
 pub const UNSURE: Duration = Duration::from_secs(120);
@@ -244,7 +230,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
         // What was begun goes on from its source, whatever its user writes on the claim afterwards.
         let begun = annotation(names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
-        let data_source = match !named && !begun && manifest::is_source_dropped(claim) {
+        let data_source = match !named && !begun && super::manifest::is_source_dropped(claim) {
             true => Some(DataSource::Dropped),
             false => DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default()),
         };
@@ -312,7 +298,3 @@ impl From<&PersistentVolumeClaim> for Claim {
         if heavy { claim.without_words() } else { claim }
     }
 }
-
-#[cfg(test)]
-#[path = "bounds_tests.rs"]
-mod bounds_tests;

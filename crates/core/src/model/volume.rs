@@ -1,24 +1,15 @@
-//! Volumes: what is kept of each PersistentVolume ([`Volume`]), how it was made ([`Provenance`]),
-//! and the decision about one whose claim is gone ([`decide`]).
-
-pub mod affinity;
-pub mod change;
-pub mod decide;
-pub mod expand;
-pub mod modify;
-pub mod request;
-pub mod restored;
-pub mod vouch;
-pub mod written;
+//! A PersistentVolume as decisions see it ([`Volume`]), and how it was made ([`Provenance`]).
 
 use contract::request::Operation;
 use contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::attributes::Attributes;
-use crate::claim::{MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
+use crate::model::claim::MOST_TAKEN;
+use crate::model::claim::volume_ids;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
 use crate::run::failure::LastFailure;
@@ -86,11 +77,11 @@ pub struct Volume {
     /// What the last failed delete run said.
     pub last_failure: Option<LastFailure>,
     /// What the last failed expand run said.
-    pub expansion: Option<Box<expand::Failed>>,
+    pub expansion: Option<Box<FailedExpansion>>,
     /// The attributes that it has, as they stand on it; none for a volume without.
-    pub applied: Option<Box<modify::Applied>>,
+    pub applied: Option<Box<AppliedAttributes>>,
     /// What is noted of modify runs until one has succeeded.
-    pub modification: Option<Box<modify::Note>>,
+    pub modification: Option<Box<PendingModification>>,
     /// The VolumeAttributesClass in its spec, which only CSI volumes can have.
     pub attributes_class: Option<String>,
     /// An admin lets go of it.
@@ -122,7 +113,7 @@ pub struct Volume {
     /// The bytes of what its image wrote on it beside what the orchestrator writes over.
     pub burden: usize,
     /// What others would act on, until it is adopted.
-    pub written: Option<Box<written::Written>>,
+    pub written: Option<Box<super::written::Written>>,
 }
 
 impl Volume {
@@ -171,9 +162,15 @@ impl Volume {
         self.is_adopted() && self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty())
     }
 
+    /// The number of the delete run that is due or under way.
+    pub fn delete_attempt(&self) -> u32 {
+        let failure = self.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+        failure.map_or(1, |failure| failure.attempt.saturating_add(1))
+    }
+
     /// The batch that its delete run is to be in: of all attempts the first may.
     pub fn batch(&self) -> Option<&String> {
-        self.batch.as_ref().filter(|_| decide::attempt(self) == 1)
+        self.batch.as_ref().filter(|_| self.delete_attempt() == 1)
     }
 
     /// The id that its runs get. A volume that was never adopted may bear no more than its claim's UID:
@@ -270,7 +267,7 @@ impl From<&PersistentVolume> for Volume {
             provisioned_by: annotation(names::PROVISIONED_BY),
             claim_uuid: annotation(names::CLAIM_UUID),
             volume_id: annotation(names::VOLUME_ID),
-            nodes: crate::claim::nodes(annotation(names::NODES).as_deref()),
+            nodes: crate::model::claim::nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             mark,
             pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
@@ -278,9 +275,11 @@ impl From<&PersistentVolume> for Volume {
             quarantine: annotation(names::QUARANTINE),
             batch: annotation(names::BATCH).filter(|name| batch::operation(name) == Some(Operation::Delete)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
-            expansion: annotation(names::EXPANSION).and_then(|text| expand::Failed::read(&text)).map(Box::new),
-            applied: annotation(names::ATTRIBUTES).and_then(|text| modify::Applied::read(&text)).map(Box::new),
-            modification: annotation(names::MODIFICATION).and_then(|text| modify::Note::read(&text)).map(Box::new),
+            expansion: annotation(names::EXPANSION).and_then(|text| FailedExpansion::read(&text)).map(Box::new),
+            applied: annotation(names::ATTRIBUTES).and_then(|text| AppliedAttributes::read(&text)).map(Box::new),
+            modification: annotation(names::MODIFICATION)
+                .and_then(|text| PendingModification::read(&text))
+                .map(Box::new),
             attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
@@ -304,8 +303,8 @@ impl From<&PersistentVolume> for Volume {
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
             burden,
-            written: Some(written::Written::on(volume))
-                .filter(|written| !adopted && *written != written::Written::default())
+            written: Some(super::written::Written::on(volume))
+                .filter(|written| !adopted && *written != super::written::Written::default())
                 .map(Box::new),
         }
     }

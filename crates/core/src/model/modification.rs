@@ -10,7 +10,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 use serde_json::{Value, json};
 
-use super::Claim;
+use super::claim::Claim;
 
 const MODIFYING: &str = "ModifyingVolume";
 const ERROR: &str = "ModifyVolumeError";

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::origin::DataSource;
+use super::data_source::DataSource;
+use crate::model::snapshot::api;
 use crate::object::ObjectName;
-use crate::snapshot::api;
 
 /// Its kind.
 pub const KIND: &str = "ReferenceGrant";

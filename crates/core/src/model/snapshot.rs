@@ -1,24 +1,15 @@
-//! Snapshots: what is kept of each VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and
-//! VolumeSnapshotClass ([`Class`]); which content a VolumeSnapshot gets, and what its status says ([`bind`]); and what
-//! is stored for a content and taken away again ([`decide`]).
-//!
-//! The division is that of Kubernetes. What [`bind`] does, the snapshot-controller does for CSI volumes; what [`decide`]
-//! does, a sidecar of the driver does there. So for CSI volumes [`bind`] does nothing, and for all others the two agree on
-//! every write: the content bears the name under which the snapshot-controller looks for it.
+//! A VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and VolumeSnapshotClass ([`Class`]) as decisions see
+//! them.
 
 pub mod api;
-pub mod bind;
-pub mod decide;
-pub mod request;
-pub mod restore;
 
 use contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-use crate::claim::keep;
 use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::limits;
+use crate::model::keep;
 use crate::object::ObjectName;
 use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
 use crate::run::view::seconds;

@@ -13,7 +13,7 @@ use contract::quantity::quantity;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 use serde_json::{Value, json};
 
-use super::Claim;
+use super::claim::Claim;
 
 const RESIZING: &str = "Resizing";
 const ERROR: &str = "ControllerResizeError";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use contract::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::Claim;
+use super::claim::Claim;
 use crate::limits;
 
 /// What is kept of a claim's *words*: its labels, its annotations and its creator.

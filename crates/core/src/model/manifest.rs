@@ -92,10 +92,10 @@ mod tests {
             let metadata = json!({ "name": "copy", "namespace": "team", "uid": "u", "annotations": annotations });
             let claim = json!({ "metadata": metadata, "spec": { "dataSource": source } });
             let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-            crate::claim::Claim::from(&claim).data_source
+            crate::model::claim::Claim::from(&claim).data_source
         };
-        assert_eq!(of(""), Some(crate::claim::origin::DataSource::Dropped));
-        assert!(matches!(of("u"), Some(crate::claim::origin::DataSource::Claim(_))), "{:?}", of("u"));
+        assert_eq!(of(""), Some(crate::model::data_source::DataSource::Dropped));
+        assert!(matches!(of("u"), Some(crate::model::data_source::DataSource::Claim(_))), "{:?}", of("u"));
     }
 
     #[test]
