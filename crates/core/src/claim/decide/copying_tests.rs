@@ -1,4 +1,4 @@
-//! Claims that are to be copies, and claims that are copied.
+//! Tests of claims that have a data source, and of claims that are a data source.
 
 use super::*;
 

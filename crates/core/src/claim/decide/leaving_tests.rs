@@ -1,4 +1,4 @@
-//! The rows of claims that go.
+//! Tests of the rows for terminating claims.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What comes of nodes, and where something is or was left.
+//! Tests of the choice of nodes, and of the nodes where storage is or was left.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What holds for every claim in every state, be it one that should never come about.
+//! Properties that hold for each claim in each state, also in states that should never occur.
 
 use proptest::prelude::*;
 

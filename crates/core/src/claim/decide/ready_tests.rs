@@ -1,4 +1,4 @@
-//! The rows of claims that get what was kept ready, and of those that ask for it.
+//! Tests of the rows for claims that get a pooled volume, and for pool requests.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The rows of claims that are stamped, or are to be.
+//! Tests of the rows for claims that are stamped, or are stamped next.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A test per row of the table; `properties.rs` has what holds for all that can be observed.
+//! One test for each row of the table. `properties.rs` has the properties of all observations.
 
 use std::sync::Arc;
 

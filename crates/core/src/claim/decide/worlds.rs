@@ -1,4 +1,4 @@
-//! Anything that can be observed of a claim, be it what should never come about.
+//! Generators of all observations of a claim, also of those that should never occur.
 
 use std::collections::BTreeSet;
 
