@@ -19,7 +19,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// A good config in `admin`, with these keys over it.
+/// Returns a valid config in `admin`, overridden by these keys.
 fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
     let mut data = map(&[("plugin-name", names::DEFAULT_PLUGIN), ("image", "custom/provision")]);
     data.insert("service-account-name".into(), "maker".into());
@@ -34,7 +34,7 @@ fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
     }
 }
 
-/// A StorageClass of ours.
+/// Returns a StorageClass of the orchestrator.
 fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
     ClassObject {
         name: name.into(),
@@ -74,7 +74,7 @@ fn why_not(table: &Classes, name: &str) -> String {
     class(table, name).recipe.as_ref().expect_err("the class must have no recipe").clone()
 }
 
-/// A StorageClass that was written for a driver's own provisioner.
+/// Returns a StorageClass that was written for a driver's own provisioner.
 fn of_driver(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
     ClassObject { provisioner: "csi.example.com".into(), ..object(name, parameters) }
 }
@@ -83,12 +83,12 @@ fn verdict<'a>(table: &'a Classes, name: &str) -> &'a Verdict {
     &table.verdicts[&ObjectName::new("admin", name)]
 }
 
-/// The problems of a config in one text.
+/// Returns the problems of a config in one text.
 fn problems(table: &Classes, name: &str) -> String {
     crate::config::joined(&verdict(table, name).problems)
 }
 
-/// A kept revision of a config for a class.
+/// Returns a stored revision of a config for a class.
 fn revision(config: &Config, class: &str, number: i64) -> (String, Revision) {
     let record = record_of(config, class);
     (record.hash(), Revision { number, record, created: 0 })
