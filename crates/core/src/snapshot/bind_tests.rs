@@ -1,4 +1,4 @@
-//! The table, row by row, and that two writers of one status come to rest.
+//! Tests of each row of the table, and that two writers of one status come to rest.
 
 use proptest::prelude::*;
 

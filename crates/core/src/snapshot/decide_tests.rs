@@ -1,4 +1,4 @@
-//! The table, row by row, and what holds whatever was observed.
+//! Tests of each row of the table, and properties of all observations.
 
 use proptest::prelude::*;
 
