@@ -1,4 +1,4 @@
-//! A test per row of the table, then what holds for all that can be observed.
+//! One test for each row of the table, then the properties of all observations.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;

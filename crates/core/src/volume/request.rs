@@ -1,4 +1,4 @@
-//! What an image is asked when a volume's storage is to go, or to grow.
+//! The request to an image that deletes, expands or modifies a volume.
 
 use contract::request::{ClaimRef, Operation, Request};
 
@@ -8,8 +8,8 @@ use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::run::request::of_class;
 
-/// The request of a delete run, from what the volume itself records. `source` is the volume's spec
-/// as JSON; `node` is where something is deleted; `run` the attempt and when it began.
+/// Builds the request of a delete run from the data on the volume. `source` is the volume's spec as JSON; `node` is
+/// where storage is deleted; `run` is the attempt and the time when it began.
 pub fn request(
     volume: &Volume,
     node: &str,
@@ -39,19 +39,20 @@ pub fn request(
     }
 }
 
-/// The same as the request of an expand run, to a size in bytes.
+/// Turns the request into that of an expand run, to a size in bytes.
 pub fn expand(request: Request, size: u64) -> Request {
     Request { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
 }
 
-/// The same as the request of a modify run, to other attributes than the volume has.
+/// Turns the request into that of a modify run, to other attributes than the volume has.
 pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> Request {
     let old = volume.attributes();
     let (old_attributes_class, old_attributes) = (old.class.clone(), old.parameters.clone());
     Request { operation: Operation::Modify, old_attributes_class, old_attributes, ..with(request, attributes, recipe) }
 }
 
-/// The same with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
+/// Adds attributes to the request. If the recipe does not accept them any more, they are left out, because the volume
+/// must be deleted.
 pub fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
     let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
     match attributes.over(recipe) {
@@ -62,7 +63,8 @@ pub fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Reque
     }
 }
 
-/// What somebody wrote on a volume, or nothing where no variable of a process can hold it: a deletion goes on without.
+/// Returns a text that somebody wrote on a volume, or an empty text if no environment variable can hold it. The
+/// deletion continues without it.
 fn tellable(text: String) -> String {
     if text.contains('\0') { String::new() } else { text }
 }
