@@ -1,7 +1,7 @@
-//! A storage that has a directory for each volume is mounted in parts: a run sees the directories that it works on, and no other.
+//! Mounts of a storage with a directory for each volume: a run sees only the directories that it works on.
 //!
-//! A mount by `subPath` shows one directory alone. Neither it nor another one can be removed or replaced from within, and the
-//! kubelet follows no link that leads out of the storage.
+//! A mount by `subPath` shows one directory alone. The run can remove or replace neither this directory nor another.
+//! The kubelet follows no link that leads out of the storage.
 
 use contract::request::{Operation, Request};
 use contract::storage;
@@ -12,7 +12,7 @@ use super::job::CONTAINER;
 /// The part of the storage that a run sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// All, and it writes nothing.
+    /// The whole storage, read-only.
     All,
     /// These directories.
     Directories(Vec<Directory>),
@@ -25,8 +25,8 @@ pub(super) struct Directory {
     read_only: bool,
 }
 
-/// Tells what the run of some requests of one operation sees. An id that the orchestrator cannot have given becomes no path:
-/// the image finds no directory then.
+/// Returns the part that a run with these requests of one operation sees. An id that the orchestrator cannot have
+/// written becomes no path, so that the image finds no directory.
 pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sight {
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
@@ -50,7 +50,7 @@ fn own(name: Option<String>, read_only: bool) -> Option<Directory> {
     name.map(|name| Directory { name, read_only })
 }
 
-/// Writes the mounts of the image's container at these paths for what it sees.
+/// Sets the mounts of the image's container at these paths to the part that the run sees.
 pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &Sight) {
     let containers = template.spec.iter_mut().flat_map(|spec| &mut spec.containers);
     let Some(container) = containers.into_iter().find(|container| container.name == CONTAINER) else { return };

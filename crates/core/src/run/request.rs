@@ -1,12 +1,12 @@
-//! What every request has from its class and from the orchestrator, whatever it is about.
+//! The part of a request that follows from the class and the orchestrator.
 
 use contract::request::{ClaimRef, Operation, Request};
 
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 
-/// The request of a run of a class that is about nothing in particular yet. `run` is the number of the attempt, and when it
-/// began, RFC 3339.
+/// Builds a request of a class, still without a claim, volume or snapshot. `run` is the number of the attempt and the
+/// time when it began, RFC 3339.
 pub fn of_class(
     operation: Operation,
     recipe: &Recipe,
