@@ -36,7 +36,7 @@ fn recipe() -> Recipe {
     record(&[]).recipe().unwrap()
 }
 
-/// A cluster with a class, in which everything is old.
+/// A cluster with a class, in which all objects are old.
 #[derive(Debug)]
 struct Cluster(Snapshot);
 

@@ -1,4 +1,4 @@
-//! What backends have.
+//! Tests of the comparison with backends.
 
 use contract::listing::{Entry, State};
 

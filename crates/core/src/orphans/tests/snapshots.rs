@@ -1,4 +1,4 @@
-//! Snapshots, finalizers and policies.
+//! Tests of findings about snapshots, finalizers and policies.
 
 use super::*;
 use crate::policies::{POLICIES, State};
