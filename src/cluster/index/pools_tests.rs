@@ -1,4 +1,4 @@
-//! What is ready, for whom, and what is asked for.
+//! Tests of ready volumes, of their assignment, and of pool requests.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;

@@ -1,5 +1,4 @@
-//! Who has room in a class; and the running count against one that goes through everything, whatever has come, changed and
-//! gone.
+//! Tests of which items have quota. They compare the running count with a full count after any sequence of changes.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Places for runs, and what is remembered of Jobs.
+//! Tests of slots, and of what is remembered of Jobs.
 
 use std::sync::Mutex;
 
