@@ -18,14 +18,14 @@ fn file(name: &str, text: &str) -> File {
     File { name: name.into(), text: text.into(), named: true }
 }
 
-/// What is said of a file, each as `LINE: SEVERITY: MESSAGE`.
+/// Returns the messages about a file, each as `LINE: SEVERITY: MESSAGE`.
 fn said(text: &str) -> Vec<String> {
     let checked = check(&[file("a.yaml", text)], &identity(&["flex-provisioner"]));
     let shown = |Finding { line, severity, message, .. }: &Finding| format!("{line}: {severity}: {message}");
     checked.findings.iter().map(shown).collect()
 }
 
-/// One thing is said of a file, and it begins with the first text and has the second in it.
+/// Checks that there is one message about a file, that it begins with the first text, and that it contains the second.
 #[track_caller]
 fn says(text: &str, begin: &str, within: &str) {
     let said = said(text);
