@@ -1,6 +1,10 @@
-//! The cluster: what is watched ([`watch`]), as it comes ([`lean`], [`read`], [`pages`]) and what is kept of it ([`index`]), what waits
-//! to be decided ([`queue`]), what is written ([`writes`]), told ([`events`]) and who may write ([`lease`], [`fence`]); and
-//! which admission policies and which provisioners of others stand beside it ([`policies`], [`sidecar`]).
+//! The cluster: its cache, its writes, and the right to write.
+//!
+//! - [`watch`] follows the objects, [`lean`], [`read`] and [`pages`] read them, and [`index`] is the cache.
+//! - [`queue`] holds the work items that wait.
+//! - [`writes`] writes objects, and [`events`] emits events.
+//! - [`lease`] and [`fence`] decide who may write.
+//! - [`policies`] and [`sidecar`] look for admission policies and external provisioners.
 
 pub mod client;
 pub mod events;

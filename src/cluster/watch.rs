@@ -1,4 +1,4 @@
-//! The watches: each keeps one part of the index up to date, and says what must be decided anew.
+//! The watches: each updates one part of the cache, and requeues the items that its changes concern.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -31,25 +31,25 @@ use crate::object::ObjectName;
 use crate::run::view::{Complaint, seconds};
 use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 
-/// Some load balancers cut idle connections after four minutes.
+/// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
-/// A namespace or kind that does not exist is looked for at least so often.
+/// The longest time between two looks for a namespace or kind that does not exist.
 const LOOK: Duration = Duration::from_secs(30);
-/// Objects of one page of a list, at most: see [`pages`](super::pages).
+/// The largest number of objects in a page of a list: see [`pages`](super::pages).
 pub(super) const PAGE: u32 = 500;
 
-/// The index, shared between the watches that fill it and the workers that read it.
+/// The cache and the queue, shared between the watches that fill them and the workers.
 #[derive(Clone, Debug)]
 pub struct Shared {
     index: Arc<Mutex<Index>>,
-    /// What waits to be decided.
+    /// The work items that wait.
     pub queue: Arc<Queue<Key>>,
     unready: Arc<AtomicUsize>,
     ready: watch::Sender<bool>,
 }
 
 impl Shared {
-    /// An empty index.
+    /// Makes an empty cache and queue.
     pub fn new(identity: Identity, clock: Clock) -> Self {
         Shared {
             index: Arc::new(Mutex::new(Index::new(identity, clock))),
@@ -59,31 +59,30 @@ impl Shared {
         }
     }
 
-    /// The index. Hold it briefly, and never across an `await`.
+    /// Locks the cache. Hold the lock briefly, and never across an `await`.
     pub fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().expect("no code panics while it holds the index")
     }
 
-    /// Changes what is known. Those whom that concerns are decided anew.
+    /// Changes the cache, and requeues the items that the change returns.
     pub fn change<K: IntoIterator<Item = Key>>(&self, change: impl FnOnce(&mut Index) -> K) {
         let keys = change(&mut self.index());
         self.queue.add_all(keys);
     }
 
-    /// Every watch has listed once.
+    /// Checks whether each watch has listed once.
     pub fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }
 
-    /// Waits until every watch has listed once.
+    /// Waits until each watch has listed once.
     pub async fn until_ready(&self) {
         let mut ready = self.ready.subscribe();
         let _ = ready.wait_for(|ready| *ready).await;
     }
 }
 
-/// Starts all watches. They go on, through errors and restarts of the API server, until the
-/// process ends.
+/// Starts all watches. They continue through errors and restarts of the API server, until the process ends.
 pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     let everything = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     let ours = || everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
@@ -91,7 +90,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     namespaces.push(identity.namespace.clone());
     namespaces.sort();
     namespaces.dedup();
-    // Counted before any starts, so that the first cannot make the whole look ready.
+    // All watches are counted before any starts, so that the first cannot make the whole seem ready.
     shared.unready.store(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len(), Ordering::SeqCst);
 
     follow::<PersistentVolumeClaim, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_claim);
@@ -104,7 +103,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, kept, Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
-    // These kinds a cluster may not have.
+    // A cluster may lack these kinds.
     follow::<VolumeSnapshotClass, _>(
         shared,
         Api::all(client.clone()),
@@ -137,12 +136,12 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     }
 }
 
-/// What is kept of an object, of a kind of which every one matters.
+/// Converts an object, of a kind of which all objects are kept.
 fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
     Some(V::from(&object))
 }
 
-/// Keeps one kind of object: each is turned into what is kept of it as soon as it arrives.
+/// Watches one kind of object. Each object is converted to its cached form as soon as it arrives.
 fn follow<K, V>(
     shared: &Shared,
     api: Api<Lean<K>>,
@@ -164,14 +163,14 @@ fn follow<K, V>(
         let mut stream = watcher(api, config).default_backoff().boxed();
         let mut listed = HashSet::new();
         let mut first = true;
-        // How often its namespace, or the kind itself, was found not to be there, one time after another.
+        // The number of consecutive times that the namespace, or the kind itself, was missing.
         let mut absent = 0;
         let ready = |first: &mut bool| {
             if std::mem::take(first) && shared.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
                 shared.ready.send_replace(true);
             }
         };
-        // Watches of other namespaces fill the same index.
+        // Watches of other namespaces fill the same cache.
         let retain = |all: HashSet<ObjectName>| match namespace.is_empty() {
             true => Change::Retain(all),
             false => Change::RetainIn(namespace.clone(), all),
@@ -199,8 +198,8 @@ fn follow<K, V>(
                     view(object.0).into_iter().for_each(|view| apply(Change::Apply(view)))
                 }
                 Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
-                // A config namespace that was deleted takes our Role in it along. The others go on, and so
-                // does this one when it comes back.
+                // With a config namespace, the orchestrator's Role in it is deleted too. The other watches continue,
+                // and so does this one when the namespace returns.
                 Err(error)
                     if is_absent(&error, optional) || is_forbidden(&error) && is_gone(&client, &namespace).await =>
                 {
@@ -211,7 +210,7 @@ fn follow<K, V>(
                         apply(retain(HashSet::new()));
                         ready(&mut first);
                     }
-                    // Each try begins anew for the watcher, so that its own pace stays what it is at first.
+                    // Each try begins again for the watcher, so that its own backoff stays at its first value.
                     tokio::time::sleep(until_next_look(absent)).await;
                     absent += 1;
                 }
@@ -221,18 +220,18 @@ fn follow<K, V>(
     });
 }
 
-/// How long to wait before a namespace is looked for again that was not there so often before.
+/// Returns the delay before the next look for a namespace that was missing so often.
 fn until_next_look(absent: u32) -> Duration {
     Duration::from_secs(1 << absent.min(5)).min(LOOK)
 }
 
-/// Whether a namespace is really gone: to be forbidden there for a moment says nothing about what is in it.
+/// Checks whether a namespace is really gone. A temporary lack of permission there says nothing about its objects.
 async fn is_gone(client: &Client, namespace: &str) -> bool {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     !namespace.is_empty() && matches!(namespaces.get_opt(namespace).await, Ok(None))
 }
 
-/// The code with which the API server refuses a list or watch.
+/// Returns the code with which the API server refuses a list or watch.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -245,12 +244,12 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     code(error) == Some(403)
 }
 
-/// Of the kinds that a cluster need not have this one is not there, or the installed rights are from before it was used.
+/// Checks whether a kind that the cluster may lack is missing, or the installed ClusterRole is too old to allow it.
 fn is_absent(error: &watcher::Error, optional: bool) -> bool {
     optional && matches!(code(error), Some(403 | 404))
 }
 
-/// What is off without a kind that a cluster need not have, or whose rights are from before it was used.
+/// Returns the feature that is off without a kind that the cluster may lack.
 fn without(kind: &str) -> Option<&'static str> {
     match kind {
         attributes::KIND => Some("claims cannot have one"),
@@ -261,7 +260,7 @@ fn without(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Says once what is off, where all kinds are absent together.
+/// Logs once which features are off, where all kinds of a feature are missing.
 fn tell_of_absence(kind: &str, namespace: &str, without: Option<&'static str>, error: &watcher::Error) {
     match (without, is_forbidden(error), kind) {
         (None, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
@@ -281,8 +280,8 @@ fn name_of<K: Resource>(object: &K) -> ObjectName {
     ObjectName::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The name of a revision is the hash of its record behind a fixed prefix; what does not hold a
-/// record of that hash is not ours.
+/// Reads a revision. Its name is the hash of its record behind a fixed prefix. An object without a record of that hash
+/// is not the orchestrator's.
 pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
     let record: Record = serde_json::from_value(object.data.clone()?.0).ok()?;
     let hash = record.hash();
@@ -310,7 +309,7 @@ fn complaint(event: Event) -> Option<Complaint> {
 fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<Key> {
     match change {
         Change::Apply(complaint) => index.complain(complaint),
-        // Events expire; what they said stays true until the object changes.
+        // Events expire. Their warnings stay true until the object changes.
         Change::Delete(_) | Change::Retain(_) | Change::RetainIn(..) => Vec::new(),
     }
 }
