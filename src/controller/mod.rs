@@ -1,5 +1,4 @@
-//! `observe → decide → act`: workers take keys from the queue, look at the index, ask the pure
-//! decision, and carry out its step.
+//! The reconcilers: workers take items from the queue, observe the cache, call the pure decision, and take its step.
 
 mod batches;
 mod capacity;
@@ -38,54 +37,55 @@ use crate::metrics::Metrics;
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
 
-/// Keys that are decided at one time.
+/// The number of items that are reconciled at one time.
 const WORKERS: usize = 64;
-/// A decision with all its steps takes no longer; then it starts anew.
+/// The longest time of a reconcile with all its steps. Then it is requeued.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Who stands in line is woken when its turn has come; this is for the case that others before it have left.
+/// The delay of an item in the fair queue. Normally it is requeued when its turn comes; this is for the case that items
+/// before it have left.
 const IN_LINE: Duration = Duration::from_secs(30);
-/// Steps of one pass; a healthy claim needs five.
+/// The largest number of steps in a reconcile. A healthy claim needs five.
 const STEPS: usize = 16;
 
-/// All that a worker needs.
+/// The services that a worker needs.
 pub struct Context {
-    /// Who we are.
+    /// The names of the orchestrator.
     pub identity: Identity,
-    /// What is known of the cluster.
+    /// The cache and the queue.
     pub shared: Shared,
-    /// What is written to it.
+    /// The writes to the cluster.
     pub writes: Writes,
-    /// What is told.
+    /// The recorder of events.
     pub events: Events,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
     /// The address that images get as `KUBE_API`.
     pub kube_api: String,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// What was found left over.
+    /// The state of the search for findings.
     pub sweep: sweep::Sweep,
     capacity: capacity::Pace,
     failures: Mutex<HashMap<Key, u32>>,
 }
 
-/// What a pass over one key left.
+/// The result of a reconcile.
 #[derive(Debug)]
 pub enum Pass {
-    /// All is done until the next event.
+    /// Nothing is to be done until the next event.
     Done,
-    /// Nothing was decided: its event, or a while without one, decides.
+    /// The cache is stale, and nothing was decided. The item's event requeues it, or a delay.
     Behind,
-    /// A Job was created: its event decides again, or a while without one.
+    /// A Job was created. Its event requeues the item, or a delay.
     Started,
-    /// There is no place for its run: its turn decides again, or a while without one.
+    /// There is no free slot. The item's turn requeues it, or a delay.
     InLine,
-    /// To be decided again after this time, whatever happens.
+    /// The item is requeued after this time, whatever happens.
     After(Duration),
 }
 
 impl Context {
-    /// A context with nothing failed yet.
+    /// Makes a context without any failures.
     pub fn new(
         identity: Identity,
         shared: Shared,
@@ -99,7 +99,7 @@ impl Context {
         Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
     }
 
-    /// One pass over a key. In a box, so that it is compiled here alone, and not where it is awaited as well.
+    /// Reconciles a work item. The future is boxed, so that it is compiled here only, and not also where it is awaited.
     pub fn pass<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Pass, WriteError>> {
         if self.shared.index().is_behind(key) {
             return std::future::ready(Ok(Pass::Behind)).boxed();
@@ -123,7 +123,7 @@ impl Context {
         self.events.tell(about, warning, reason, message);
     }
 
-    /// What became of a run of a volume id, by the name of its Job.
+    /// Returns the state of a volume id's run, by the name of its Job.
     fn run_state(&self, jobs: &[Arc<Job>], pods: &[Arc<Pod>], name: &str) -> RunState {
         let job = jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
         let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
@@ -137,8 +137,8 @@ impl Context {
         }
     }
 
-    /// Takes a place of the class for a run whose Job will have this name. Where there is none, who asks stands in line, and its
-    /// pass ends with what is returned.
+    /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
+    /// and its reconcile ends with the returned value.
     fn wait_for_place(&self, job: &str, asker: &Asker, recipe: &Recipe) -> Option<Pass> {
         if self.shared.index().reserve(job, asker, recipe) {
             return None;
@@ -148,21 +148,21 @@ impl Context {
         Some(Pass::InLine)
     }
 
-    /// Creates the Job of a run, and does not take it for absent until the watch shows it.
+    /// Creates the Job of a run. Until the watch shows the Job, it does not count as absent.
     async fn create_job(&self, job: &k8s_openapi::api::batch::v1::Job) -> Result<(), WriteError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        // Before the Job exists: the watch may be faster than the answer.
+        // The expectation begins before the Job exists, because the watch may be faster than the answer.
         self.shared.index().expect_job(name);
         let created = self.writes.create_job(job).await;
-        // After any other error it may have been created all the same.
+        // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
             self.shared.change(|index| index.forget_expected(name));
         }
         created
     }
 
-    /// Whether the API has a Job or pod of a run under an id that the watches have not shown yet: in a config namespace, or
-    /// in any where the run's is not known.
+    /// Checks whether the API has a Job or pod of an id's run that the watches have not shown yet. It looks in a config
+    /// namespace, or in all if the run's is not known.
     async fn is_run_unseen(
         &self,
         operation: Operation,
@@ -180,13 +180,13 @@ impl Context {
         Ok(false)
     }
 
-    /// The time as it stands in a status.
+    /// Returns the present time in the form of a status.
     fn time_in_status(&self) -> String {
         self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// Waits for the next event; at the latest until the time that was decided, or until a created
-    /// Job must have been seen, whose name begins as one of these.
+    /// Waits for the next event. Ends at the decided time, or when a new Job must be visible whose name has one of
+    /// these prefixes.
     fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {
         let index = self.shared.index();
         match wake_at {
@@ -196,7 +196,7 @@ impl Context {
         }
     }
 
-    /// A refused write is told where its reader looks; it is repeated, but somebody has to help.
+    /// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
     fn tell_refused(&self, key: &Key, error: &WriteError) {
         let index = self.shared.index();
         let (about, reason) = match key {
@@ -221,8 +221,8 @@ impl Context {
         self.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
     }
 
-    /// When a key is decided again at the latest, after a pass over it. None as its outcome: it was
-    /// broken off, because the API server did not answer.
+    /// Returns the latest time of the next reconcile after one of an item. `None` as its outcome means that it timed
+    /// out because the API server did not answer.
     pub fn again(&self, key: &Key, outcome: Option<Result<Pass, WriteError>>) -> Option<Duration> {
         match outcome {
             Some(Ok(pass)) => {
@@ -237,8 +237,8 @@ impl Context {
                     Pass::InLine => Some(IN_LINE),
                 }
             }
-            // Everyday life: somebody else wrote first. The event of that write decides anew; the
-            // alarm is for the case that it came before our write was refused.
+            // This happens all the time: somebody else wrote first. The event of that write requeues the item; the
+            // delay is for the case that the event came before the refusal.
             Some(Err(WriteError::Conflict(what))) => {
                 tracing::debug!(what, "changed meanwhile");
                 self.metrics.errors("conflict");
@@ -274,11 +274,11 @@ impl Context {
     }
 }
 
-/// Why a Job cannot be created, and what follows for its run: for quota, admission, a namespace that is gone, and a Job that
-/// the API server takes for malformed.
+/// Returns the cause and the reaction for a run whose Job cannot be created: because of a quota, admission, a namespace
+/// that is gone, or a Job that the API server rejects as invalid.
 ///
 /// # Errors
-/// Any other error says that nobody knows: the Job may exist.
+/// If any other error occurred: the Job may exist.
 fn refused_job(error: WriteError) -> Result<(Failure, Cause), WriteError> {
     let (kind, why) = match error {
         WriteError::Refused { message, invalid: true, .. } => (Failure::Never, message),
