@@ -1,8 +1,7 @@
-//! The orchestrator: it turns a container image that can make one volume into a dynamic
-//! provisioner.
+//! The orchestrator, which turns a container image that can make a volume into a dynamic provisioner.
 //!
-//! `observe → decide → act`: [`cluster`] watches and writes, `claim::decide` and `volume::decide` of the crate [`flex_core`]
-//! choose the next step and can do no I/O, [`controller`] joins them.
+//! [`cluster`] watches and writes. `claim::decide` and `volume::decide` of the crate [`flex_core`] choose the next
+//! step, without any I/O. [`controller`] reconciles: it observes, decides and takes the steps.
 
 pub mod admin;
 pub mod cli;
