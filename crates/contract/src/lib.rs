@@ -3,7 +3,7 @@
 //! The crate holds everything that both sides must spell alike, and nothing else:
 //!
 //! - [`names`]: labels, annotations, finalizers, reasons of events and paths
-//! - [`operation`]: the operations of an image
+//! - [`request::Operation`]: the operations of an image
 //! - [`request`]: the properties of one run, as environment variables and files
 //! - [`batch`]: several requests for one run
 //! - [`parameter`]: how the name of a parameter becomes an environment variable

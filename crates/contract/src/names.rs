@@ -23,7 +23,7 @@ pub const LABEL_STORAGE_CLASS: &str = "storage-class";
 pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
 /// On Jobs and pods: the storage class.
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
-/// On Jobs and pods: the operation, such as `provision` ([`crate::operation::Operation`]).
+/// On Jobs and pods: the operation, such as `provision` ([`crate::request::Operation`]).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
 /// On Jobs and pods: the volume id, which the image gets as `CLAIM_UUID`.
 pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
