@@ -94,8 +94,8 @@ fn is_here(cluster: &Uri) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Checks whether a cluster is among the exceptions from the proxy: hosts, domains, addresses and networks, each also
-/// with a port.
+/// Checks whether a cluster is among the exceptions from the proxy. These are hosts, domains, addresses and networks,
+/// each also with a port.
 fn is_excepted(cluster: &Uri, no: &str) -> bool {
     let port = cluster.port_u16().unwrap_or(if cluster.scheme_str() == Some("http") { 80 } else { 443 });
     let entries = no.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty());

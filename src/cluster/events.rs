@@ -61,7 +61,8 @@ struct Note {
 /// The events that were emitted lately.
 #[derive(Debug, Default)]
 struct Told {
-    /// The hash of each object, and of each text with its object, with the time of the last event and their number.
+    /// The hash of each object, and of each text with its object. The values are the time of the last event and the
+    /// number of events.
     hashes: HashMap<u64, (Duration, i32)>,
     /// The time of the last clean-up.
     swept: Duration,

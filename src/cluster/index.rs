@@ -50,8 +50,7 @@ use crate::volume::{Reference, Volume};
 /// The time within which a watch shows a new Job. Later the watch counts as broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
 
-/// The time for which a version of a config is kept after an attempt began with it, because the stamp may not be
-/// visible yet.
+/// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.
 pub const UNUSED: Duration = Duration::from_secs(60);
 
 /// The time for which a class whose StorageClass was deleted is not served by its label alone.
@@ -208,8 +207,7 @@ pub struct Index {
     driver: Option<Arc<Driver>>,
     /// An image reports the capacity of a class.
     reports: bool,
-    /// Quota that is reserved and not yet visible, by the UID of the claim, and by the name of the volume that is being
-    /// expanded.
+    /// Quota that is reserved and not yet visible, by the UID of a claim, or by the name of an expanding volume.
     promised: BTreeMap<String, share::Promise>,
     growing: HashMap<String, u64>,
     tally: share::Tally,
@@ -290,7 +288,7 @@ impl Index {
         gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
     }
 
-    /// Begins a term as leader: returns all work items, and forgets the state of an earlier term: gathering batches,
+    /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: gathering batches,
     /// the current sync probe, and assignments that are not yet visible.
     pub fn begin_term(&mut self) -> Vec<Key> {
         self.forget_gathering();

@@ -244,7 +244,7 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     code(error) == Some(403)
 }
 
-/// Checks whether a kind that the cluster may lack is missing, or the installed ClusterRole is too old to allow it.
+/// Checks whether an optional kind is missing, or the installed ClusterRole is too old to allow it.
 fn is_absent(error: &watcher::Error, optional: bool) -> bool {
     optional && matches!(code(error), Some(403 | 404))
 }

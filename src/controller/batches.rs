@@ -118,7 +118,7 @@ impl Context {
         removed
     }
 
-    /// Checks whether the API has the Job of a batch, or one of its pods, that the watches have not shown yet.
+    /// Checks whether the API has the Job of a batch, or one of its pods, before the watches show it.
     pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
         let seen: (Vec<Arc<Job>>, Vec<_>) = {
             let index = self.shared.index();

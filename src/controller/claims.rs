@@ -107,7 +107,8 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
 /// The time that an external provisioner has for a claim before the claim gets an event about it, in seconds.
 const TOLD_AFTER: i64 = 60;
 
-/// Emits an event on a claim that waits for the external provisioner of a driver that a config here would replace.
+/// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
+/// provisioner.
 fn left_to_another(context: &Context, claim: &Claim) -> Option<Pass> {
     if claim.is_bound() || claim.deleting || claim.is_held() || claim.own_stamp().is_some() {
         return None;

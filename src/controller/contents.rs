@@ -31,8 +31,8 @@ use crate::snapshot::request::request;
 use crate::snapshot::{Content, Provenance, Snapshot};
 use crate::volume::{self, Volume, expand};
 
-/// Returns the object of a content's events: its VolumeSnapshot, where the user looks, or the content itself if it is
-/// bound to none.
+/// Returns the object of a content's events. It is the VolumeSnapshot, where the user looks, or the content itself if
+/// it is bound to none.
 pub(super) fn about(content: &Content) -> About {
     match content.snapshot_uid.is_empty() {
         false => About { kind: "VolumeSnapshot", name: content.snapshot.clone(), uid: content.snapshot_uid.clone() },

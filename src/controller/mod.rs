@@ -274,8 +274,8 @@ impl Context {
     }
 }
 
-/// Returns the cause and the reaction for a run whose Job cannot be created: because of a quota, admission, a namespace
-/// that is gone, or a Job that the API server rejects as invalid.
+/// Returns the cause and the reaction for a run whose Job cannot be created. The reason is a quota, admission, a
+/// namespace that is gone, or a Job that the API server rejects as invalid.
 ///
 /// # Errors
 /// If any other error occurred: the Job may exist.

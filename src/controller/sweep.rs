@@ -166,7 +166,7 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
     Ok(true)
 }
 
-/// Checks whether a claim is bound to the volume of its id and settled, so that nobody needs its finished runs.
+/// Checks whether a claim is settled and bound to the volume of its id. Nobody needs its finished runs then.
 async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
     let volume = writes.read_volume(&contract::names::pv_name(claim)).await?;
     let is_its = |volume: &crate::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);

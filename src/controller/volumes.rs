@@ -192,8 +192,8 @@ fn job_name(volume: &Volume, home: &str, node: &str) -> String {
     job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &scope(volume, node == home, node))
 }
 
-/// Returns the scope that distinguishes the runs for a volume: on its own node, in a batch or alone, and on other
-/// nodes.
+/// Returns the scope that distinguishes the runs for a volume. They are on its own node, in a batch or alone, or on
+/// other nodes.
 fn scope(volume: &Volume, home: bool, node: &str) -> String {
     match volume.batch() {
         Some(batch) if home => batch.clone(),
@@ -216,8 +216,8 @@ pub(super) fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
     nodes.into_iter().collect()
 }
 
-/// Returns the claim for which a volume is reserved by name, if it names the volume and says that both were bound
-/// before. The PV controller calls the claim Lost as long as the volume does not have its UID.
+/// Returns the claim for which a volume is reserved by name. The claim must name the volume and say that both were
+/// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
 fn namesake(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
         Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
@@ -228,7 +228,7 @@ fn namesake(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
 }
 
-/// Checks whether a provision run has not ended and its pod is not visible: the watch of pods may lag behind that of
+/// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of
 /// Jobs.
 fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
     let begun = jobs.iter().filter(|job| job.marks.operation == Operation::Provision.as_str() && !job.over);
@@ -316,8 +316,8 @@ impl Run {
     }
 }
 
-/// Returns the recipe for a volume that appeared when claim and Jobs were gone: that of its class, if the class could
-/// have made such a volume.
+/// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class
+/// could have made such a volume.
 fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     let classes = context.shared.index().classes();
     let Lookup::Ours(class) = classes.lookup(&volume.class) else { return None };

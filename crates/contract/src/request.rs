@@ -103,8 +103,8 @@ pub struct Request {
     pub node_name: String,
     /// The topology labels of that node.
     pub topology: BTreeMap<String, String>,
-    /// The topologies that the class allows, as a JSON list of objects from a label to its values; empty where the
-    /// class allows all.
+    /// The topologies that the class allows, as a JSON list; empty where the class allows all. Each item is an object
+    /// from a label to its values.
     pub class_topologies: String,
     /// The provisioner name, for the annotation `pv.kubernetes.io/provisioned-by`.
     pub provisioner: String,

@@ -105,10 +105,10 @@ pub fn affinity(labels: &BTreeMap<String, String>) -> Option<VolumeNodeAffinity>
     Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![term] }) })
 }
 
-/// Returns the placeholder for claimRef: a claim that does not exist, in the namespace of the run's pod, without a UID.
-/// Only admins can create claims in that namespace. No other pending claim can take the volume, and the PV controller
-/// does not bind it. So the orchestrator can check the volume first, and then writes the claim in place of the
-/// placeholder.
+/// Returns the placeholder for claimRef. It names a claim that does not exist, in the namespace of the run's pod,
+/// without a UID. Only admins can create claims in that namespace. No other pending claim can take the volume, and the
+/// PV controller does not bind it. So the orchestrator can check the volume first, and then writes the claim in place
+/// of the placeholder.
 pub fn placeholder(request: &Request) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),

@@ -40,7 +40,7 @@ pub fn printable(text: &str, most: usize) -> String {
     shown(text, most, true)
 }
 
-/// Escapes a text of somebody else, with its line ends, so that nobody can write lines in the name of the orchestrator.
+/// Escapes a text of somebody else, with its line ends. So nobody can write lines in the name of the orchestrator.
 pub fn line(text: &str, most: usize) -> String {
     shown(text, most, false)
 }

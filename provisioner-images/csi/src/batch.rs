@@ -1,4 +1,4 @@
-//! Many claims in one run, over one connection: the run waits for the driver once, and asks for its name once. Each
+//! Many claims in one run, over one connection. The run waits for the driver once, and asks for its name once. Each
 //! member has its own request, Secrets, patience and outcome.
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The part of Kubernetes that the image needs: Secrets that a class names, nodes of a driver with topology,
+//! The part of Kubernetes that the image needs. It reads Secrets that a class names, nodes of a driver with topology,
 //! PersistentVolumes and their attachments. Each is read only if the class or the driver requires it.
 
 use std::collections::BTreeMap;

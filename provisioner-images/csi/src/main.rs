@@ -1,4 +1,4 @@
-//! A provisioner image: volumes of any CSI driver, made by a run for each claim or for a batch of claims.
+//! A provisioner image: volumes of any CSI driver, made by a run for each claim or batch.
 //!
 //! It does the work of the CSI external provisioner without running all the time. `csi-provisioner --dry-run` makes the
 //! volume and prints the PersistentVolume instead of creating it, to try a driver without a cluster.

@@ -1,5 +1,5 @@
-//! The parameters, sorted into those of this image, those that name Secrets or the file system, and those for the
-//! driver. The functions are pure.
+//! The parameters, sorted by their use. Some belong to this image, some name Secrets or the file system, and the others
+//! are for the driver. The functions are pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The topology of a volume: the requirement from the selected node, the class and the cluster, and the check of the
-//! driver's answer. The functions are pure.
+//! The topology of a volume. The requirement follows from the selected node, the class and the cluster, and the
+//! driver's answer is checked. The functions are pure.
 //!
 //! | selected node | `csi-strict-topology` | class allows | `csi-immediate-topology` | requisite | preferred |
 //! |---|---|---|---|---|---|

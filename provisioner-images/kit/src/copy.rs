@@ -232,7 +232,7 @@ fn dress(file: BorrowedFd<'_>, like: &Stat) -> Result<(), Errno> {
     fs::futimens(file, &times(like))
 }
 
-/// Sets owner and times of a file that must not be opened: a link leads elsewhere, and a pipe waits for its other end.
+/// Sets owner and times of a file that must not be opened. A link leads elsewhere, and a pipe waits for its other end.
 fn dress_unopened(folder: &OwnedFd, name: &CStr, like: &Stat) -> Result<(), Errno> {
     let (owner, group) = owners(like);
     fs::chownat(folder, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;

@@ -9,12 +9,12 @@ use contract::text::cut;
 
 use crate::secrets::Secrets;
 
-/// The variable with another file than [`TERMINATION_LOG`], for pods with their own `terminationMessagePath` and for
-/// trying an image without a pod.
+/// The variable with another file than [`TERMINATION_LOG`]. It is for pods with their own `terminationMessagePath` and
+/// for trying an image without a pod.
 pub const PATH_VARIABLE: &str = "FLEX_TERMINATION_LOG";
 
-/// Writes the message for the orchestrator, and on standard error for readers of the pod's log, without the secrets of
-/// this run.
+/// Writes the message for the orchestrator and on standard error, without the secrets of this run. Standard error is
+/// for readers of the pod's log.
 ///
 /// A missing file is no error, because there is none outside a pod.
 pub fn leave(message: &str) -> io::Result<()> {

@@ -25,7 +25,7 @@ pub fn print(entries: &[Entry]) -> Result<(), Failure> {
         .map_err(|error| Failure::retry(format!("the list cannot be printed: {error}")))
 }
 
-/// Reads `volume|kept|rubbish ID [BYTES|- [PLACE]]` lines, of which the last must be `end`: a script that dies must not
+/// Reads `volume|kept|rubbish ID [BYTES|- [PLACE]]` lines, of which the last must be `end`. A script that dies must not
 /// seem to have fewer volumes.
 pub fn read(lines: impl BufRead) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();

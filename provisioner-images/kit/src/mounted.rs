@@ -100,8 +100,8 @@ pub fn empty(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Checks whether a volume with a directory of the run can be created: the directory exists, and is neither unused nor
-/// an unfinished copy.
+/// Checks whether a volume with a directory of the run can be created. The directory must exist, and be neither unused
+/// nor an unfinished copy.
 ///
 /// # Errors
 /// If it cannot be created.
@@ -171,7 +171,7 @@ fn held(folder: &OwnedFd, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Checks whether a directory is empty and unused by its mode: no run has made it a volume, or its volume was deleted.
+/// Checks whether a directory is empty and unused by its mode. No run has made it a volume, or its volume was deleted.
 fn is_nobody_s(folder: impl AsFd) -> Result<bool, Errno> {
     Ok(has_such_a_mode(&fs::fstat(&folder)?) && below::is_empty(folder, None)?)
 }

@@ -24,8 +24,8 @@ where
 /// The number of members of a batch at one time, for an image whose members have processes of their own.
 const JOBS: usize = 8;
 
-/// Runs an image with one argument, `--dry-run`, which its work gets: it then makes the volume and prints the objects
-/// that it would create in the cluster. In a batch, each member gets a new process of the program.
+/// Runs an image that knows one argument, `--dry-run`. With it, the image makes the volume and prints the objects that
+/// it would create in the cluster. In a batch, each member gets a new process of the program.
 pub fn run_or_show<F>(program: &str, work: impl FnOnce(Request, bool) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,

@@ -1,4 +1,4 @@
-//! The mask that keeps the secrets of a run out of its last words, which become an event that many can read.
+//! The mask that keeps the secrets of a run out of its last words. These become an event that many can read.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -63,8 +63,8 @@ impl Secrets {
     }
 }
 
-/// Returns the parts of a value that are masked: the whole, and of several lines each line and the text after a name in
-/// it.
+/// Returns the parts of a value that are masked. These are the whole value, and if it has several lines each line and
+/// the text after a name in it.
 fn parts(text: &str) -> Vec<&str> {
     let long = |text: &str, least: usize| text.chars().count() >= least;
     let whole = text.trim();

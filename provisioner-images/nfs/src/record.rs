@@ -69,8 +69,8 @@ pub fn archive(path: &str, id: &str) -> String {
     beside(path, &format!("archived-{name}{suffix}"))
 }
 
-/// Returns the path within the export in a PersistentVolume's source, given as JSON; `None` for an empty source, which
-/// belongs to no volume yet.
+/// Returns the path within the export in a PersistentVolume's source, given as JSON. Returns `None` for an empty
+/// source, which belongs to no volume yet.
 pub fn source_path(source: &str, parameters: &Parameters) -> Result<Option<String>, Failure> {
     if source.is_empty() {
         return Ok(None);

@@ -22,7 +22,7 @@ use crate::run::view;
 const AT_ONCE: usize = 8;
 /// The time between two looks at a run.
 const LOOK: Duration = Duration::from_millis(500);
-/// The time after which a run that does not start is given up, because a node or an image is missing.
+/// The time after which a run that does not start is given up. Its node or its image may be missing.
 const STUCK: Duration = Duration::from_secs(30);
 /// The time beyond the config's own timeout.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -44,7 +44,7 @@ pub(super) struct DoctorArgs {
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Delete objects that are provably the orchestrator's and that nothing can need, and vouch for restored volumes
+    /// Delete objects that are provably the orchestrator's and that nothing can need. Also vouch for restored volumes
     /// whose record agrees with their class.
     #[arg(long)]
     fix: bool,

@@ -143,8 +143,8 @@ struct Joins<'a> {
 }
 
 impl Index {
-    /// Returns the batch for which a first attempt must be stamped, with the id of the claim and the time of the stamp.
-    /// Returns `None` for a run of its own. Its slot is [reserved](Index::reserve) as `job`.
+    /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
+    /// stamp. Returns `None` for a run of its own. Its slot is [reserved](Index::reserve) as `job`.
     pub fn join_batch(
         &mut self,
         claim: &Claim,
@@ -217,8 +217,8 @@ impl Index {
         Some(name)
     }
 
-    /// Checks whether another run of the same class, operation and node, for claims or for a pool, is in progress or
-    /// about to begin. The given Job and the members of batches do not count.
+    /// Checks whether another run of the same class, operation and node is in progress or about to begin. Runs for
+    /// claims and for a pool are separate. The Job `but` and the batch `batch` do not count.
     fn is_another_under_way(
         &self,
         (class, operation, node, for_pool): (&str, Operation, Option<&str>, bool),
@@ -326,16 +326,16 @@ impl Index {
         keys
     }
 
-    /// Checks whether the batch of a claim's stamp has begun without it, or will not begin, so that the claim needs a
-    /// run of its own.
+    /// Checks whether the batch of a claim's stamp has begun without it, or will not begin. Then the claim needs a run
+    /// of its own.
     pub fn is_left_out(&self, claim: &Claim, recipe: &Recipe) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
         alone || self.is_without(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe))
     }
 
-    /// Checks whether a batch has begun without the items that do not see its Job, will not begin, or is for another
-    /// kind of run.
+    /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
+    /// is for another kind of run.
     pub fn is_without(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         let job = ObjectName::new(&recipe.config.namespace, name);
         let gathers = self.batches.gathering.get(name);

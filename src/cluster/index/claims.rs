@@ -124,8 +124,8 @@ impl Index {
         }
     }
 
-    /// Returns the keys of labels and annotations of a claim that an image may get, by the config of its class and by
-    /// that of its attempt.
+    /// Returns the keys of a claim's labels and annotations that an image may get. The configs of its class and of its
+    /// attempt name them.
     pub fn keys_of_words(&self, claim: &Claim) -> Vec<String> {
         let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
         let current = match self.classes.lookup(class) {

@@ -47,8 +47,8 @@ impl Idle {
 }
 
 impl Index {
-    /// Returns the creation time of a run's pod, in seconds since 1970, if its pods have ended and none of its
-    /// containers has run.
+    /// Returns the creation time of a run's pod, in seconds since 1970. Returns `None` unless its pods have ended and
+    /// none of its containers has run.
     pub fn idle_since(&self, id: &str, job: &str) -> Option<i64> {
         self.idle.0.get(id).filter(|seen| seen.idle && seen.job == job).map(|seen| seen.created)
     }

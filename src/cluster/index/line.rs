@@ -67,7 +67,7 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 struct Queue {
     lanes: BTreeMap<Lane, BTreeMap<u64, Waiting>>,
-    /// The last turn of each namespace: the first number is for runs that make or change something, the second for runs
+    /// The last turn of each namespace. The first number is for runs that make or change something, the second for runs
     /// that delete.
     served: HashMap<String, [u64; 2]>,
 }

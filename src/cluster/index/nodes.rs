@@ -61,8 +61,8 @@ impl Index {
         }
     }
 
-    /// Returns the items in progress that depend on a node, may wait for such a node, or may get the slots of runs that
-    /// are lost with it. Nodes seldom appear or vanish.
+    /// Returns the items in progress that a change of a node concerns. They depend on the node, may wait for such a
+    /// node, or may get the slots of runs that are lost with it. Nodes seldom appear or vanish.
     fn dependents(&self, node: &str, is_there: bool) -> Vec<Key> {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());

@@ -140,7 +140,7 @@ impl Index {
         line.chain(room).filter(is_wanted).take(like.count()).cloned().collect()
     }
 
-    /// Checks whether a claim may get a pooled volume: no attempt has begun for it, and it needs no particular volume.
+    /// Checks whether a claim may get a pooled volume. No attempt has begun for it, and it needs no particular volume.
     fn may_have_ready(&self, claim: &Claim) -> bool {
         let any = claim.data_source.is_none() && !claim.has_selector;
         any && claim.own_stamp().is_none() && !self.is_request(claim)
@@ -168,8 +168,8 @@ impl Index {
         keys
     }
 
-    /// Returns the pooled volume that a claim may get at once, if there is one: a volume that is already assigned to
-    /// it, or one that can be [assigned](Index::give) next.
+    /// Returns the pooled volume that a claim may get at once, if there is one. It is already assigned to the claim, or
+    /// can be [assigned](Index::give) next.
     pub fn ready_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
         let pool = recipe.pool.as_ref()?;
         if !self.may_have_ready(claim) {
@@ -192,7 +192,7 @@ impl Index {
         places.filter_map(|(_, name)| self.volumes.get(name))
     }
 
-    /// Checks whether a claim could use the volume: it is like those that the class makes now, and in an allowed
+    /// Checks whether a claim could use the volume. It is like those that the class makes now, and in an allowed
     /// topology.
     fn could_have(&self, volume: &Volume, pool: &Pool, class: &Class) -> bool {
         self.is_right(volume, pool) && self.is_within_reach(volume, class) && self.is_settled(volume)

@@ -45,7 +45,7 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Checks by the observed claim, which has no usage of its own, whether no stamp can have been written any more.
+    /// Checks by the observed claim whether no stamp can have been written any more. The claim has no usage of its own.
     fn has_lapsed(&self, claim: &Claim) -> bool {
         let version = claim.resource_version.parse().ok();
         self.version.is_some() && version > self.version
@@ -119,7 +119,7 @@ impl Index {
         self.tally.taken.get(class).cloned().unwrap_or_default()
     }
 
-    /// Returns the usage of a class, in all and in one namespace, without one claim with its volumes and without one
+    /// Returns the usage of a class, in all and in one namespace. Leaves out one claim with its volumes, and one
     /// volume.
     fn taken_in(&self, class: &str, namespace: &str, but_claim: &str, but_volume: &str) -> Taken {
         let mut taken = Taken::default();

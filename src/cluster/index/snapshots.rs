@@ -119,8 +119,8 @@ impl Index {
         self.jobs.values().filter(|job| job.content.as_deref() == Some(name)).cloned().collect()
     }
 
-    /// Returns the items that depend on a VolumeSnapshot or its content: the claims that are restored from it, and its
-    /// source claim.
+    /// Returns the items that depend on a VolumeSnapshot or its content. These are the claims that are restored from
+    /// it, and its source claim.
     fn concerned_by_snapshot(&self, name: &ObjectName) -> Vec<Key> {
         let mut keys = self.copy_keys(name);
         let of = self.snapshot(name).and_then(|snapshot| snapshot.claim());

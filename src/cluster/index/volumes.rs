@@ -40,7 +40,7 @@ impl Index {
         self.gone_claims.get(volume) == Some(claim)
     }
 
-    /// Returns a volume that the PV controller will bind to a claim, because it is reserved for the claim by name and
+    /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
     /// fits.
     pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
         let reserved = self.reserved.get(&claim.name)?.iter().filter_map(|name| self.volume(name));

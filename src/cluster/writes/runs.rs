@@ -16,7 +16,7 @@ use crate::cluster::unread::Unread;
 use crate::object::ObjectName;
 
 impl Writes {
-    /// Returns the UIDs of all Jobs and pods of an operation's runs for an id in a namespace, by the API.
+    /// Returns the UIDs of all Jobs and pods of an operation's runs for an id. Asks the API, in one namespace.
     pub async fn runs(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>> {
         let mut found = self.marked::<Job>(operation, namespace, id).await?;
         found.extend(self.marked::<Pod>(operation, namespace, id).await?);

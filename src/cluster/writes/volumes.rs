@@ -189,8 +189,8 @@ impl Writes {
         })
     }
 
-    /// Adopts a volume that another claim has taken, with the id of the claim for which it was made, and leaves it to
-    /// the other claim.
+    /// Adopts a volume that another claim has taken, for that claim. The volume keeps the id of the claim for which it
+    /// was made.
     pub async fn cede(
         &self,
         volume: &Volume,

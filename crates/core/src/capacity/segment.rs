@@ -71,7 +71,7 @@ pub struct Wanted {
     pub source: Option<Source>,
 }
 
-/// Checks whether the scheduler uses the capacity of a class: it does so only for claims that wait for their first
+/// Checks whether the scheduler uses the capacity of a class. It does so only for claims that wait for their first
 /// consumer.
 fn is_looked_for(class: &Class) -> bool {
     class.has_object && class.binding == BindingMode::WaitForFirstConsumer

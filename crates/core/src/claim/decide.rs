@@ -171,8 +171,7 @@ pub struct Observed<'a> {
     pub room: bool,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
     pub limit: Option<&'a str>,
-    /// A stamp has reserved quota for the claim, nobody knows whether the write succeeded, and other claims wait for
-    /// that quota.
+    /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
     pub promised: bool,
     /// The reason why the claim cannot have the attributes that it requests.
     pub attributes: Option<&'a str>,
@@ -302,7 +301,8 @@ pub enum Step {
     },
     /// Removes the finalizer.
     Release,
-    /// Removes the finalizers that protect the claim for its copies, if the API shows that none of them is in progress.
+    /// Removes the finalizers that protect the claim for its copies. The API must show that none of them is in
+    /// progress.
     LetOriginalGo {
         /// The UIDs of the copies.
         copies: Vec<String>,

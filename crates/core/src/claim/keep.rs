@@ -20,7 +20,8 @@ pub enum Kept {
     Nothing,
 }
 
-/// Estimates the memory for the texts that users can write on an object: their bytes, and what holds them in memory.
+/// Estimates the memory for the texts that users can write on an object. Counts the bytes of the texts, and the memory
+/// around them.
 pub fn burden(metadata: &ObjectMeta) -> usize {
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let pairs = pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| key.len() + value.len());
@@ -53,8 +54,8 @@ pub(super) fn words(metadata: &ObjectMeta) -> BTreeMap<String, String> {
 }
 
 impl Claim {
-    /// Returns the claim as the cache keeps it: with the labels and annotations of these keys, and without long texts
-    /// of its user.
+    /// Returns the claim as the cache keeps it. It has the labels and annotations of these keys, and no long texts of
+    /// its user.
     pub fn kept(mut self, keys: Vec<String>) -> Self {
         if self.words == Kept::Nothing {
             return self;

@@ -26,8 +26,8 @@ pub struct Choice {
     pub last: bool,
 }
 
-/// Chooses among all nodes: first a node without an attempt, spread by the claim's UID, then the node whose attempt was
-/// the longest ago.
+/// Chooses among all nodes. First come nodes without an attempt, spread by the claim's UID, then the node whose attempt
+/// was the longest ago.
 pub fn choose<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     claim: &Claim,
@@ -69,8 +69,7 @@ pub fn takes(node: &Node, recipe: &Recipe) -> bool {
     node.reachable && is_meant(node, recipe) && node.taints.iter().all(|taint| is_tolerated(taint, recipe))
 }
 
-/// Checks the same without regard to temporary states: the node does not answer, is cordoned, or is short of a
-/// resource.
+/// Checks the same without regard to temporary states. The node may not answer, be cordoned, or be short of a resource.
 pub fn takes_at_times(node: &Node, recipe: &Recipe) -> bool {
     let lasting = |taint: &&Taint| !taint.key.starts_with(PASSING);
     is_meant(node, recipe) && node.taints.iter().filter(lasting).all(|taint| is_tolerated(taint, recipe))

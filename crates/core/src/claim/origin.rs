@@ -1,4 +1,5 @@
-//! The data source of a claim: the volume of another claim, a snapshot, or an object from which others fill the volume.
+//! The data source of a claim. It is the volume of another claim, a snapshot, or an object from which others fill the
+//! volume.
 
 use std::fmt;
 

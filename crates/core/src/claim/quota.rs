@@ -57,8 +57,8 @@ impl Taken {
     }
 }
 
-/// Returns the reason why a quota allows no further volume of this size, for the claim's event; `None` if all allow it.
-/// `taken` must not contain the volume itself.
+/// Returns the reason why a quota allows no further volume of this size, for the claim's event. Returns `None` if all
+/// quotas allow it. `taken` must not contain the volume itself.
 pub fn refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| share, taken, namespace, bytes)
 }

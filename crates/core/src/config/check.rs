@@ -470,7 +470,7 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
     Ok(template)
 }
 
-/// Checks that each entry of a list has the field by which it is known, and that no two entries have the same.
+/// Checks that each entry of a list has the field by which it is known. No two entries may have the same value.
 fn each_once<'a>(list: &str, field: &str, keys: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for key in keys {

@@ -22,8 +22,8 @@ pub const NAMESPACE_KEY: &str = "stands-for-namespace";
 /// The namespace of external provisioners in most clusters. No tenant writes there.
 const USUAL_NAMESPACE: &str = "kube-system";
 
-/// Returns the namespaces whose Leases count for a config with this data: those that it names, else its own and that of
-/// Kubernetes.
+/// Returns the namespaces whose Leases count for a config with this data. These are the namespaces that the config
+/// names, else its own and that of Kubernetes.
 pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String> {
     let named = data.get(NAMESPACE_KEY).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
     named.unwrap_or_else(|| vec![own.to_owned(), USUAL_NAMESPACE.to_owned()]).into_iter().collect()
@@ -56,8 +56,8 @@ pub enum Sidecar {
 }
 
 impl Sidecar {
-    /// Returns the reason why classes of the driver are not served, for the config's verdict; `None` while nobody has
-    /// looked yet.
+    /// Returns the reason why classes of the driver are not served, for the config's verdict. Returns `None` while
+    /// nobody has looked yet.
     pub fn keeps(&self, driver: &str, classes: &[&String]) -> Option<String> {
         let classes = classes.iter().map(|class| class.as_str()).collect::<Vec<_>>().join(", ");
         match self {

@@ -51,7 +51,8 @@ impl Topologies {
         self.0.iter().map(term).collect()
     }
 
-    /// Writes the topologies for an image: a JSON list of objects from a label to its values; empty if all are allowed.
+    /// Writes the topologies for an image, as a JSON list; empty if all are allowed. Each item is an object from a
+    /// label to its values.
     pub fn json(&self) -> String {
         if self.is_empty() { String::new() } else { serde_json::json!(self.0).to_string() }
     }

@@ -56,8 +56,8 @@ fn provenance(volume: &Volume) -> Option<Provenance> {
     serde_json::from_str(volume.provenance.as_deref().filter(|_| volume.is_adopted())?).ok()
 }
 
-/// Returns the backends that can be listed: those of all classes, and those on which older versions of a config made
-/// volumes.
+/// Returns the backends that can be listed. These are the backends of all classes, and those on which older versions of
+/// a config made volumes.
 pub fn views(s: &Snapshot) -> Vec<View> {
     let mut views: BTreeMap<String, (Arc<Recipe>, BTreeSet<String>)> = BTreeMap::new();
     for recipe in s.classes.iter().filter_map(|class| class.recipe.as_ref().ok()).filter(|r| r.can(CAPABILITY)) {

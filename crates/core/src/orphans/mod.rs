@@ -92,13 +92,13 @@ impl fmt::Display for Object {
     }
 }
 
-/// A safe way to fix a finding: it deletes the orchestrator's own object that nothing can need any more, or repairs
+/// A safe way to fix a finding. It deletes an object of the orchestrator that nothing can need any more, or repairs
 /// without harm.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Removal {
-    /// Deletes a Job with its pods, if the API confirms: no claim has this id, or the claim is bound and settled; and
-    /// no volume has this name.
+    /// Deletes a Job with its pods, after the API has confirmed that nothing needs them. No claim has this id, or the
+    /// claim is bound and settled; and no volume has this name.
     Job {
         /// The claim that must be gone, or settled.
         claim: String,

@@ -30,7 +30,8 @@ pub fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4)
 }
 
-/// Limits the time of a node's clock, which may be wrong or missing, so that a delay can be counted from it.
+/// Limits a time of a node's clock, so that a delay can be counted from it. That clock may be wrong, or the time
+/// missing.
 pub fn just_now(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
 }

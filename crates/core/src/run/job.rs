@@ -335,7 +335,7 @@ fn annotation(number: usize) -> String {
     format!("{}{number}", names::PROPERTY_PREFIX)
 }
 
-/// Escapes a text for an environment variable or a command: Kubernetes expands `$(NAME)` in both, and reads `$$` as a
+/// Escapes a text for an environment variable or a command. Kubernetes expands `$(NAME)` in both, and reads `$$` as a
 /// dollar.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")

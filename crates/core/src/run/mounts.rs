@@ -95,7 +95,8 @@ mod tests {
         recipe(&[("image", "i"), ("pod-template", TEMPLATE), ("storage-mounts", paths)])
     }
 
-    /// What is mounted from the volumes a, b and c of the template: `path = volume/directory`, with `!` where it is read-only.
+    /// Returns the mounts of the template's volumes a, b and c. The form is `path = volume/directory`, with `!` for a
+    /// read-only mount.
     fn mounts(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
         let container = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].clone();
         let mounts = container.volume_mounts.unwrap().into_iter().filter(|mount| mount.name.len() == 1);

@@ -207,7 +207,7 @@ pub struct Pod {
     pub terminated: Option<Terminated>,
     /// A container has begun to run.
     pub started: bool,
-    /// No container of the pod has run, and none will: Kubernetes says so of each container, or the scheduler found no
+    /// No container of the pod has run, and none will. Kubernetes says so of each container, or the scheduler found no
     /// node.
     pub never_ran: bool,
     /// The members, if the pod is that of a batch.

@@ -1,5 +1,5 @@
-//! Snapshots: the part of each VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and
-//! VolumeSnapshotClass ([`Class`]) that the cache keeps, and the decisions about them.
+//! Snapshots: the objects of the API as the cache keeps them, and the decisions about them. The objects are
+//! VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and VolumeSnapshotClass ([`Class`]).
 //!
 //! [`bind`] decides which content a VolumeSnapshot gets, and its status. [`decide`] decides when the snapshot of a
 //! content is stored and deleted.

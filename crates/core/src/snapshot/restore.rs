@@ -14,8 +14,7 @@ pub struct Stored<'a> {
     pub snapshot: Option<&'a Snapshot>,
     /// The content to which it is bound and that refers to it.
     pub content: Option<&'a Content>,
-    /// That content belongs to the orchestrator's driver and to no other instance, or to the driver that the claim's
-    /// class replaces.
+    /// The content belongs to the driver of this orchestrator or of the claim's class, and to no other instance.
     pub ours: bool,
     /// The provenance of the snapshot, where it is known.
     pub made_by: Option<&'a Provenance>,

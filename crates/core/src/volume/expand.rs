@@ -1,4 +1,5 @@
-//! Decides how a volume is expanded: a part of the table of volumes, for a volume that is bound to an existing claim.
+//! Decides how a volume is expanded. This is a part of the table of volumes, for a volume that is bound to an existing
+//! claim.
 //!
 //! The first row that holds applies. "The request" is the size that the claim requests. "A run" is a Job of the
 //! operation `expand`.
@@ -117,8 +118,8 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     record
 }
 
-/// Takes from the class the part of the storage that a run sees, if the volume is in the storage of which the class
-/// speaks.
+/// Takes from the class the part of the storage that a run sees. The volume must be in the storage that the class
+/// names.
 fn narrow(record: &mut Record, class: &Record) {
     let Some(now) = class.data.get(STORAGE_MOUNTS) else {
         record.data.remove(STORAGE_MOUNTS);
@@ -208,7 +209,7 @@ pub fn wish(volume: &Volume, claim: &Claim) -> Option<u64> {
     (wish > size).then_some(wish)
 }
 
-/// Checks whether a claim is bound to its volume and its status does not say that it has the requested size.
+/// Checks whether a bound claim does not say in its status that it has the requested size.
 pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound()
         && (claim.resize.is_some()

@@ -1,4 +1,4 @@
-//! Decides how a volume gets other attributes: a part of the table of volumes, for a volume that is bound to an
+//! Decides how a volume gets other attributes. This is a part of the table of volumes, for a volume that is bound to an
 //! existing claim.
 //!
 //! The first row that holds applies. "The request" is the VolumeAttributesClass that the claim names. "A run" is a Job
@@ -64,8 +64,8 @@ impl Applied {
     }
 }
 
-/// The modify runs since the last that succeeded, as the volume stores them: the last that began, and the last that
-/// failed.
+/// The modify runs since the last that succeeded, as the volume stores them. Of these it has the last that began, and
+/// the last that failed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Note {
     /// The number of the last run that may have begun.
@@ -160,7 +160,7 @@ fn is_between(volume: &Volume) -> bool {
     volume.modification.as_ref().is_some_and(|note| note.between || note.begun > note.attempt)
 }
 
-/// Checks whether a claim is bound to its volume and its status does not say that it has the requested attributes.
+/// Checks whether a bound claim does not say in its status that it has the requested attributes.
 pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
     let finished = Report::Finished { class: volume.attributes().class.clone() };
     claim.is_bound() && (!has_wish(volume, claim) || volume.modification.is_some() || !finished.stands(claim))

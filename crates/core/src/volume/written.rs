@@ -25,7 +25,7 @@ pub struct Written {
 /// The old annotation with mount options.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
-/// Annotations and labels that need no check: every image writes them, adoption overwrites them, other code checks
+/// Annotations and labels that need no check. Every image writes them, adoption overwrites them, other code checks
 /// them, or nobody reads them.
 const HARMLESS: &[&str] = &[
     names::PROVISIONED_BY,

@@ -227,7 +227,8 @@ impl Cinder {
         Ok(answer["pools"].as_array().into_iter().flatten().map(Pool::of).collect())
     }
 
-    /// Returns the name of the backend that a volume type requires, if it requires one and the image may see it.
+    /// Returns the name of the backend that a volume type requires. Returns `None` if it requires none, or if the image
+    /// may not see it.
     pub async fn backend_of_type(&self, name: &str) -> Result<Option<String>, Trouble> {
         let call = Call::new(Method::GET, "/types?is_public=None", "does not list the volume types");
         let answer = self.send(call).await?;

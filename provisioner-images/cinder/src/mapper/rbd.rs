@@ -1,5 +1,4 @@
-//! Ceph: attached by the Ceph CSI driver, as a volume that the driver did not make, or by the kubelet up to Kubernetes
-//! 1.30.
+//! Ceph: attached by the Ceph CSI driver as a static volume, or by the kubelet up to Kubernetes 1.30.
 
 use std::collections::BTreeMap;
 

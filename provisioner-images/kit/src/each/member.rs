@@ -79,8 +79,8 @@ fn start(each: &Each, member: &Member, words: &File) -> io::Result<(pipe::Receiv
     Ok((pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?, child))
 }
 
-/// Waits for the end, follows the output, and stops the process with all its children at its time limit or at the
-/// signal to stop. Returns the time limit if the process exceeded it.
+/// Waits for the end of the process, and follows the output. Stops the process with all its children at its time limit
+/// or at the signal to stop. Returns the time limit if the process exceeded it.
 async fn attend(
     each: &Each,
     child: &mut Child,

@@ -136,8 +136,8 @@ pub struct Create {
     /// A volume of a CSI driver, by its handle.
     #[arg(long, group = "source", value_name = "DRIVER,HANDLE")]
     pub csi: Option<String>,
-    /// Any other source: a file with a PersistentVolume or only its spec, from which source, node affinity, capacity
-    /// and annotations are used; `-` reads standard input.
+    /// Any other source: a file with a PersistentVolume or only its spec; `-` reads standard input. Its source, node
+    /// affinity, capacity and annotations are used.
     #[arg(long, group = "source", value_name = "FILE")]
     pub from: Option<String>,
 
@@ -150,7 +150,7 @@ pub struct Create {
     /// The volume can only be read, for nfs, iscsi and csi.
     #[arg(long)]
     pub read_only: bool,
-    /// Only the node of this pod reaches the volume; true for local and hostPath unless the file of --from says
+    /// Only the node of this pod reaches the volume. True for local and hostPath unless the file of --from says
     /// otherwise.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub on_this_node: Option<bool>,

@@ -262,7 +262,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 const TOKENLESS: &str =
     "; the provisioner config has no `service-account-name`, so that its runs get no token for the Kubernetes API";
 
-/// Decides row 23 if another claim has taken the volume of the attempt: a new volume is made under a new id.
+/// Decides row 23 if another claim has taken the volume of the attempt. A new volume is made under a new id.
 fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
     if let Some(wait) = stopping(o) {
         return wait;
@@ -457,7 +457,7 @@ fn ended_but_in_part(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Optio
     }
 }
 
-/// Checks whether it is uncertain that no volume exists: no volume is in the cache, and nobody has asked the API.
+/// Checks whether it is uncertain that no volume exists. The cache has no volume, and nobody has asked the API.
 fn is_volume_unsure(o: &Observed<'_>) -> bool {
     !o.no_volume && o.volumes.is_empty()
 }

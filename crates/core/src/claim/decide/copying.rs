@@ -47,7 +47,7 @@ pub(super) fn keeps_original(o: &Observed<'_>) -> Option<Decision> {
     o.origin.as_ref().filter(|origin| origin.is_to_be_kept(o.claim)).map(|_| Step::KeepOriginal.into())
 }
 
-/// Decides rows 35 and 36: the end of the protection of a claim for its copies, when nothing else is to be done.
+/// Decides rows 35 and 36, when nothing else is to be done. They end the protection of a claim for its copies.
 pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
     if decision.step != Step::Nothing || o.copying.is_empty() {
         return decision;

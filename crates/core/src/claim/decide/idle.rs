@@ -15,7 +15,8 @@ pub(super) fn idle_attempts(o: &Observed<'_>, idle: bool) -> u32 {
     if idle && joins && o.removed.is_none() { before.max(attempt) } else { before }
 }
 
-/// Returns the failure of the stamped attempt with the note that none of its containers has run, if the note is new.
+/// Returns the failure of the stamped attempt with the note that none of its containers has run. Returns `None` if the
+/// note is not new.
 pub(super) fn noted_idle(o: &Observed<'_>) -> Option<LastFailure> {
     let last = o.claim.last_failure.as_ref()?;
     let known = idle_attempts(o, o.never_ran);

@@ -28,7 +28,8 @@ pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Re
     Ok(nodes)
 }
 
-/// Returns the node of an attempt that begins now: that of the data source, the selected node, or a node chosen here.
+/// Returns the node of an attempt that begins now. It is that of the data source, the selected node, or a node chosen
+/// here.
 fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, String> {
     if let Some(node) = tied(o, recipe).or(selected(o, class)) {
         return Ok(node);
@@ -100,7 +101,7 @@ pub(super) fn is_movable(o: &Observed<'_>, class: &Class) -> bool {
     class.binding == BindingMode::WaitForFirstConsumer && !tied
 }
 
-/// Asks the scheduler for another node if the selected one does not exist any more, or the class does not allow it.
+/// Asks the scheduler for another node if the selected one is gone, or if the class does not allow it.
 pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
     let node = o.claim.selected_node.as_ref()?;
     if !is_movable(o, class) {
