@@ -20,7 +20,7 @@ pub const CAPABILITY: &str = "modify";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttributesClass {
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
     /// The provisioner whose volumes the class is for.

@@ -140,7 +140,7 @@ pub enum Step {
     },
     /// Deletes a Job.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
         /// The UID of the Job.
         uid: String,

@@ -56,7 +56,7 @@ pub struct Published {
     pub uid: String,
     /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// The class.
+    /// The name of the class.
     pub class: String,
     /// The labels of the nodes in the segment; empty for all nodes.
     pub topology: BTreeMap<String, String>,

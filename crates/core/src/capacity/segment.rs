@@ -19,7 +19,7 @@ use crate::object::hash;
 pub struct Segment {
     /// The id of the segment. It differs from those of all others, also if a class of the same name existed before.
     pub id: String,
-    /// The class.
+    /// The name of the class.
     pub class: String,
     /// The UID of the StorageClass.
     pub class_uid: String,

@@ -210,7 +210,7 @@ pub enum Step {
     },
     /// Assigns a pooled volume to the claim.
     Take {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
     },
     /// Writes the stamp that the claim would have if the orchestrator had bound it.
@@ -228,7 +228,7 @@ pub enum Step {
     StartRun,
     /// Makes the volume the orchestrator's and the claim's: claimRef, finalizer, provenance.
     Adopt {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
         /// The provenance to write.
         provenance: Box<Provenance>,
@@ -238,7 +238,7 @@ pub enum Step {
     },
     /// Adopts a volume that another claim has taken, for that claim.
     Cede {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
         /// The provenance to write.
         provenance: Box<Provenance>,
@@ -247,17 +247,17 @@ pub enum Step {
     },
     /// Completes the binding of the claim to the volume, and removes the finalizer.
     Bind {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
     },
     /// Writes the volume's name on the claim, so that the PV controller binds the two.
     Name {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
     },
     /// Writes on the volume why it is not bound.
     Quarantine {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
         /// The reasons.
         why: String,
@@ -277,12 +277,12 @@ pub enum Step {
     ConfirmNoVolume,
     /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
-        /// The node.
+        /// The name of the node.
         node: String,
     },
     /// Deletes a Job with its pods.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
     /// Creates the Job of a delete run.
@@ -296,7 +296,7 @@ pub enum Step {
     },
     /// Removes a clean node from the claim's list, and with the last node the finalizer.
     SettleNode {
-        /// The nodes that remain.
+        /// The names of the nodes that remain.
         nodes: Vec<String>,
     },
     /// Removes the finalizer.

@@ -19,7 +19,7 @@ pub const KIND: &str = "ReferenceGrant";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrant {
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
     /// The permission that the grant gives.

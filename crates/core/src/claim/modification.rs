@@ -85,7 +85,7 @@ pub enum Report {
     },
     /// The volume has the attributes of this class.
     Finished {
-        /// The class.
+        /// The name of the class.
         class: String,
     },
 }

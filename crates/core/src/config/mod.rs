@@ -138,7 +138,7 @@ pub struct Refresh {
 pub struct Recipe {
     /// The ConfigMap of the recipe.
     pub config: ObjectName,
-    /// The class.
+    /// The name of the class.
     pub class: String,
     /// The image.
     pub image: String,

@@ -46,7 +46,7 @@ const PACE: &[&str] = &[
 pub struct Record {
     /// The ConfigMap of the data.
     pub config: ObjectName,
-    /// The class.
+    /// The name of the class.
     pub class: String,
     /// The ConfigMap had a service token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

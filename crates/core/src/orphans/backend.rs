@@ -37,7 +37,7 @@ pub struct View {
 pub struct Listing {
     /// The key of the [`View`].
     pub key: String,
-    /// The class.
+    /// The name of the class.
     pub class: String,
     /// The node of the run.
     pub node: Option<String>,

@@ -20,7 +20,7 @@ pub struct LastFailure {
     pub at: i64,
     /// The reaction to the failure.
     pub kind: Failure,
-    /// A short reason.
+    /// The reason, in one word.
     pub reason: String,
     /// The message for people.
     pub message: String,

@@ -138,7 +138,7 @@ pub enum Step {
     StartRun,
     /// Deletes a Job with its pods.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
     /// Writes an error into the status.
@@ -162,7 +162,7 @@ pub enum Step {
     ConfirmSnapshot,
     /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
-        /// The node.
+        /// The name of the node.
         node: String,
     },
     /// Creates the Job of a delete-snapshot run.

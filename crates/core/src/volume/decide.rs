@@ -119,7 +119,7 @@ pub enum Step {
     ConfirmClaimGone,
     /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
-        /// The node.
+        /// The name of the node.
         node: String,
     },
     /// Creates the Job of a delete run.
@@ -133,12 +133,12 @@ pub enum Step {
     },
     /// Deletes the Job of a stuck delete run with its pods, because the config has changed since.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
     /// Removes a clean node from the volume's list.
     SettleNode {
-        /// The nodes that remain.
+        /// The names of the nodes that remain.
         nodes: Vec<String>,
     },
     /// Records that a delete run failed, and emits an event.

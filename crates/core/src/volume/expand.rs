@@ -91,7 +91,7 @@ pub struct Failed {
     pub at: i64,
     /// The reaction to the failure.
     pub kind: Failure,
-    /// A short reason.
+    /// The reason, in one word.
     pub reason: String,
     /// The message for people.
     pub message: String,
@@ -188,7 +188,7 @@ pub enum Step {
     Forget,
     /// Deletes a Job with its pods.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
 }

@@ -86,7 +86,7 @@ pub struct Note {
     pub kind: Failure,
     /// A run up to that one may have changed a part.
     pub between: bool,
-    /// A short reason.
+    /// The reason, in one word.
     pub reason: String,
     /// The message for people.
     pub message: String,
@@ -135,7 +135,7 @@ pub enum Step {
     Forget,
     /// Deletes a Job with its pods.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
 }
