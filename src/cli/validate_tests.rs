@@ -91,7 +91,7 @@ fn files_without_a_config_do_not_pass_in_silence() {
         assert!(said[0].contains("no provisioner ConfigMap was found"), "{said:?}");
     }
     assert_eq!(check(&[], &identity(&[])).findings.len(), 1, "a directory without files of YAML");
-    // Beside others, and in a directory.
+    // The config is beside others, and in a directory.
     let two = |named| [file("a", GOOD), File { named, ..file("b", other) }];
     assert_eq!(check(&two(false), &identity(&["flex-provisioner"])).findings, []);
     let findings = check(&two(true), &identity(&["flex-provisioner"])).findings;
@@ -124,7 +124,7 @@ fn an_account_that_is_not_among_those_of_the_file_is_told() {
     }
 }
 
-/// The shipped files, each with its text.
+/// Returns the shipped files, each with its text.
 fn shipped(folder: &str) -> Vec<File> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
@@ -144,7 +144,7 @@ fn nothing_is_said_of_the_shipped_configs_and_examples() {
     let files: Vec<_> = shipped("configmaps").into_iter().chain(shipped("examples")).collect();
     let Checked { configs, objects, findings, .. } = check(&files, &identity(&["flex-provisioner", "admin"]));
     assert!(configs.len() >= 12 && objects.len() >= 8, "{} configs, {} classes", configs.len(), objects.len());
-    // The first config of all, whose token stands in it.
+    // The first config contains its token.
     let (told, findings): (Vec<_>, Vec<_>) =
         findings.into_iter().partition(|finding| finding.message.starts_with("service-token: stands in a ConfigMap"));
     assert_eq!((told.len(), told[0].file.as_str()), (1, "configmaps/silver.yaml"));

@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that refuses some writes before it takes the next.
+    /// Runs an API server that refuses some writes before it accepts the next.
     async fn api_server(refusals: usize, code: StatusCode) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let (written, asked) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let kept = written.clone();

@@ -296,7 +296,7 @@ mod tests {
             let has: u64 = ready.iter().filter(|r| r.right).map(|r| r.size).sum();
             let most = pool.as_ref().and_then(|pool| pool.max_bytes);
             prop_assert!(asked == 0 || most.is_none_or(|most| asked <= most), "{asked} of {most:?}, {has} are there");
-            // Carried out, it is content, or waits for the claims.
+            // After the steps, the pool is full, or waits for the claims.
             let mut next = 0;
             for step in steps {
                 match step {

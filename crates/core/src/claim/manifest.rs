@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// The claim `team/copy` with a spec, and a manifest of this metadata and spec.
+    /// Checks the claim `team/copy` with a spec, and a manifest of this metadata and spec.
     fn claim(metadata: Value, manifest: Value, spec: Value) -> bool {
         let applied =
             json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": manifest });

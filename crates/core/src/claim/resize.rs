@@ -169,7 +169,7 @@ mod tests {
         ]
     }
 
-    /// A bound claim of 1 GiB with what a report leaves in its status.
+    /// Returns a bound claim of 1 GiB with the status of a report.
     fn claim(report: Option<&Report>) -> Claim {
         let mut status = json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } });
         for (key, value) in
@@ -191,7 +191,7 @@ mod tests {
     fn each_report_stands_where_it_was_written_and_nowhere_else() {
         for written in reports() {
             for asked in reports() {
-                // What is finished asks no kubelet any more.
+                // A finished resize asks no kubelet any more.
                 let over = written == reports()[4] && asked == reports()[3];
                 assert_eq!(asked.stands(&claim(Some(&written))), written == asked || over, "{asked:?} on {written:?}");
             }

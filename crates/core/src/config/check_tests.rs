@@ -492,6 +492,6 @@ fn runs_are_alone_with_their_volumes_only_where_that_holds() {
         assert!(found.len() == 1 && found[0].starts_with("storage-mounts: ") && found[0].contains(says), "{found:?}");
     }
     refused("storage-mounts", "/a", "mounts nothing into the container `provisioner`");
-    // A template that cannot be read says so itself.
+    // An unreadable template has its own message.
     assert_eq!(problems(&[("storage-mounts", "/a"), ("pod-template", "no: template")]).len(), 1);
 }

@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Where the Leases of these tests count.
+    /// Returns the namespaces whose Leases count in these tests.
     fn all() -> BTreeSet<String> {
         ["kube-system", "old", "new", "a"].map(str::to_owned).into()
     }
@@ -308,12 +308,12 @@ mod tests {
         assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(14)).sidecar, renewed.live());
         assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(28)).sidecar, renewed.live());
         assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(29)).sidecar, Sidecar::Gone);
-        // Another one takes it over.
+        // Another holder takes the Lease over.
         let other = lease("kube-system", "b", "3");
         assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(60)).sidecar, other.live());
-        // One that is given back is not waited for.
+        // A released Lease is not waited for.
         assert_eq!(watched.look(&[lease("kube-system", "", "4")], &all(), at(61)).sidecar, Sidecar::Gone);
-        // That it goes and comes again makes it a new one.
+        // A Lease that was deleted and created again counts as new.
         assert_eq!(watched.look(&[], &all(), at(62)).sidecar, Sidecar::Gone);
         assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(90)).sidecar, other.live());
     }

@@ -135,7 +135,7 @@ mod tests {
         for operation in [Provision, Delete, Expand, Modify] {
             assert_eq!(of(operation, none), [own.as_str()], "{operation}");
         }
-        // A delete run of an attempt is told what it was to be a copy of, and sees nothing of it.
+        // A delete run of an attempt gets the name of its data source, but does not see it.
         assert_eq!(of(Delete, is_copy_of(OTHER)), [own.as_str()]);
         assert_eq!(of(Delete, is_of_snapshot(OTHER)), [own.as_str()]);
         assert_eq!(of(Provision, is_copy_of(OTHER)), [own.clone(), format!("/a/{OTHER} = a/{OTHER}!")]);
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(of(Capacity, about_none), ["/a = a/.flex-capacity!"]);
     }
 
-    /// A handle may be written by hand, and an id be brought back by a backup.
+    /// Somebody may have written a handle, and a backup may have restored an id.
     #[test]
     fn what_is_no_id_of_ours_becomes_no_path() {
         for id in ["", ".", "..", "../etc", "x/y", "anything"] {

@@ -349,7 +349,7 @@ pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Tim
 mod tests {
     use super::*;
 
-    /// What Kubernetes 1.36 says of pods that were deleted, by what had kept them from starting.
+    /// These are the statuses of Kubernetes 1.36 for deleted pods, by the reason why they had not started.
     #[test]
     fn whether_a_container_has_run_is_what_kubernetes_says_of_it() {
         let pod = |node: Option<&str>, phase: &str, container: serde_json::Value| {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What was made for a request: ready, on its own.
+/// Returns the volume of a request when it is ready.
 fn ready_volume() -> Volume {
     let kind = recipe_with(&[]).record.kind();
     let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
