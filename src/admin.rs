@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::controller::Context;
+use crate::reconcile::Context;
 
 /// The limits of one peer, and of all peers together.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,15 @@
 //! The orchestrator, which turns a container image that can make a volume into a dynamic provisioner.
 //!
-//! [`cluster`] watches and writes. `claim::decide` and `volume::decide` of the crate [`flex_core`] choose the next
-//! step, without any I/O. [`controller`] reconciles: it observes, decides and takes the steps.
+//! [`api`] watches and writes, and [`state`] is the cache. `claim::decide` and `volume::decide` of the crate
+//! [`flex_core`] choose the next step, without any I/O. [`reconcile`] observes, decides and takes the steps.
 
 pub mod admin;
+pub mod api;
 pub mod cli;
 pub mod clock;
-pub mod cluster;
-pub mod controller;
 pub mod metrics;
+pub mod reconcile;
+pub mod state;
 
 pub use flex_core::{
     attributes, capacity, claim, config, decision, limits, marker, node, object, orphans, policies, pool, run,

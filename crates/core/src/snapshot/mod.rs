@@ -18,6 +18,7 @@ use contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::claim::keep;
+use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::limits;
 use crate::object::ObjectName;
@@ -48,17 +49,17 @@ pub enum Of {
 pub struct Snapshot {
     /// The name of the VolumeSnapshot.
     pub name: ObjectName,
-    /// The UID of the VolumeSnapshot.
+    /// The UID of the object.
     pub uid: String,
     /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// The VolumeSnapshot is terminating.
+    /// The volume is terminating.
     pub deleting: bool,
     /// The finalizers of the VolumeSnapshot.
     pub finalizers: Vec<String>,
     /// `finalizers` is complete.
     pub finalizers_whole: bool,
-    /// The class of the VolumeSnapshot.
+    /// The class of the content.
     pub class: Option<String>,
     /// The source of the VolumeSnapshot.
     pub of: Of,
@@ -82,7 +83,7 @@ pub struct Status {
 }
 
 impl Snapshot {
-    /// Checks whether the VolumeSnapshot has the orchestrator's finalizer.
+    /// Checks whether the volume has the orchestrator's finalizer.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
@@ -127,21 +128,21 @@ pub struct Provenance {
 /// A VolumeSnapshotContent, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
-    /// The name of the content.
+    /// Its name.
     pub name: String,
-    /// The UID of the content.
+    /// The UID of the object.
     pub uid: String,
     /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// The time of the content's creation, in seconds since 1970.
+    /// The time of the volume's creation, in seconds since 1970.
     pub created: i64,
-    /// The content is terminating.
+    /// The volume is terminating.
     pub deleting: bool,
-    /// All finalizers of the content.
+    /// All finalizers of the volume.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
     pub instance: Option<String>,
-    /// The driver of the content.
+    /// The driver of the class.
     pub driver: String,
     /// The deletion policy: `Delete` or `Retain`.
     pub policy: String,
@@ -176,7 +177,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// Checks whether the content has the orchestrator's finalizer.
+    /// Checks whether the content belongs to the orchestrator's driver, and to no other instance.
+    pub fn is_ours(&self, identity: &Identity) -> bool {
+        self.driver == identity.provisioner
+            && self.instance.as_ref().is_none_or(|instance| *instance == identity.instance)
+    }
+
+    /// Checks whether the volume has the orchestrator's finalizer.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
@@ -217,7 +224,7 @@ impl Content {
 /// A VolumeSnapshotClass in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// The name of the class.
+    /// Its name.
     pub name: String,
     /// The driver of the class.
     pub driver: String,

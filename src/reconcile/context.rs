@@ -1,0 +1,199 @@
+//! The common part of the reconcilers: the services that they call, and the steps on the Job of a run.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use contract::exit::Failure;
+use contract::request::Operation;
+
+use crate::api::events::{About, Events};
+use crate::api::writes::{WriteError, Writes};
+use crate::clock::Clock;
+use crate::config::Recipe;
+use crate::config::classes::{Identity, Lookup};
+use crate::config::record::hash_of;
+use crate::metrics::Metrics;
+use crate::reconcile::memory::{Pace, Sweep};
+use crate::run::state::{Cause, RunState, state};
+use crate::run::view::{Job, Pod};
+use crate::state::Shared;
+use crate::state::index::{Asker, EXPECTED, Key};
+
+/// The largest number of steps in a reconcile. A healthy claim needs five.
+pub(super) const STEPS: usize = 16;
+
+/// The services that a worker needs.
+pub struct Context {
+    /// The names of the orchestrator.
+    pub identity: Identity,
+    /// The cache and the queue.
+    pub shared: Shared,
+    /// The writes to the cluster.
+    pub writes: Writes,
+    /// The recorder of events.
+    pub events: Events,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// The address that images get as `KUBE_API`.
+    pub kube_api: String,
+    /// The clock.
+    pub clock: Clock,
+    /// The state of the search for findings.
+    pub sweep: Sweep,
+    pub(super) capacity: Pace,
+    failures: Mutex<HashMap<Key, u32>>,
+}
+
+/// The result of a reconcile.
+#[derive(Debug)]
+pub enum Pass {
+    /// Nothing is to be done until the next event.
+    Done,
+    /// The cache is stale, and nothing was decided. The item's event requeues it, or a delay.
+    Behind,
+    /// A Job was created. Its event requeues the item, or a delay.
+    Started,
+    /// There is no free slot. The item's turn requeues it, or a delay.
+    InLine,
+    /// The item is requeued after this time, whatever happens.
+    After(Duration),
+}
+
+impl Context {
+    /// Makes a context without any failures.
+    pub fn new(
+        identity: Identity,
+        shared: Shared,
+        writes: Writes,
+        events: Events,
+        metrics: Metrics,
+        kube_api: String,
+        clock: Clock,
+    ) -> Arc<Self> {
+        let (sweep, capacity, failures) = Default::default();
+        Arc::new(Context { identity, shared, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
+    }
+
+    pub(super) fn tell(&self, about: About, tell: crate::decision::Tell) {
+        let crate::decision::Tell { warning, reason, message } = tell;
+        self.events.tell(about, warning, reason, message);
+    }
+
+    /// Returns the state of a volume id's run, by the name of its Job.
+    pub(super) fn run_state(&self, jobs: &[Arc<Job>], pods: &[Arc<Pod>], name: &str) -> RunState {
+        let job = jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
+        let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
+        let uids = job.map(|job| job.uid.as_str()).into_iter().chain(pods.iter().map(|pod| pod.uid.as_str()));
+        let index = self.shared.index();
+        let complaints = index.complaints_about(uids);
+        let complaints: Vec<_> = complaints.iter().map(Arc::as_ref).collect();
+        match state(job, &pods, &complaints) {
+            RunState::Absent if index.is_expected(name) => RunState::Running,
+            state => state,
+        }
+    }
+
+    /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
+    /// and its reconcile ends with the returned value.
+    pub(super) fn wait_for_place(&self, job: &str, asker: &Asker, recipe: &Recipe) -> Option<Pass> {
+        if self.shared.index().reserve(job, asker, recipe) {
+            return None;
+        }
+        tracing::debug!(job, "waits for a place");
+        self.shared.change(|index| index.stand_in_line(asker, recipe));
+        Some(Pass::InLine)
+    }
+
+    /// Creates the Job of a run. Until the watch shows the Job, it does not count as absent.
+    pub(super) async fn create_job(&self, job: &k8s_openapi::api::batch::v1::Job) -> Result<(), WriteError> {
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        // The expectation begins before the Job exists, because the watch may be faster than the answer.
+        self.shared.index().expect_job(name);
+        let created = self.writes.create_job(job).await;
+        // After any other error the Job may exist.
+        if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
+            self.shared.change(|index| index.forget_expected(name));
+        }
+        created
+    }
+
+    /// Checks whether the API has a Job or pod of an id's run that the watches have not shown yet. It looks in a config
+    /// namespace, or in all if the run's is not known.
+    pub(super) async fn is_run_unseen(
+        &self,
+        operation: Operation,
+        id: &str,
+        namespace: Option<&str>,
+        (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
+    ) -> Result<bool, WriteError> {
+        let seen = |uid: &String| jobs.iter().any(|job| job.uid == *uid) || pods.iter().any(|pod| pod.uid == *uid);
+        let namespaces = self.identity.config_namespaces.iter();
+        for namespace in namespaces.filter(|other| namespace.is_none_or(|of| of == other.as_str())) {
+            if !self.writes.runs(operation, namespace, id).await?.iter().all(seen) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the time of a run, as RFC 3339 with microseconds. It differs with each attempt.
+    pub(super) fn timestamp(&self) -> String {
+        format!("{:.6}", self.clock.wall())
+    }
+
+    /// Returns the present recipe of a class.
+    pub(super) fn class_recipe(&self, class: &str) -> Option<Arc<Recipe>> {
+        match self.shared.index().classes().lookup(class) {
+            Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+            _ => None,
+        }
+    }
+
+    /// Returns the recipe of Jobs that are known by their labels.
+    pub(super) fn recipe_of_jobs(&self, jobs: &[Arc<Job>]) -> Option<Arc<Recipe>> {
+        let index = self.shared.index();
+        jobs.iter().filter(|job| hash_of(&job.config).is_some()).find_map(|job| index.recipe(&job.config))
+    }
+
+    /// Returns the present time in the form of a status.
+    pub(super) fn time_in_status(&self) -> String {
+        self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// Waits for the next event. Ends at the decided time, or when a new Job must be visible whose name has one of
+    /// these prefixes.
+    pub(super) fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {
+        let index = self.shared.index();
+        match wake_at {
+            None if jobs.iter().any(|job| index.is_any_expected(job)) => Pass::After(EXPECTED),
+            None => Pass::Done,
+            Some(at) => Pass::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),
+        }
+    }
+
+    pub(super) fn retry_after(&self, key: &Key) -> Duration {
+        let mut failures = self.failures.lock().expect("no code panics while it holds the failures");
+        let count = failures.entry(key.clone()).or_default();
+        *count += 1;
+        Duration::from_millis(200).saturating_mul(1 << (*count - 1).min(8)).min(Duration::from_secs(30))
+    }
+
+    pub(super) fn succeeded(&self, key: &Key) {
+        self.failures.lock().expect("no code panics while it holds the failures").remove(key);
+    }
+}
+
+/// Returns the cause and the reaction for a run whose Job cannot be created. The reason is a quota, admission, a
+/// namespace that is gone, or a Job that the API server rejects as invalid.
+///
+/// # Errors
+/// If any other error occurred: the Job may exist.
+pub(super) fn refused_job(error: WriteError) -> Result<(Failure, Cause), WriteError> {
+    let (kind, why) = match error {
+        WriteError::Refused { message, invalid: true, .. } => (Failure::Never, message),
+        WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Failure::Retry, message),
+        error => return Err(error),
+    };
+    Ok((kind, Cause::new("JobRefused", format!("Kubernetes refuses the provisioner's Job: {why}"))))
+}

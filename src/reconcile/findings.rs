@@ -1,0 +1,142 @@
+//! The sweep: searches the cache for findings every few minutes.
+//!
+//! It asks the API only before it deletes an object. It deletes only objects that are provably the orchestrator's, and
+//! that nothing can need any more.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use contract::names::reason;
+
+use crate::api::events::About;
+use crate::api::writes::{WriteError, Writes};
+use crate::decision::Tell;
+use crate::orphans::{Finding, Removal, Severity, find};
+use crate::reconcile::context::{Context, Pass};
+use crate::state::index::Key;
+
+/// The delay before a new finding is checked again.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Searches the whole cache once.
+pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
+    let Some(interval) = context.sweep.interval() else { return Ok(Pass::Done) };
+    let now = context.clock.now();
+    let snapshot = context.shared.index().whole(&context.identity, now, false);
+    let again = AGAIN.min(interval);
+    let sightings = {
+        let mut sightings = context.sweep.sightings.lock().expect("no code panics while it holds the sightings");
+        sightings.look(find(&snapshot, now), context.clock.passed(), again)
+    };
+    context.metrics.orphans(sightings.iter().filter(|s| s.settled).map(|s| &s.finding.kind));
+    tracing::debug!(found = sightings.len(), "looked for what is left over");
+    let mut claims = None;
+    for sighting in sightings.iter().filter(|sighting| sighting.settled) {
+        let finding = &sighting.finding;
+        if sighting.new {
+            told(context, finding);
+        }
+        // The reconciler of configs deletes revisions, because it knows which attempts begin with them. Only an admin
+        // can vouch for a volume.
+        if matches!(finding.removal, None | Some(Removal::Revision { .. } | Removal::Vouch)) {
+            continue;
+        }
+        if claims.is_none() {
+            claims = Some(context.writes.claim_ids().await?);
+        }
+        if remove(&context.writes, finding, claims.as_ref().unwrap_or(&HashSet::new())).await? {
+            context.metrics.orphan_removed(finding.kind);
+            let why = match finding.removal {
+                Some(Removal::StalledJob) => "the run is begun again, so it has been removed",
+                _ => "it was the provisioner's, nothing needs it, and it has been removed",
+            };
+            let message = format!("{}; {why}", finding.detail);
+            let tell = Tell { warning: false, reason: reason::ORPHAN_REMOVED, message };
+            context.tell(about(finding), tell);
+        }
+    }
+    // If another claim has the name now, the run is not found by the name of its claim.
+    let strays = context.shared.index().ids_without_claim();
+    let mut waits = false;
+    for id in strays {
+        if claims.is_none() {
+            claims = Some(context.writes.claim_ids().await?);
+        }
+        if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
+            waits |= matches!(crate::reconcile::orphaned_runs::pass(context, &id).await?, Pass::InLine);
+        }
+    }
+    if !waits {
+        context.shared.change(|index| index.leave_line(&Key::Orphans));
+    }
+    let unsettled = sightings.iter().any(|sighting| !sighting.settled);
+    Ok(match waits {
+        true => Pass::InLine,
+        false => Pass::After(if unsettled { again } else { interval }),
+    })
+}
+
+fn about(finding: &Finding) -> About {
+    About { kind: finding.object.kind, name: finding.object.name.clone(), uid: finding.object.uid.clone() }
+}
+
+fn told(context: &Context, finding: &Finding) {
+    let Finding { kind, severity, object, detail, remedy, .. } = finding;
+    if kind.is_told() || object.uid.is_empty() {
+        tracing::warn!(%kind, %object, detail, remedy, "something is left over, or does not get on");
+        return;
+    }
+    let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
+    let tell = Tell { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
+    context.tell(about(finding), tell);
+}
+
+/// Deletes the object of a finding, if the API confirms that nothing needs it. `claims` are the ids of all claims, read
+/// after the finding was made. Returns whether the object was deleted.
+pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>) -> Result<bool, WriteError> {
+    let (name, uid) = (&finding.object.name, &finding.object.uid);
+    match &finding.removal {
+        None => return Ok(false),
+        Some(Removal::Job { claim, volume: Some(volume) }) => {
+            // The reconciler of an existing claim deletes the claim's Job.
+            if claims.contains(claim) || writes.read_volume(volume).await?.is_some() {
+                return Ok(false);
+            }
+            writes.remove_job(name, uid).await?;
+        }
+        Some(Removal::Job { claim, volume: None }) => {
+            if claims.contains(claim) && !is_settled(writes, claim).await? {
+                return Ok(false);
+            }
+            writes.remove_job(name, uid).await?;
+        }
+        Some(Removal::Pod { claim }) => {
+            if claims.contains(claim) {
+                return Ok(false);
+            }
+            writes.remove_pod(name, uid).await?;
+        }
+        Some(Removal::Vouch) => match writes.read_volume(&name.name).await? {
+            Some(volume) if volume.uid == *uid && volume.is_restored() => drop(writes.vouch(&volume).await?),
+            _ => return Ok(false),
+        },
+        Some(Removal::OldJob | Removal::StalledJob) => writes.remove_job(name, uid).await?,
+        Some(Removal::Revision { hash }) => {
+            if writes.is_stamped_with(hash).await? {
+                return Ok(false);
+            }
+            match writes.drop_revision(hash).await {
+                Ok(()) | Err(WriteError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Checks whether a claim is settled and bound to the volume of its id. Nobody needs its finished runs then.
+async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
+    let volume = writes.read_volume(&contract::names::pv_name(claim)).await?;
+    let is_its = |volume: &crate::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
+    Ok(volume.is_some_and(|volume| volume.phase == "Bound" && is_its(&volume)))
+}

@@ -1,0 +1,57 @@
+//! The memory of reconcilers from one reconcile to the next. It can be lost without harm.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::orphans::Sightings;
+
+/// The shortest time between two reconciles. Each looks at everything, so that it must not follow each of many changes.
+const PACE: Duration = Duration::from_secs(1);
+
+/// The time of the last reconcile.
+#[derive(Debug, Default)]
+pub(super) struct Pace(Mutex<Option<Duration>>);
+
+impl Pace {
+    /// Returns the time to wait; `None` begins a reconcile.
+    pub(super) fn begin(&self, now: Duration) -> Option<Duration> {
+        let mut last = self.0.lock().expect("no code panics while it holds the pace");
+        let left = last.and_then(|last| PACE.checked_sub(now.saturating_sub(last))).filter(|left| !left.is_zero());
+        if left.is_none() {
+            *last = Some(now);
+        }
+        left
+    }
+}
+
+/// The time between two sweeps, unless configured otherwise.
+const INTERVAL: Duration = Duration::from_secs(600);
+
+/// The state of the sweep.
+#[derive(Debug)]
+pub struct Sweep {
+    interval: Mutex<Option<Duration>>,
+    pub(super) sightings: Mutex<Sightings>,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Sweep { interval: Mutex::new(Some(INTERVAL)), sightings: Mutex::default() }
+    }
+}
+
+impl Sweep {
+    /// Sets the time between two sweeps; `None` for never.
+    pub fn every(&self, interval: Option<Duration>) {
+        *self.interval.lock().expect("no code panics while it holds the interval") = interval;
+    }
+
+    /// Forgets all findings, because another replica leads now.
+    pub fn forget(&self) {
+        self.sightings.lock().expect("no code panics while it holds the sightings").forget();
+    }
+
+    pub(super) fn interval(&self) -> Option<Duration> {
+        *self.interval.lock().expect("no code panics while it holds the interval")
+    }
+}

@@ -1,0 +1,71 @@
+//! The state of one process: a cache of the cluster ([`index`]), and the queue of work items ([`queue`]).
+
+pub mod index;
+pub mod queue;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::config::classes::Identity;
+use index::{Index, Key};
+use queue::Queue;
+
+/// The cache and the queue, shared between the watches that fill them and the workers.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    index: Arc<Mutex<Index>>,
+    /// The work items that wait.
+    pub queue: Arc<Queue<Key>>,
+    unready: Arc<AtomicUsize>,
+    ready: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Makes an empty cache and queue.
+    pub fn new(identity: Identity, clock: Clock) -> Self {
+        Shared {
+            index: Arc::new(Mutex::new(Index::new(identity, clock))),
+            queue: Arc::default(),
+            unready: Arc::new(AtomicUsize::new(0)),
+            ready: watch::Sender::new(false),
+        }
+    }
+
+    /// Locks the cache. Hold the lock briefly, and never across an `await`.
+    pub fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().expect("no code panics while it holds the index")
+    }
+
+    /// Changes the cache, and requeues the items that the change returns.
+    pub fn change<K: IntoIterator<Item = Key>>(&self, change: impl FnOnce(&mut Index) -> K) {
+        let keys = change(&mut self.index());
+        self.queue.add_all(keys);
+    }
+
+    /// Sets the number of watches that will list. This comes before any of them starts, so that the first cannot make
+    /// the whole seem ready.
+    pub fn expect_lists(&self, count: usize) {
+        self.unready.store(count, Ordering::SeqCst);
+    }
+
+    /// Records that one of the watches has listed for the first time.
+    pub fn listed(&self) {
+        if self.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.ready.send_replace(true);
+        }
+    }
+
+    /// Checks whether each watch has listed once.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Waits until each watch has listed once.
+    pub async fn until_ready(&self) {
+        let mut ready = self.ready.subscribe();
+        let _ = ready.wait_for(|ready| *ready).await;
+    }
+}
