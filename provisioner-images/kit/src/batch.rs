@@ -25,7 +25,7 @@ pub fn run<F>(work: impl FnOnce(Vec<Member>) -> F) -> ExitCode
 where
     F: Future<Output = Result<ExitCode, Failure>>,
 {
-    // Members wait for their turn, and a directory that nobody has begun with could be removed meanwhile.
+    // While members wait for their turn, their unused directories must not be removed.
     let _held = Mounts::of_run().hold();
     match members().and_then(|members| block_on(work(members))) {
         Ok(code) => code,

@@ -48,7 +48,7 @@ impl Mounts {
         path.parent().is_some_and(|parent| self.0.iter().any(|mount| mount == parent))
     }
 
-    /// Locks each directory of the run that is there, until the result is dropped: [`keep`] removes none of them, however
+    /// Locks each existing directory of the run, until the result is dropped. [`keep`] removes none of them, however
     /// long the run takes to begin with it.
     pub fn hold(&self) -> Vec<OwnedFd> {
         let entries = self.0.iter().filter_map(|mount| std::fs::read_dir(mount).ok()).flatten().flatten();
@@ -194,23 +194,23 @@ fn has_such_a_mode(stat: &Stat) -> bool {
     matches!(stat.st_mode & 0o7777, FRESH | GONE)
 }
 
-/// Whether an original is there: it is no directory that the kubelet made for a run, which would be empty.
+/// Checks whether an original exists, and is no empty directory that the kubelet made for a run.
 ///
-/// The mode of such a directory tells it, but only in a base path that is [kept](keep). Its age tells it elsewhere: the kubelet
-/// makes it after the target, and a volume or snapshot was there before somebody asked for its copy.
+/// In a base path that is [kept](keep), the mode of such a directory shows this. In others its age does: the kubelet
+/// makes it after the target, while a volume or snapshot existed before somebody requested its copy.
 fn is_original(source: &OwnedFd, target: &OwnedFd) -> Result<bool, Errno> {
     if !below::is_empty(source, None)? {
         return Ok(true);
     }
     let is_older = match (born(source), born(target)) {
         (Some(source), Some(target)) => source < target,
-        // This file system does not note it.
+        // This file system does not record the time.
         _ => true,
     };
     Ok(is_older && !has_such_a_mode(&fs::fstat(source)?))
 }
 
-/// When a directory was made, in seconds and nanoseconds.
+/// Returns the time when a directory was made, in seconds and nanoseconds.
 fn born(folder: &OwnedFd) -> Option<(i64, u32)> {
     let stat = fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
     let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);

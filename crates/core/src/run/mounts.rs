@@ -43,7 +43,7 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sigh
             Operation::DeleteSnapshot => directories.extend(snapshot(false)),
         }
     }
-    // Where the kubelet has to make directories, it makes them in this order. A copy knows an original that was lost by that.
+    // The kubelet makes missing directories in this order. By it, a copy recognises an original that was lost.
     directories.sort_by_key(|directory| directory.read_only);
     Sight::Directories(directories)
 }
@@ -79,7 +79,7 @@ fn of_directory(mount: &VolumeMount, Directory { name, read_only: is_read_only }
     }
 }
 
-/// A mount that is not written through, nor are file systems that are mounted below it, where the node can do that.
+/// Makes a mount read-only, and also file systems that are mounted below it, if the node supports that.
 fn read_only(mount: VolumeMount) -> VolumeMount {
     let recursive = mount.recursive_read_only.or_else(|| Some("IfPossible".to_owned()));
     let recursive_read_only = recursive.filter(|_| mount.mount_propagation.as_deref().is_none_or(|it| it == "None"));
