@@ -39,7 +39,7 @@ begin_computing
 # More at one time than there are processors: most of them wait for a cluster.
 RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=600 stage 'tests' cargo test --workspace --no-fail-fast
 budget=240 stage 'the demonstration' demonstrate
-budget=30 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
+budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # Both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages

@@ -1,6 +1,6 @@
 // The test suite that CSI drivers have to pass, as a program of its own: its modules are newer than the driver's.
 // To move to another version: change it here, then run `go mod tidy`.
-module flex-provisioner/tests/csi-driver/sanity
+module flex-provisioner/testing/csi-driver/sanity
 
 go 1.26.0
 

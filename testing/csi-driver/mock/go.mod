@@ -1,6 +1,6 @@
 // The CSI service that Kubernetes' own storage tests use, served on a socket.
 // To move to another version: change it in ../../cluster/kubernetes/go.mod and here, then run `go mod tidy`.
-module flex-provisioner/tests/csi-driver/mock
+module flex-provisioner/testing/csi-driver/mock
 
 go 1.26.0
 

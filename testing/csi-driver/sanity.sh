@@ -4,7 +4,7 @@
 # mounts and loop devices.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
-readonly here=tests/csi-driver
+readonly here=testing/csi-driver
 
 # What ran when this was written. Fewer means that the driver lost a capability or the suite a part.
 readonly least=76

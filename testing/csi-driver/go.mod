@@ -1,6 +1,6 @@
 // A CSI driver for tests. Its modules stand at the versions that ../cluster/kubernetes is built with, so that nothing
 // else has to be downloaded. To move to another version: change it there first, then here, and run `go mod tidy`.
-module flex-provisioner/tests/csi-driver
+module flex-provisioner/testing/csi-driver
 
 go 1.26.0
 

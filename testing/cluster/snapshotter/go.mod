@@ -1,6 +1,6 @@
 // The snapshot-controller that most clusters run, for tests with it beside.
 // To move to another version: change it here, then run `go mod tidy`.
-module flex-provisioner/tests/cluster/snapshotter
+module flex-provisioner/testing/cluster/snapshotter
 
 go 1.26.0
 

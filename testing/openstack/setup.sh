@@ -3,7 +3,7 @@
 # Idempotent and quick when nothing is missing. Progress goes to stderr; the last line on stdout is the directory with
 # `cinder/` and `keystone/`.
 #
-# FLEX_CACHE names the cache directory, as for tests/cluster/setup.sh.
+# FLEX_CACHE names the cache directory, as for testing/cluster/setup.sh.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
