@@ -59,7 +59,7 @@ fn through(
     Ok((pages::bounded(&client), address))
 }
 
-/// Returns the proxy for a cluster. That of the kubeconfig always applies. That of the environment applies unless
+/// Returns the proxy for a cluster. A proxy in the kubeconfig always applies. A proxy in the environment applies unless
 /// `NO_PROXY` names the cluster or the cluster is on this machine.
 fn proxy(
     cluster: &Uri,

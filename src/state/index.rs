@@ -207,7 +207,7 @@ pub struct Index {
     driver: Option<Arc<Driver>>,
     /// An image reports the capacity of a class.
     reports: bool,
-    /// Quota that is reserved and not yet visible, by the UID of a claim, or by the name of an expanding volume.
+    /// Reserved quota that is not yet visible, by the UID of a claim, or by the name of an expanding volume.
     promised: BTreeMap<String, share::Promise>,
     growing: HashMap<String, u64>,
     tally: share::Tally,

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(found.fs_type.as_deref(), Some("xfs"));
     }
 
-    /// The older names of the file system are the driver's, too, as they always were.
+    /// The driver still gets the older names of the file system.
     #[test]
     fn one_file_system_by_one_name() {
         for name in ["fsType", "fstype", "FSTYPE"] {

@@ -73,7 +73,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         // The event was emitted with the assignment of the volume, unless by a process that is gone.
         let given = claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::Note { .. });
         let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
-        // For claims in a batch only the first event is emitted: two more per claim would be too many in a burst.
+        // For claims in a batch only the first event is emitted. Two more per claim would be too many in a burst.
         let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_told(&claim.uid);
         let is_enough = matches!(&next, Next::With(claim) if enough(claim));
         let after = after.filter(|tell| tell.warning || !is_enough);
@@ -357,8 +357,8 @@ async fn act(
         }
         Step::Reschedule { failure } => Ok(with(writes.reschedule(claim, failure.as_ref()).await?)),
         Step::ConfirmNoVolume => {
-            // The runs that could still make a volume are checked first: a watch may lag, and a delete run must not
-            // meet such a run.
+            // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet
+            // such a run.
             let of = s.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
             if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&s.jobs, &s.pods)).await? {
                 return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));

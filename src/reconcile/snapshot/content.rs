@@ -362,7 +362,7 @@ async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next
     let (Ok((made_by, recipe)), Some(claim), Some(volume)) = (&seen.made_by, &seen.claim, &seen.volume) else {
         return Ok(Next::Wait);
     };
-    // No run reads a source on the word of a cache: the API must have the VolumeSnapshot and its source, and the source
+    // No run reads a source on the word of a cache. The API must have the VolumeSnapshot and its source, and the source
     // must be protected.
     let snapshot = context.writes.read_snapshot(&content.snapshot).await?;
     let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.deleting;

@@ -86,8 +86,8 @@ pub fn drivers_stood_for<'a>(identity: &Identity, configs: impl IntoIterator<Ite
 pub type Drivers = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the configs without a label that replace a driver, by the driver's name. Such a config serves all classes of
-/// its driver that no label names. Of two configs for one driver the older serves, and the second list has the problem
-/// of the newer.
+/// its driver that no label names. If two configs replace one driver, the older serves, and the second list has the
+/// problem of the newer.
 pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, Vec<(&'a Config, Problem)>) {
     let (mut first, mut second) = (BTreeMap::<&str, &Config>::new(), Vec::new());
     for config in by_age.iter().copied().filter(|config| config.class.is_none()) {

@@ -76,8 +76,8 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
     let words = |text: &str| last_words(text);
     if let Some(failed) = &job.failed {
         let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
-        // A container beside the image, such as one of a service mesh, may run until the deadline after the image has
-        // failed.
+        // A container beside the image may run until the deadline after the image has failed. A service mesh may have
+        // added it.
         let ended_before = |end: &&super::view::Terminated| {
             end.container == super::job::CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };

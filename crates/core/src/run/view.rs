@@ -252,7 +252,7 @@ impl From<&core::Pod> for Pod {
     fn from(pod: &core::Pod) -> Self {
         let status = pod.status.as_ref();
         let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
-        // If a Job is deleted without its pod, the pod has no owner any more, but it still belongs to that run.
+        // If a Job is deleted without its pod, the pod loses its owner, but still belongs to that run.
         let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(JOB_NAME));
         let job = owner.map(|owner| &owner.name).or(label).cloned().unwrap_or_default();
         let mut view = Pod {
@@ -347,13 +347,13 @@ pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Tim
     time.map_or(0, |time| time.0.as_second())
 }
 
-/// Where pods are that may still be running.
+/// Returns the nodes of pods that may still be running.
 pub fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
     let nodes: BTreeSet<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     nodes.into_iter().collect()
 }
 
-/// A pod of a run of this operation may still be running.
+/// Checks whether a pod of a run of this operation may still be running.
 pub fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
     pods.iter().any(|pod| pod.marks.operation == operation.as_str() && !pod.is_over())
 }

@@ -66,7 +66,7 @@ pub struct Observed<'a> {
     pub source: Source<'a>,
     /// The content with the VolumeSnapshot's content name.
     pub content: Option<&'a Content>,
-    /// That content belongs to the orchestrator's driver, and to no other instance.
+    /// The content belongs to the orchestrator's driver, and to no other instance.
     pub content_ours: bool,
     /// A quorum read found no content of the VolumeSnapshot.
     pub no_content: bool,

@@ -64,8 +64,8 @@ impl Applied {
     }
 }
 
-/// The modify runs since the last that succeeded, as the volume stores them. Of these it has the last that began, and
-/// the last that failed.
+/// The modify runs since the last that succeeded, as the volume stores them. The record has the last run that began,
+/// and the last that failed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Note {
     /// The number of the last run that may have begun.
