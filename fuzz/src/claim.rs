@@ -1,4 +1,4 @@
-//! Claims: whatever a user writes on one, step by step to the Job.
+//! Claims: anything that a user can write on one, step by step to the Job.
 
 use std::sync::{Arc, LazyLock};
 

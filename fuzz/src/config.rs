@@ -1,4 +1,4 @@
-//! Provisioner ConfigMaps with their StorageClass: checked, told, and made into a Job.
+//! Provisioner ConfigMaps with their StorageClass: checked, reported, and made into a Job.
 
 use std::collections::BTreeMap;
 

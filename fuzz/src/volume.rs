@@ -1,5 +1,5 @@
-//! PersistentVolumes that images create: whatever one says, only what fits is bound, and no delete run
-//! is for anything but what was adopted.
+//! PersistentVolumes that images create: only a volume that fits is bound, and a delete run is only for an adopted
+//! volume.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,4 @@
-//! `vouch`: an admin confirms the record of volumes that were restored without the orchestrator's mark.
+//! `vouch`: an admin confirms the provenance of volumes that were restored without the adoption mark.
 
 use std::process::ExitCode;
 
@@ -19,13 +19,13 @@ pub(super) struct VouchArgs {
     names: Names,
     #[command(flatten)]
     namespaces: Namespaces,
-    /// The PersistentVolumes.
+    /// The PersistentVolumes to confirm.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     volumes: Vec<String>,
-    /// Every PersistentVolume that bears a record without the mark.
+    /// Confirm all PersistentVolumes that have a record without the mark.
     #[arg(long)]
     all: bool,
-    /// Confirm also a record that differs from the provisioner config as it is now: look at what is printed of it first.
+    /// Confirm also a record that differs from the present provisioner config: check the printed differences first.
     #[arg(long)]
     trust_record: bool,
     /// Confirm also volumes whose claim is gone and whose policy is Delete: their storage is deleted at once.

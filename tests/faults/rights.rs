@@ -1,5 +1,5 @@
-//! What the orchestrator may do is what it does: the rules of `deploy/` against the requests in the
-//! API server's audit log.
+//! The orchestrator uses all its permissions, and no others: the test compares the rules of `deploy/` with the requests
+//! in the API server's audit log.
 
 use std::collections::BTreeSet;
 use std::fmt;

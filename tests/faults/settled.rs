@@ -1,4 +1,4 @@
-//! The end of each scenario: what must be there is, and nothing else.
+//! The check at the end of each scenario: all expected objects exist, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

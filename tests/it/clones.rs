@@ -1,4 +1,4 @@
-//! Claims that are copies of others, and others that are kept meanwhile.
+//! Tests of clones, and of the claims that are kept for them.
 
 use cluster::{ClientLimits, Cluster};
 use contract::exit;

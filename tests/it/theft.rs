@@ -1,4 +1,4 @@
-//! Volumes that find another claim than the one they were made for, and volumes that come too late.
+//! Tests of volumes that another claim takes, and of volumes that appear too late.
 
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;

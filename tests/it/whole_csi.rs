@@ -1,5 +1,5 @@
-//! The image `csi` on the whole cluster: the driver with real volumes is at the real kubelet, under the name that the shipped
-//! config and the examples are written for, and pods use what it made.
+//! Tests of the image `csi` on the whole cluster. The driver makes real volumes and is registered at the real kubelet,
+//! with the name in the shipped config and the examples. Pods use its volumes.
 
 use std::collections::BTreeSet;
 use std::fs;

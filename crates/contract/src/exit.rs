@@ -1,43 +1,44 @@
-//! What an image says by its exit code. The numbers are those of `sysexits.h`.
+//! Exit codes of images. The numbers are those of `sysexits.h`.
 //!
 //! | code | name | meaning |
 //! |---|---|---|
 //! | 0 | `OK` | done |
-//! | 64, 65 | `USAGE`, `DATAERR` | never for this request: the same call can only fail again |
-//! | 78 | `CONFIG` | never with this config: tried again as soon as the config or the class changes |
-//! | 69 | `UNAVAILABLE` | no room on this node or in this zone: another one may do |
+//! | 64, 65 | `USAGE`, `DATAERR` | never for this request: the same call would fail again |
+//! | 78 | `CONFIG` | never with this config: the orchestrator tries again when the config or the class changes |
+//! | 69 | `UNAVAILABLE` | no room on this node or in this zone; another node may have room |
 //! | 75 | `TEMPFAIL` | try again later |
-//! | 77 | `NOPERM` | the image lacks a permission; tried again later |
+//! | 77 | `NOPERM` | the image lacks a permission: the orchestrator tries again later |
 //! | any other | – | try again later |
 
-/// Done.
+/// The operation is done.
 pub const OK: i32 = 0;
-/// Never for this request: called wrongly.
+/// Never for this request: the image was called in a wrong way.
 pub const USAGE: i32 = 64;
-/// Never for this request: its data is unacceptable.
+/// Never for this request: the image cannot accept its data.
 pub const DATAERR: i32 = 65;
-/// No room here.
+/// This node or zone has no room.
 pub const UNAVAILABLE: i32 = 69;
-/// Try again later.
+/// The failure is temporary: try again later.
 pub const TEMPFAIL: i32 = 75;
-/// A permission is missing.
+/// The image lacks a permission.
 pub const NOPERM: i32 = 77;
-/// The config cannot work as it stands.
+/// The image can never succeed with this config.
 pub const CONFIG: i32 = 78;
 
-/// What the orchestrator does about a failed run.
+/// The orchestrator's reaction to a failed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
-    /// Try again, with backoff.
+    /// The orchestrator tries again, with backoff.
     Retry,
-    /// Try again only when the config or the class has changed, or at the slow pace.
+    /// The orchestrator tries again when the config or the class changes, else every 30 minutes.
     Never,
-    /// Ask the scheduler for another node, where there is one to ask for; else like `Retry`.
+    /// The orchestrator asks the scheduler for another node if the class waits for its first consumer. Else like
+    /// `Retry`.
     NoRoom,
 }
 
-/// The meaning of a non-zero exit code.
+/// Returns the orchestrator's reaction to a non-zero exit code.
 pub fn failure(code: i32) -> Failure {
     match code {
         USAGE | DATAERR | CONFIG => Failure::Never,
@@ -46,7 +47,7 @@ pub fn failure(code: i32) -> Failure {
     }
 }
 
-/// A short explanation of an exit code, for events. Codes above 128 are deaths by signal.
+/// Explains an exit code in a few words, for events. Codes above 128 mean that a signal killed the image.
 pub fn explain(code: i32) -> String {
     match code {
         USAGE | DATAERR => format!("exit code {code}: never for this request"),

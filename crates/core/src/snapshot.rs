@@ -1,9 +1,9 @@
-//! The decisions about snapshots: which content a VolumeSnapshot gets, and what its status says ([`bind`]); and what is stored
-//! for a content and taken away again ([`decide`]).
+//! The decisions about snapshots. [`bind`] decides which content a VolumeSnapshot gets, and its status. [`decide`] decides
+//! when the snapshot of a content is stored and deleted.
 //!
-//! The division is that of Kubernetes. What [`bind`] does, the snapshot-controller does for CSI volumes; what [`decide`]
-//! does, a sidecar of the driver does there. So for CSI volumes [`bind`] does nothing, and for all others the two agree on
-//! every write: the content bears the name under which the snapshot-controller looks for it.
+//! The division is that of Kubernetes. For CSI volumes the snapshot-controller does the work of [`bind`], and a sidecar
+//! of the driver the work of [`decide`]. So [`bind`] does nothing for CSI volumes. For all others it and the
+//! snapshot-controller agree on every write: the content has the name under which the snapshot-controller looks for it.
 
 pub mod bind;
 pub mod decide;

@@ -1,4 +1,4 @@
-//! Who has a place, and who is woken when one is free.
+//! Tests of slots, and of the items that are requeued when a slot is free.
 
 use std::collections::BTreeMap;
 

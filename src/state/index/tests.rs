@@ -1,4 +1,4 @@
-//! Places for runs, and what is remembered of Jobs.
+//! Tests of slots, and of what is remembered of Jobs.
 
 use std::sync::Mutex;
 
@@ -38,7 +38,7 @@ impl Time for Hands {
     }
 }
 
-/// One run at a time.
+/// Returns a recipe with one slot.
 pub(super) fn recipe(class: &str) -> Recipe {
     let data = [("image", "x"), ("max-in-flight", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let config = ObjectName::new("own", class);
@@ -183,7 +183,7 @@ fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapsho
     let mut index = index();
     index.change_claim(Change::Apply(Claim::from(&source)));
     index.change_content(Change::Apply(content));
-    // Without the admission policies another claim may have got the volume.
+    // Without the admission policies, another claim may have got the volume.
     let volume = "{metadata: {name: pvc-v}, spec: {claimRef: {namespace: team, name: b, uid: w}}}";
     let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(volume).unwrap();
     index.change_volume(Change::Apply(Volume::from(&volume)));
@@ -228,7 +228,7 @@ fn a_revision_that_is_being_deleted_is_not_begun_with() {
     assert!(!index.take_revision("hash"));
     index.give_back_revision("hash");
     assert!(index.has_revision("hash"), "it could not be deleted");
-    // Nobody knew whether it was deleted, and the watch was faster to say that it was.
+    // The deletion had no answer, and the watch showed it first.
     clock.pass(UNUSED);
     assert!(index.take_revision("hash"));
     index.change_revision(Change::Delete(ObjectName::new("own", "flex-config-hash")));
@@ -236,7 +236,7 @@ fn a_revision_that_is_being_deleted_is_not_begun_with() {
     assert!(!index.has_revision("hash"));
 }
 
-/// A claim of 1 GiB, stamped or not.
+/// Returns a claim of 1 GiB, stamped or not.
 pub(super) fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim {
     let uid = format!("uid-{namespace}-{name}");
     let stamp = serde_json::json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1" });
@@ -247,7 +247,7 @@ pub(super) fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim 
     Claim::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(claim).unwrap())
 }
 
-/// The volume of a claim.
+/// Returns the volume of a claim.
 pub(super) fn shared_volume(claim: &Claim, size: &str) -> Volume {
     let volume = serde_json::json!({
         "metadata": {
@@ -284,7 +284,7 @@ fn that_the_claim_of_a_volume_is_gone_is_known_until_the_volume_goes() {
     assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");
 }
 
-/// A config of [`CLASS`] with more keys than it needs.
+/// Returns a config of [`CLASS`] with additional keys.
 fn config(keys: &[(&str, &str)]) -> Config {
     let mut data: BTreeMap<String, String> =
         [("image", "x"), ("plugin-name", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
@@ -340,7 +340,7 @@ fn what_was_written_is_waited_for_until_a_watch_shows_it() {
     assert_eq!(behind(&index), (false, false), "it is gone");
     index.wrote(Key::Claim(ObjectName::new("t", "unknown")), "11");
     assert!(index.written.is_empty());
-    // What a write has ended is not shown by any version.
+    // No later version shows an object that a write has ended.
     index.ended(volume.clone());
     index.change_volume(Change::Apply(of("99")));
     assert!(index.is_behind(&volume));

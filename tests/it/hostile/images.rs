@@ -1,4 +1,4 @@
-//! What an image can do to claims and volumes that are not its own.
+//! Tests of what an image can do to claims and volumes that are not its own.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What must never be, and what must be at the end.
+//! The invariants at all times, and the expected state at the end.
 
 pub mod batches;
 pub mod pools;

@@ -1,4 +1,4 @@
-//! One process of the orchestrator: its own context, index, line and code, fed by watches that lag.
+//! One process of the orchestrator: its own context, cache, queue and code, and watches that lag.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What the orchestrator's watches make of objects, by its own code.
+//! The conversion of objects by the orchestrator's own code, as its watches do it.
 
 use contract::names;
 use flex_provisioner::api::read;

@@ -1,4 +1,4 @@
-//! What users write on claims beyond what the orchestrator would.
+//! Claims whose users write more on them than the orchestrator can keep.
 
 use std::collections::BTreeMap;
 

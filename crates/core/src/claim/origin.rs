@@ -1,5 +1,5 @@
-//! What a claim is to be filled from: the volume of another claim, of which it becomes a copy, a snapshot, or something
-//! that others fill it from.
+//! The data source of a claim. It is the volume of another claim, a snapshot, or an object from which others fill the
+//! volume.
 
 use contract::names;
 use contract::quantity::quantity;
@@ -11,16 +11,17 @@ use crate::model::data_source::{DataSource, not_granted};
 use crate::model::volume::Volume;
 use crate::snapshot::restore::Stored;
 
-/// The capability that a config declares.
+/// The capability with which a config declares clones.
 pub const CAPABILITY: &str = "clone";
 
-/// Said of a claim whose data source was dropped: it cannot be given one, since the API keeps the source of a claim as it is.
+/// The text for a claim whose data source was dropped. A new claim is needed: the API does not allow to change the data
+/// source.
 const DROPPED: &str = "the manifest of the claim (annotation kubectl.kubernetes.io/last-applied-configuration) names a data source, or a namespace of one, that the API server has dropped; no empty volume is made instead. Delete the claim, and create it anew with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If the volume is to be empty, remove that annotation";
 
-/// Whether a class can fill a claim from its data source at all.
+/// Checks whether a class can fill a claim from its data source at all.
 ///
 /// # Errors
-/// Why not, in words for the claim.
+/// If the class cannot fill it. The text is for the claim's event.
 pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     let capability = match &claim.data_source {
         None => return Ok(()),
@@ -46,7 +47,7 @@ pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     Ok(())
 }
 
-/// What is seen of what a claim is to be filled from.
+/// The observed state of a data source.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin<'a> {
     /// A claim.
@@ -56,7 +57,7 @@ pub enum Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// The node where it is, if that matters.
+    /// Returns the node of the data source, if that matters.
     pub fn node(&self) -> &'a str {
         match self {
             Origin::Claim(copied) => copied.node,
@@ -64,12 +65,12 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// The node where a copy must be made: what one node has can be read there alone.
+    /// Returns the node where a copy must be made, because only that node can read the data source.
     pub fn tie(&self, recipe: &Recipe) -> Option<&'a str> {
         recipe.pin(self.node())
     }
 
-    /// It is there, and not kept from deletion for the sake of this copy.
+    /// Checks whether the data source exists and is not yet protected for this copy.
     pub fn is_to_be_kept(&self, copy: &Claim) -> bool {
         match self {
             Origin::Claim(copied) => copied.granted && copied.claim.is_some() && !copied.is_kept_for(copy),
@@ -77,10 +78,10 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Whether it can be copied now.
+    /// Checks whether the data source can be copied now.
     ///
     /// # Errors
-    /// What it waits for, or what the user must change, in words for the copy.
+    /// If it cannot. The text, for the copy's event, says what the copy waits for or what the user must change.
     pub fn check(&self, copy: &Claim) -> Result<(), String> {
         match self {
             Origin::Claim(copied) => copied.check(copy),
@@ -89,36 +90,36 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// What is seen of the claim that another is to be a copy of.
+/// The observed state of a claim to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied<'a> {
-    /// The claim; none if it is not there.
+    /// The claim; `None` if it does not exist.
     pub claim: Option<&'a Claim>,
-    /// The volume that it is bound to, once it is seen.
+    /// The volume that the claim is bound to, if the cache has it.
     pub volume: Option<&'a Volume>,
-    /// The volume was made by this orchestrator, which knows how.
+    /// This orchestrator made the volume, and has its provenance.
     pub ours: bool,
     /// The node where the volume was made, if that matters.
     pub node: &'a str,
-    /// It is in the copy's namespace, or that is granted.
+    /// The claim is in the copy's namespace, or a ReferenceGrant allows the copy.
     pub granted: bool,
 }
 
 impl Copied<'_> {
-    /// It is kept from deletion for the sake of this copy.
+    /// Checks whether the claim is protected for this copy.
     pub fn is_kept_for(&self, copy: &Claim) -> bool {
         let finalizer = names::clone_finalizer(&copy.uid);
         self.claim.is_some_and(|claim| claim.finalizers.contains(&finalizer))
     }
 
-    /// Whether the claim can be copied now.
+    /// Checks whether the claim can be copied now.
     ///
     /// # Errors
-    /// What it waits for, or what the user must change, in words for the copy.
+    /// If it cannot. The text, for the copy's event, says what the copy waits for or what the user must change.
     pub fn check(&self, copy: &Claim) -> Result<(), String> {
         let source = copy.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
         let waits = |why: &str| Err(format!("{source}, which this claim wants to be a copy of, {why}"));
-        // Nothing is said of what may not be seen. What was begun is not broken off.
+        // The event says nothing about an object that the user may not see. A copy that has begun is finished.
         if !self.granted && !self.is_kept_for(copy) {
             return waits(&not_granted(copy));
         }

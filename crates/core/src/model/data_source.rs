@@ -11,23 +11,23 @@ use crate::limits;
 use crate::object::ObjectName;
 use crate::text::cut;
 
-/// What a claim names as its data source.
+/// The data source that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataSource {
-    /// A claim, of whose volume it is to be a copy.
+    /// A claim whose volume is copied.
     Claim(ObjectName),
-    /// A VolumeSnapshot, which it is to be made from.
+    /// A VolumeSnapshot that is restored.
     Snapshot(ObjectName),
-    /// Something that only the provisioner of the class could fill it from.
+    /// An object from which only the provisioner of the class could fill the volume.
     Unknown(String),
-    /// Something that a populator fills it from.
+    /// An object from which a volume populator fills the volume.
     Populated(String),
-    /// Something that its manifest names, and that the API server has dropped.
+    /// A data source in the manifest that the API server has dropped.
     Dropped,
 }
 
 impl DataSource {
-    /// That of a claim in a namespace.
+    /// Reads the data source of a claim in a namespace.
     pub fn of(spec: &PersistentVolumeClaimSpec, namespace: &str) -> Option<Self> {
         let new = spec.data_source_ref.as_ref();
         let new = new.map(|s| (s.api_group.clone(), s.kind.clone(), s.namespace.clone(), s.name.clone()));
@@ -45,7 +45,7 @@ impl DataSource {
         })
     }
 
-    /// The claim whose volume is copied.
+    /// Returns the claim whose volume is copied.
     pub fn claim(&self) -> Option<&ObjectName> {
         match self {
             DataSource::Claim(name) => Some(name),
@@ -53,7 +53,7 @@ impl DataSource {
         }
     }
 
-    /// The claim or VolumeSnapshot that must be there first.
+    /// Returns the claim or VolumeSnapshot that must exist first.
     pub fn named(&self) -> Option<&ObjectName> {
         match self {
             DataSource::Claim(name) | DataSource::Snapshot(name) => Some(name),
@@ -73,7 +73,7 @@ impl fmt::Display for DataSource {
     }
 }
 
-/// In words for the claim, what its namespace must be granted.
+/// Says which ReferenceGrant the claim's namespace needs, for the claim's event.
 pub fn not_granted(claim: &Claim) -> String {
     let namespace = &claim.name.namespace;
     format!(
@@ -81,21 +81,21 @@ pub fn not_granted(claim: &Claim) -> String {
     )
 }
 
-/// A claim or VolumeSnapshot for which our finalizer stands on what it is made of.
+/// A claim or VolumeSnapshot for which the orchestrator protects a data source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copying {
-    /// Its UID.
+    /// The UID of the copy.
     pub uid: String,
-    /// Its name, while something may be under way for it.
+    /// The name of the copy, while it may be in progress.
     pub under_way: Option<ObjectName>,
 }
 
-/// The UIDs of the claims for whose sake something is kept, by the finalizers on it.
+/// Returns the UIDs of the claims for which these finalizers protect an object.
 pub fn kept_for(finalizers: &[String]) -> impl Iterator<Item = &str> {
     finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER))
 }
 
-/// The UIDs of the VolumeSnapshots for whose sake a claim is kept.
+/// Returns the UIDs of the VolumeSnapshots for which a claim is protected.
 pub fn snapshot_of(claim: &Claim) -> impl Iterator<Item = &str> {
     claim.finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::SOURCE_FINALIZER))
 }

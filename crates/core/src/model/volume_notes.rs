@@ -6,81 +6,82 @@ use contract::exit::Failure;
 use crate::attributes::Attributes;
 use crate::run::failure::MOST_ATTEMPTS;
 
-/// What is remembered of the last failed expand run, on the volume.
+/// The last failed expand run, as the volume stores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FailedExpansion {
-    /// Its number.
+    /// The number of the run.
     pub attempt: u32,
-    /// The size that it was to reach, in bytes.
+    /// The target size of the run, in bytes.
     pub size: u64,
     /// The recipe, as `namespace/name@hash`.
     pub config: String,
-    /// So many failed for this size and this recipe.
+    /// The number of failures with this size and this recipe.
     pub tries: u32,
-    /// When, in seconds since 1970.
+    /// The time of the failure, in seconds since 1970.
     pub at: i64,
-    /// What follows from it.
+    /// The reaction to the failure.
     pub kind: Failure,
-    /// A short reason.
+    /// The reason, in one word.
     pub reason: String,
-    /// In words.
+    /// The message for people.
     pub message: String,
 }
 
 impl FailedExpansion {
-    /// As it stands on a volume; none if nobody but us could have written it so.
+    /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|failed: &FailedExpansion| failed.attempt < MOST_ATTEMPTS)
     }
 }
 
-/// The attributes that a volume has, as they are noted on it.
+/// The attributes of a volume, as the volume stores them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AppliedAttributes {
-    /// What they are.
+    /// The attributes.
     #[serde(flatten)]
     pub attributes: Attributes,
-    /// The number of the modify run that gave it these; 0 for the provision run.
+    /// The number of the modify run that applied them; 0 for the provision run.
     #[serde(default)]
     pub run: u32,
 }
 
 impl AppliedAttributes {
-    /// As they stand on a volume; none if nobody but us could have written them so.
+    /// Reads the attributes from their annotation. Returns `None` if the orchestrator cannot have written them.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|applied: &AppliedAttributes| applied.run < MOST_ATTEMPTS)
     }
 }
 
-/// What is remembered of modify runs on the volume, until one has succeeded: which has begun, and the last that failed.
+/// The modify runs since the last that succeeded, as the volume stores them. The record has the last run that began,
+/// and the last that failed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PendingModification {
     /// The number of the last run that may have begun.
     pub begun: u32,
-    /// The hash of the attributes that it was to give the volume.
+    /// The hash of that run's target attributes.
     pub to: String,
-    /// The number of the last run that failed; 0 for none, and then what follows is empty.
+    /// The number of the last run that failed; 0 for none, and then the following fields are empty.
     pub attempt: u32,
-    /// The hash of the attributes that it was to give the volume.
+    /// The hash of that run's target attributes.
     pub hash: String,
     /// The recipe, as `namespace/name@hash`.
     pub config: String,
-    /// So many failed for these attributes and this recipe.
+    /// The number of failures with these attributes and this recipe.
     pub tries: u32,
-    /// When, in seconds since 1970.
+    /// The time of the failure, in seconds since 1970.
     pub at: i64,
-    /// What follows from it.
+    /// The reaction to the failure.
     pub kind: Failure,
     /// A run up to that one may have changed a part.
     pub between: bool,
-    /// A short reason.
+    /// The reason, in one word.
     pub reason: String,
-    /// In words.
+    /// The message for people.
     pub message: String,
 }
 
 impl PendingModification {
-    /// As it stands on a volume; none if nobody but us could have written it so.
+    /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text)
             .ok()

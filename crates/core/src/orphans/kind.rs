@@ -1,8 +1,8 @@
-//! What kind of thing is found, and how much it matters.
+//! The kinds of findings, and their severity.
 
 use std::fmt;
 
-/// What kind of thing was found.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)] // The table in `orphans` says what each is.
@@ -42,20 +42,20 @@ pub enum Kind {
     ContentRetained,
 }
 
-/// How much it matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing; it may be just as somebody wants it.
+    /// Information: somebody may want it so.
     Info,
-    /// Somebody should do something, or it stays so.
+    /// The problem remains until somebody acts.
     Warning,
     /// Data is lost, or nothing works.
     Error,
 }
 
 impl Kind {
-    /// All kinds, the gravest first.
+    /// All kinds, the most severe first.
     pub const ALL: [Kind; 33] = [
         Kind::BackendMissing,
         Kind::ClaimLost,
@@ -92,7 +92,7 @@ impl Kind {
         Kind::ContentRetained,
     ];
 
-    /// As it stands in metrics and in the answer of the doctor.
+    /// Returns the name of the kind in metrics and in the output of `doctor`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::BackendMissing => "backend-missing",
@@ -131,7 +131,7 @@ impl Kind {
         }
     }
 
-    /// How much it matters.
+    /// Returns the severity of the kind.
     pub fn severity(self) -> Severity {
         match self {
             Kind::BackendMissing | Kind::ClaimLost | Kind::NoLeader => Severity::Error,
@@ -144,7 +144,7 @@ impl Kind {
         }
     }
 
-    /// What it means.
+    /// Explains the kind.
     pub fn meaning(self) -> &'static str {
         match self {
             Kind::BackendMissing => {
@@ -201,7 +201,7 @@ impl Kind {
         }
     }
 
-    /// The steps of the orchestrator tell it on the object already.
+    /// Checks whether a step of the orchestrator already emits an event about it on the object.
     pub fn is_told(self) -> bool {
         matches!(
             self,
@@ -215,10 +215,10 @@ impl Kind {
         )
     }
 
-    /// How long it must be seen without a break until it is more than a passing state, in seconds.
+    /// Returns the time for which a finding must be seen without a break, in seconds. Shorter ones are passing states.
     pub fn settles(self) -> i64 {
         match self {
-            // Those that go out of use are dropped by themselves every quarter of an hour.
+            // The orchestrator deletes unused revisions itself every quarter of an hour.
             Kind::RevisionUnused => 20 * 60,
             _ => 30,
         }

@@ -1,41 +1,43 @@
-//! What is left over, and what does not get on: a pure function from a [`Snapshot`] of the cluster to
-//! [`Finding`]s ([`find`]), and from it and lists of what backends have to further ones ([`backend`]).
+//! Findings: objects that are orphaned or stuck.
+//!
+//! [`find`] is a pure function from a [`Snapshot`] of the cluster to [`Finding`]s. [`backend`] compares the cluster
+//! with lists of its backends.
 //!
 //! | kind | found when |
 //! |---|---|
-//! | [`Kind::JobWithoutOwner`] | claim and volume of a Job are gone |
-//! | [`Kind::JobFinished`] | a Job is over, and nobody needs it any more |
+//! | [`Kind::JobWithoutOwner`] | the claim and the volume of a Job are gone |
+//! | [`Kind::JobFinished`] | a Job has ended, and nobody needs it any more |
 //! | [`Kind::JobStalled`] | a Job is past its deadline, has no pod, and has not failed |
-//! | [`Kind::PodWithoutJob`] | a pod of a run is there without its Job |
-//! | [`Kind::VolumeRetained`] | a volume's claim is gone, and its policy keeps it |
-//! | [`Kind::VolumeElsewhere`] | a volume's claim is bound to another, and its policy keeps it |
-//! | [`Kind::VolumeNotAdopted`] | nobody knows how a volume was made, so that nobody can delete it |
-//! | [`Kind::VolumeRestored`] | a volume bears the record of an adoption without the mark, as after a restore |
-//! | [`Kind::VolumeUnreadable`] | how a volume was made stands on it, and cannot be used |
-//! | [`Kind::VolumeMisnamed`] | a released volume bears another's id |
+//! | [`Kind::PodWithoutJob`] | the pod of a run exists without its Job |
+//! | [`Kind::VolumeRetained`] | a volume's claim is gone, and its policy retains the volume |
+//! | [`Kind::VolumeElsewhere`] | a volume's claim is bound to another volume, and its policy retains the volume |
+//! | [`Kind::VolumeNotAdopted`] | a volume has no provenance, so that nobody can delete its storage |
+//! | [`Kind::VolumeRestored`] | a volume has provenance without the adoption mark, as after a restore |
+//! | [`Kind::VolumeUnreadable`] | a volume's provenance cannot be used |
+//! | [`Kind::VolumeMisnamed`] | a released volume has the id of another volume |
 //! | [`Kind::VolumeQuarantined`] | a volume does not fit its claim |
-//! | [`Kind::VolumeHeld`] | a volume's deletion does not get on |
-//! | [`Kind::VolumeUnasked`] | a volume is kept ready, and no class keeps such any more |
-//! | [`Kind::VolumeForeign`] | a volume of another instance has waited long for that to take its finalizer off |
-//! | [`Kind::NodeGone`] | the node is gone on which a volume is |
-//! | [`Kind::ClaimHeld`] | a claim bears our finalizer, and its class or config is lost |
+//! | [`Kind::VolumeHeld`] | a volume's deletion is stuck |
+//! | [`Kind::VolumeUnasked`] | a volume is pooled, and no class wants such a volume any more |
+//! | [`Kind::VolumeForeign`] | a volume of another instance has waited long for that instance to remove its finalizer |
+//! | [`Kind::NodeGone`] | the node of a volume is gone |
+//! | [`Kind::ClaimHeld`] | a claim has the orchestrator's finalizer, and its class or config is lost |
 //! | [`Kind::ClaimStuck`] | a claim gets no volume |
-//! | [`Kind::ClaimUndeleted`] | a claim cannot go, because what an attempt left cannot be deleted |
+//! | [`Kind::ClaimUndeleted`] | a terminating claim is held, because the storage of an attempt cannot be deleted |
 //! | [`Kind::ClaimLost`] | a claim is bound to a volume that does not exist |
 //! | [`Kind::SnapshotStuck`] | a snapshot cannot be made |
-//! | [`Kind::ContentHeld`] | what is stored for a snapshot cannot be deleted |
-//! | [`Kind::ContentWithoutSnapshot`] | the VolumeSnapshot of a content is gone, and nothing deletes that |
-//! | [`Kind::ContentRetained`] | the VolumeSnapshot of a content is gone, and its policy keeps that |
-//! | [`Kind::FinalizerLeft`] | an object bears a finalizer of ours without a cause |
-//! | [`Kind::RevisionUnused`] | a version of a config is kept that nothing refers to |
+//! | [`Kind::ContentHeld`] | a stored snapshot cannot be deleted |
+//! | [`Kind::ContentWithoutSnapshot`] | the VolumeSnapshot of a content is gone, and nothing deletes the content |
+//! | [`Kind::ContentRetained`] | the VolumeSnapshot of a content is gone, and its policy retains the content |
+//! | [`Kind::FinalizerLeft`] | an object has a finalizer of the orchestrator without a cause |
+//! | [`Kind::RevisionUnused`] | no object refers to a stored version of a config |
 //! | [`Kind::BackendUnknown`] | a backend has storage that nobody knows |
-//! | [`Kind::BackendRubbish`] | a backend has what a deletion left half-way |
-//! | [`Kind::BackendMissing`] | a volume's storage is not there |
+//! | [`Kind::BackendRubbish`] | a backend has storage that an unfinished deletion left |
+//! | [`Kind::BackendMissing`] | a volume's storage does not exist |
 //! | [`Kind::BackendNotListed`] | a backend could not be listed |
-//! | [`Kind::NoLeader`] | no orchestrator is at work |
+//! | [`Kind::NoLeader`] | no orchestrator leads |
 //! | [`Kind::AccountMissing`] | the ServiceAccount that a config names does not exist |
 //! | [`Kind::PolicyMissing`] | an admission policy is not installed |
-//! | [`Kind::PolicyOutdated`] | an admission policy is not as it was shipped, or bound to nothing |
+//! | [`Kind::PolicyOutdated`] | an admission policy differs from the shipped one, or has no binding |
 
 pub mod backend;
 mod claims;
@@ -63,20 +65,20 @@ use crate::run::view::{Job, Pod};
 pub use self::kind::{Kind, Severity};
 pub use self::sightings::{Sighting, Sightings};
 
-/// What is younger may be under way, and not yet seen everywhere. In seconds.
+/// The age below which an object may be in progress and not yet in each cache, in seconds.
 pub const YOUNG: i64 = 20;
-/// What has been under way for longer does not get on. In seconds.
+/// The duration after which work in progress counts as stuck, in seconds.
 pub const SLOW: i64 = 600;
 
-/// What a finding is about.
+/// The object of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub struct Object {
-    /// Its kind in the API; `Backend` for what is in none.
+    /// The kind in the API; `Backend` for storage that is no object.
     pub kind: &'static str,
-    /// Its name. On a backend the namespace is the node, if it is a node's own.
+    /// The name of the object. For a backend the namespace is the node, if the node has storage of its own.
     #[serde(flatten)]
     pub name: ObjectName,
-    /// Its UID, if it has one.
+    /// The UID of the object, if it has one.
     pub uid: String,
 }
 
@@ -89,52 +91,53 @@ impl fmt::Display for Object {
     }
 }
 
-/// How something is removed that is provably ours, and that nothing can need any more; or is mended without harm.
+/// A safe way to fix a finding. It deletes an object of the orchestrator that nothing can need any more, or repairs
+/// without harm.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Removal {
-    /// A Job with its pods, if the API says so too: no claim has this id, or it is bound and settled; and no
-    /// volume has this name.
+    /// Deletes a Job with its pods, after the API has confirmed that nothing needs them. No claim has this id, or the
+    /// claim is bound and settled; and no volume has this name.
     Job {
-        /// The claim that must be gone, or done with.
+        /// The claim that must be gone, or settled.
         claim: String,
-        /// The volume that must be gone; none for runs of a claim.
+        /// The volume that must be gone; `None` for runs of a claim.
         volume: Option<String>,
     },
-    /// A finished pod, if the API says so too: no claim has this id.
+    /// Deletes a finished pod, if the API confirms that no claim has this id.
     Pod {
         /// The claim that must be gone.
         claim: String,
     },
-    /// A finished Job, past the time that it is kept for.
+    /// Deletes a finished Job that is older than its time to live.
     OldJob,
-    /// A Job that does not get on: whoever asked for the run begins it again.
+    /// Deletes a stuck Job. The reconciler that created the run begins it again.
     StalledJob,
-    /// A restored volume gets its mark again. Only on an admin's word.
+    /// Gives a restored volume its adoption mark again. Only at the request of an admin.
     Vouch,
-    /// A revision.
+    /// Deletes a revision.
     Revision {
-        /// Its hash.
+        /// The hash of the revision.
         hash: String,
     },
 }
 
-/// Something that was found.
+/// An orphaned or stuck object.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// What kind of thing.
+    /// The kind of the finding.
     pub kind: Kind,
-    /// How much it matters.
+    /// The severity of the finding.
     pub severity: Severity,
-    /// What it is about.
+    /// The object of the finding.
     pub object: Object,
-    /// Since when, in seconds since 1970, as far as that is known.
+    /// The time since when, in seconds since 1970, where it is known.
     pub since: Option<i64>,
-    /// What is the matter.
+    /// The problem.
     pub detail: String,
-    /// What to do: a command, or what to look at.
+    /// The remedy: a command, or where to look.
     pub remedy: String,
-    /// How it is removed, if that is safe.
+    /// The safe way to fix the finding, if there is one.
     pub removal: Option<Removal>,
 }
 
@@ -144,7 +147,7 @@ impl Finding {
         Finding { kind, severity: kind.severity(), object, since: None, detail, remedy, removal: None }
     }
 
-    /// No orchestrator holds the Lease; `idle` says for how many seconds nobody has renewed it.
+    /// Makes the finding that no orchestrator holds the Lease; `idle` is the number of seconds since its last renewal.
     pub fn no_leader(lease: ObjectName, idle: Option<i64>) -> Self {
         let detail = match idle {
             Some(idle) => format!("nobody has renewed the Lease for {idle} s"),
@@ -154,7 +157,7 @@ impl Finding {
         Finding::new(Kind::NoLeader, Object { kind: "Lease", name: lease, uid: String::new() }, detail, remedy)
     }
 
-    /// A config names a ServiceAccount that its namespace has not.
+    /// Makes the finding that a config names a ServiceAccount that does not exist in its namespace.
     pub fn without_account(config: ObjectName, account: &str) -> Self {
         let namespace = &config.namespace;
         let detail =
@@ -170,7 +173,7 @@ impl Finding {
         )
     }
 
-    /// How an admission policy stands; none if it does what it was shipped for.
+    /// Makes the finding about the state of an admission policy; `None` if the policy works as shipped.
     pub fn of_policy(policy: &Policy, state: &State) -> Option<Self> {
         let kind = match state {
             State::Installed | State::Limited => return None,
@@ -190,10 +193,10 @@ impl Finding {
     }
 }
 
-/// All that findings rest on.
+/// All data on which findings rest.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Who we are.
+    /// The names of this orchestrator.
     pub identity: Identity,
     /// All classes.
     pub classes: Arc<Classes>,
@@ -201,9 +204,9 @@ pub struct Snapshot {
     pub claims: Vec<Arc<Claim>>,
     /// All volumes of the cluster.
     pub volumes: Vec<Arc<Volume>>,
-    /// Our Jobs.
+    /// The Jobs of this orchestrator.
     pub jobs: Vec<Arc<Job>>,
-    /// Our pods.
+    /// The pods of this orchestrator.
     pub pods: Vec<Arc<Pod>>,
     /// All VolumeSnapshots of the cluster.
     pub snapshots: Vec<Arc<crate::model::snapshot::Snapshot>>,
@@ -211,28 +214,28 @@ pub struct Snapshot {
     pub contents: Vec<Arc<crate::model::snapshot::Content>>,
     /// All nodes.
     pub nodes: Vec<Arc<Node>>,
-    /// Hashes of the recipes that are kept.
+    /// The hashes of the stored recipes.
     pub recipes: HashSet<String>,
-    /// Hashes of revisions that nothing refers to.
+    /// The hashes of revisions to which no object refers.
     pub unused: Vec<String>,
-    /// Look also into what every volume records, and at each finalizer. Takes time with thousands.
+    /// Checks also the provenance of each volume and each finalizer. Takes long with thousands of objects.
     pub deep: bool,
 }
 
-/// A snapshot with the relations that the checks ask for.
+/// A snapshot, indexed for the checks.
 struct World<'a> {
     s: &'a Snapshot,
     now: i64,
-    /// By every id that a run for them may bear.
+    /// The claims, by each id that a run for them may have.
     claims: HashMap<String, &'a Claim>,
     volumes: HashMap<&'a str, &'a Volume>,
     snapshots: HashMap<&'a ObjectName, &'a crate::model::snapshot::Snapshot>,
     contents: HashMap<&'a str, &'a crate::model::snapshot::Content>,
     jobs: HashSet<&'a ObjectName>,
     jobs_by_id: HashMap<&'a str, Vec<&'a Job>>,
-    /// When the last container of a Job's pods ended.
+    /// The time at which the last container of a Job's pods ended.
     ended: HashMap<(&'a str, &'a str), i64>,
-    /// By id: a volume of that id or name that nobody has adopted.
+    /// The ids for which a volume with that id or name exists and is not adopted.
     unadopted: HashSet<&'a str>,
 }
 
@@ -267,7 +270,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What is left over in the cluster, or does not get on. `now` is in seconds since 1970.
+/// Finds all orphaned and stuck objects of the cluster. `now` is in seconds since 1970.
 pub fn find(snapshot: &Snapshot, now: i64) -> Vec<Finding> {
     let world = World::new(snapshot, now);
     let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
@@ -282,14 +285,14 @@ pub fn find(snapshot: &Snapshot, now: i64) -> Vec<Finding> {
     findings
 }
 
-/// The gravest first, and always in the same order.
+/// Sorts findings by severity, and always in the same order.
 pub fn sort(findings: &mut [Finding]) {
     findings.sort_by(|a, b| {
         (Reverse(a.severity), a.kind, &a.object, &a.detail).cmp(&(Reverse(b.severity), b.kind, &b.object, &b.detail))
     });
 }
 
-/// What lets go of an object that cannot be deleted.
+/// Writes the command that abandons an object that cannot be deleted.
 fn let_go(what: &str, namespace: &str, name: &str) -> String {
     let namespace = if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") };
     format!(

@@ -1,4 +1,4 @@
-//! What every request has from its class and from the orchestrator, whatever it is about.
+//! The part of a request that follows from the class and the orchestrator.
 
 use contract::request::{ClaimRef, Operation, Request};
 
@@ -6,8 +6,8 @@ use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 
-/// The request of a run of a class that is about nothing in particular yet. `run` is the number of the attempt, and when it
-/// began, RFC 3339.
+/// Builds a request of a class, still without a claim, volume or snapshot. `run` is the number of the attempt and the
+/// time when it began, RFC 3339.
 pub fn of_class(
     operation: Operation,
     recipe: &Recipe,
@@ -52,7 +52,8 @@ pub fn of_class(
     }
 }
 
-/// A request with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
+/// Returns a request with attributes. Attributes that do not fit the recipe any more are left out, so that the volume can
+/// still be deleted.
 pub fn with_attributes(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
     let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
     match attributes.over(recipe) {

@@ -1,4 +1,4 @@
-//! What an image is asked when a volume's storage is to go, or to grow.
+//! The request to an image that deletes, expands or modifies a volume.
 
 use contract::request::{ClaimRef, Operation, Request};
 
@@ -9,8 +9,8 @@ use crate::model::volume::Volume;
 use crate::run::request::of_class;
 use crate::run::request::with_attributes;
 
-/// The request of a delete run, from what the volume itself records. `source` is the volume's spec
-/// as JSON; `node` is where something is deleted; `run` the attempt and when it began.
+/// Builds the request of a delete run from the data on the volume. `source` is the volume's spec as JSON; `node` is
+/// where storage is deleted; `run` is the attempt and the time when it began.
 pub fn request(
     volume: &Volume,
     node: &str,
@@ -40,12 +40,12 @@ pub fn request(
     }
 }
 
-/// The same as the request of an expand run, to a size in bytes.
+/// Turns the request into that of an expand run, to a size in bytes.
 pub fn expand(request: Request, size: u64) -> Request {
     Request { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
 }
 
-/// The same as the request of a modify run, to other attributes than the volume has.
+/// Turns the request into that of a modify run, to other attributes than the volume has.
 pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> Request {
     let old = volume.attributes();
     let (old_attributes_class, old_attributes) = (old.class.clone(), old.parameters.clone());
@@ -57,7 +57,8 @@ pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &A
     }
 }
 
-/// What somebody wrote on a volume, or nothing where no variable of a process can hold it: a deletion goes on without.
+/// Returns a text that somebody wrote on a volume, or an empty text if no environment variable can hold it. The
+/// deletion continues without it.
 fn tellable(text: String) -> String {
     if text.contains('\0') { String::new() } else { text }
 }

@@ -1,4 +1,4 @@
-//! Backup tools: a claim and its volume are lost, the storage is not, and both come back as they were saved.
+//! Backup tools: a claim and its volume are lost, the storage is not, and both are restored as they were saved.
 
 use contract::names;
 use flex_provisioner::model::volume::mark;

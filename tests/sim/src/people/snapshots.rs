@@ -1,4 +1,4 @@
-//! What users and admins do with snapshots.
+//! The actions of users and admins on snapshots.
 
 use std::rc::Rc;
 
