@@ -2,6 +2,7 @@
 
 mod mounts;
 mod pool;
+mod resources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -186,7 +187,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
         node_selector: r.read("node-selector", map).unwrap_or_default(),
         tolerations: r.read("tolerations", known_yaml).unwrap_or_default(),
         priority_class: r.name("priority-class", "PriorityClass"),
-        resources: r.read("resources", known_yaml),
+        resources: r.read("resources", resources::resources),
         run_as_user: r.read("run-as-user", |text| match text.parse::<i64>() {
             Ok(user) if (0..=i64::from(i32::MAX)).contains(&user) => Ok(user),
             _ => Err(format!("`{text}` is not a user id; write a number, \"0\" for root")),
