@@ -7,6 +7,7 @@ use kube::{Api, Client};
 
 use crate::config::accounts::{Account, Accounts};
 use crate::config::classes::{Config, Identity};
+use crate::config::keys;
 use crate::object::ObjectName;
 
 /// The ServiceAccounts of the config namespaces, where they may be read.
@@ -33,7 +34,8 @@ pub(super) async fn unseen_configs(client: &Client, identity: &Identity) -> Vec<
 
 /// Without its plugin name a config may be another orchestrator's.
 fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<ObjectName> {
-    let is_meant = |config: &Config| config.data.get("plugin-name").is_some_and(|name| name.trim() == identity.plugin);
+    let is_meant =
+        |config: &Config| config.data.get(keys::PLUGIN_NAME.name).is_some_and(|name| name.trim() == identity.plugin);
     let elsewhere = configs.filter(|config| !identity.config_namespaces.contains(&config.name.namespace));
     elsewhere.filter(is_meant).map(|config| config.name).collect()
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Recipe, check, joined};
+use crate::config::{Recipe, joined, keys};
 use crate::limits;
 use crate::object::hash;
 
@@ -113,7 +113,7 @@ impl Attributes {
         let words = || format!("{} cannot be given with class {}: ", self.words(), recipe.class);
         // In a class that was written for another provisioner no parameter is a key.
         let own = recipe.record.stands_for.is_empty();
-        if let Some(key) = self.parameters.keys().find(|key| own && check::KEYS.contains(&key.as_str())) {
+        if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {
             return Err(
                 words() + &format!("its parameter {key} is a key of the provisioner config, which it may not change")
             );

@@ -16,6 +16,7 @@ use crate::claim::Claim;
 use crate::cluster::index::Key;
 use crate::cluster::lean::Lean;
 use crate::cluster::unread::Unread;
+use crate::config::keys;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::volume::{self, Provenance, Volume, expand, modify};
@@ -216,7 +217,7 @@ impl Writes {
         // What nobody has used yet is deleted, whatever the class says of claims.
         let (uid, size, policy) = match owner {
             Owner::Claim(uid) => {
-                let says = provenance.record.data.get("reclaim-policy");
+                let says = provenance.record.data.get(keys::RECLAIM_POLICY.name);
                 (Some(uid), None, says.map_or("Delete", String::as_str))
             }
             Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),

@@ -1,7 +1,7 @@
 //! Provisioner configs: what an admin writes, checked whole, and which class each serves.
 //!
-//! A ConfigMap's data (and the StorageClass's parameters over it) are checked by [`check`] into a
-//! [`Recipe`], which is all that a run needs to know. [`classes`] decides which config serves which
+//! [`keys`] lists what an admin may write. A ConfigMap's data (and the StorageClass's parameters over it) are checked by
+//! [`check`] into a [`Recipe`], which is all that a run needs to know. [`classes`] decides which config serves which
 //! class, from their [`input`]; [`sidecar`] has what is known of provisioners of others that would
 //! serve it, too; [`slips`] finds what was hardly meant; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
 //! [`document`] reads the files that `validate` and `render` are given.
@@ -11,6 +11,7 @@ pub mod check;
 pub mod classes;
 pub mod document;
 pub mod input;
+pub mod keys;
 pub mod pool;
 pub mod record;
 pub mod sidecar;

@@ -9,28 +9,25 @@ use std::time::Duration;
 
 use super::Problem;
 use super::classes::{Config, Identity};
+use super::keys;
 use super::values::list;
 use crate::object::ObjectName;
 use crate::text::line;
 
-/// The key of a config that names the CSI driver whose external provisioner it takes the place of.
-pub const KEY: &str = "stands-for";
-
-/// The key with the namespaces where that external provisioner may be.
-pub const NAMESPACE_KEY: &str = "stands-for-namespace";
 /// Where external provisioners are in most clusters, and where no tenant writes.
 const USUAL_NAMESPACE: &str = "kube-system";
 
 /// The namespaces whose Leases count for a config of a namespace with this data: those that it names, else its own and that of
 /// Kubernetes.
 pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let named = data.get(NAMESPACE_KEY).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
+    let named =
+        data.get(keys::STANDS_FOR_NAMESPACE.name).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
     named.unwrap_or_else(|| vec![own.to_owned(), USUAL_NAMESPACE.to_owned()]).into_iter().collect()
 }
 
 /// The driver that a config with this data stands for.
 pub fn driver(data: &BTreeMap<String, String>) -> Option<&str> {
-    data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())
+    data.get(keys::STANDS_FOR.name).map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 
 /// A Lease that does not say how long a term is.
@@ -97,7 +94,7 @@ pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, V
             "the older ConfigMap {} stands for {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
             older.name
         );
-        second.push((config, Problem::new(KEY, why)));
+        second.push((config, Problem::new(keys::STANDS_FOR.name, why)));
     }
     (first, second)
 }
@@ -127,8 +124,9 @@ impl From<Sidecar> for Found {
 
 /// What is said where a Lease does not count, in words for the config.
 pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
+    let key = keys::STANDS_FOR_NAMESPACE.name;
     format!(
-        "somebody holds the Lease {lease}, which does not count for {driver}, since anybody may create one in a namespace of their own; if the driver's external provisioner runs there, write `{NAMESPACE_KEY}: {}`",
+        "somebody holds the Lease {lease}, which does not count for {driver}, since anybody may create one in a namespace of their own; if the driver's external provisioner runs there, write `{key}: {}`",
         lease.namespace
     )
 }
@@ -357,10 +355,10 @@ mod tests {
             ..Config::default()
         };
         let counted = |configs: &[Config]| drivers_stood_for(&identity, configs).remove("d").unwrap_or_default();
-        let stands = (KEY, "d");
+        let stands = (keys::STANDS_FOR.name, "d");
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(counted(&[config(&[stands])]), set(&["admin", "kube-system"]), "without the key");
-        let named = config(&[stands, (NAMESPACE_KEY, "rook, ceph")]);
+        let named = config(&[stands, (keys::STANDS_FOR_NAMESPACE.name, "rook, ceph")]);
         assert_eq!(counted(std::slice::from_ref(&named)), set(&["ceph", "rook"]), "these alone");
         assert_eq!(counted(&[named, config(&[stands])]), set(&["admin", "ceph", "kube-system", "rook"]), "of all");
 

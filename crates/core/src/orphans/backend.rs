@@ -9,17 +9,12 @@ use contract::names;
 use super::{Finding, Kind, Object, Snapshot, sort};
 use crate::claim::nodes::takes_at_times;
 use crate::config::record::Record;
-use crate::config::{Placement, Recipe, check};
+use crate::config::{Placement, Recipe, keys};
 use crate::object::{ObjectName, hash};
 use crate::volume::{Provenance, Volume};
 
 /// What an image can do that lists.
 pub const CAPABILITY: &str = "list";
-
-/// The orchestrator's own keys that may lead an image to its storage; every parameter may too. With others changed, the
-/// backend is the same.
-const LEADING: &[&str] =
-    &["plugin-name", "command", "args", "service-token", "placement", "secret-env", "secret-volume", "pod-template"];
 
 /// A backend, as a class and its config lead to it.
 #[derive(Clone, Debug)]
@@ -45,9 +40,9 @@ pub struct Listing {
     pub entries: Result<Vec<Entry>, String>,
 }
 
-/// What tells one backend from another.
+/// What tells one backend from another: every parameter does, and the keys that may lead an image elsewhere.
 fn key(record: &Record) -> String {
-    let leads = |key: &str| LEADING.contains(&key) || !check::KEYS.contains(&key);
+    let leads = |key: &str| keys::find(key).is_none_or(|key| key.leads_to_backend);
     let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| leads(key)).collect();
     hash(serde_json::json!([record.config, record.class, data]).to_string().as_bytes())
 }
@@ -188,7 +183,7 @@ fn missing(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Fin
         .filter(in_use)
         .filter_map(|volume| {
             let Provenance { record, node } = provenance(volume)?;
-            let by_any = record.data.get("placement").is_some_and(|placement| placement.trim() == "any");
+            let by_any = record.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
             let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
             let key = key(&record);
             let listed = lists.get(&(key.as_str(), node))?;

@@ -20,6 +20,7 @@ use super::mounts::{self, Sight};
 use super::template;
 use crate::attributes::Attributes;
 use crate::config::Recipe;
+use crate::config::keys;
 use crate::config::topology::Topologies;
 use crate::object::{ObjectName, hash, label_value};
 
@@ -367,7 +368,7 @@ fn environment(recipe: &Recipe, told: &Told, token: bool, optional: bool) -> Vec
             value_from: Some(EnvVarSource {
                 config_map_key_ref: Some(ConfigMapKeySelector {
                     name: recipe.config.name.clone(),
-                    key: "service-token".into(),
+                    key: keys::SERVICE_TOKEN.name.into(),
                     optional: Some(optional),
                 }),
                 ..EnvVarSource::default()
@@ -411,7 +412,11 @@ fn property_volume<'a>(
         sources.push(VolumeProjection {
             config_map: Some(ConfigMapProjection {
                 name: recipe.config.name.clone(),
-                items: Some(vec![KeyToPath { key: "service-token".into(), path: "service-token".into(), mode: None }]),
+                items: Some(vec![KeyToPath {
+                    key: keys::SERVICE_TOKEN.name.into(),
+                    path: "service-token".into(),
+                    mode: None,
+                }]),
                 optional: Some(optional),
             }),
             ..VolumeProjection::default()

@@ -38,6 +38,7 @@ use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 use crate::claim::Claim;
 use crate::claim::resize::Report;
 use crate::config::Recipe;
+use crate::config::keys::{self, STORAGE_MOUNTS};
 use crate::config::record::Record;
 use crate::config::values::list;
 use crate::node::lost_words;
@@ -49,32 +50,6 @@ use crate::run::view::Job;
 
 /// The capability that a config declares.
 pub const CAPABILITY: &str = "expand";
-
-/// The keys that say which program runs, as whom, where and at which pace. An expand or delete run takes them from the class as it
-/// is now; all others say where the storage is and how it is reached, and stay the volume's.
-const OF_THE_CLASS: &[&str] = &[
-    "image",
-    "command",
-    "args",
-    "image-pull-policy",
-    "image-pull-secrets",
-    "service-account-name",
-    "node-selector",
-    "tolerations",
-    "capabilities",
-    "timeout",
-    "retries",
-    "backoff",
-    "max-in-flight",
-    "max-in-flight-per-namespace",
-    "max-in-flight-per-node",
-    "max-size",
-    "max-bytes",
-    "max-bytes-per-namespace",
-];
-
-/// The key for what a run sees of the storage.
-const STORAGE_MOUNTS: &str = "storage-mounts";
 
 /// What is remembered of the last failed expand run, on the volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -109,9 +84,9 @@ impl Failed {
 pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     let mut record = provenance.clone();
     if let Some(class) = class.filter(|class| class.config == provenance.config && class.class == provenance.class) {
-        for key in OF_THE_CLASS {
-            record.data.remove(*key);
-            record.data.extend(class.data.get(*key).map(|value| ((*key).to_owned(), value.clone())));
+        for key in keys::ALL.iter().filter(|key| key.follows_class) {
+            record.data.remove(key.name);
+            record.data.extend(class.data.get(key.name).map(|value| (key.name.to_owned(), value.clone())));
         }
         narrow(&mut record, class);
     }
@@ -120,21 +95,21 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
 
 /// The class says what a run sees of the storage as well, where the volume is in the storage that the class speaks of.
 fn narrow(record: &mut Record, class: &Record) {
-    let Some(now) = class.data.get(STORAGE_MOUNTS) else {
-        record.data.remove(STORAGE_MOUNTS);
+    let Some(now) = class.data.get(STORAGE_MOUNTS.name) else {
+        record.data.remove(STORAGE_MOUNTS.name);
         return;
     };
-    let own = record.data.remove(STORAGE_MOUNTS);
+    let own = record.data.remove(STORAGE_MOUNTS.name);
     let with = |paths: String| {
         let mut record = record.clone();
-        record.data.insert(STORAGE_MOUNTS.into(), paths);
+        record.data.insert(STORAGE_MOUNTS.name.into(), paths);
         record
     };
     // The class may have come to more storage since.
     let paths = list(now).unwrap_or_default().into_iter().filter(|path| with(path.clone()).checked().is_ok());
     let paths = paths.collect::<Vec<_>>().join(", ");
     let narrowed = if paths.is_empty() { own } else { Some(paths) };
-    record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.to_owned(), paths)));
+    record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.name.to_owned(), paths)));
 }
 
 /// A recipe with the program of its class, as [`record`] has it.
