@@ -4,6 +4,7 @@
 
 mod config;
 mod policies;
+mod troubleshooting;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ struct Part {
 }
 
 fn parts() -> Vec<Part> {
-    [config::parts(), policies::parts()].into_iter().flatten().collect()
+    [config::parts(), policies::parts(), troubleshooting::parts()].into_iter().flatten().collect()
 }
 
 fn root() -> PathBuf {

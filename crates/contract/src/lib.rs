@@ -14,6 +14,7 @@ pub mod names;
 mod operation;
 pub mod parameter;
 pub mod quantity;
+pub mod reason;
 pub mod request;
 pub mod storage;
 pub mod text;

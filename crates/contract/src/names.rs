@@ -1,5 +1,7 @@
 //! Every name that stands in the API or in a pod: labels, annotations, finalizers, reasons, paths.
 
+pub use crate::reason;
+
 /// The provisioner name of StorageClasses unless the orchestrator runs under another.
 pub const DEFAULT_PROVISIONER: &str = "flex-provisioner.io";
 /// The plugin name of provisioner ConfigMaps unless the orchestrator runs under another.
@@ -184,74 +186,4 @@ pub fn pv_name(claim_uuid: &str) -> String {
 /// A comma-separated list, as it stands in an annotation.
 pub fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
-}
-
-/// Reasons of events, on claims unless said otherwise. The first three are those of the field.
-pub mod reason {
-    /// An attempt has begun.
-    pub const PROVISIONING: &str = "Provisioning";
-    /// The claim is bound.
-    pub const PROVISIONING_SUCCEEDED: &str = "ProvisioningSucceeded";
-    /// An attempt failed; the message says why and what comes next.
-    pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
-    /// The claim waits for something that somebody else must do.
-    pub const WAITING: &str = "WaitingForProvisioner";
-    /// The class has no room for the claim now; the message says which limit it is.
-    pub const LIMIT_REACHED: &str = "LimitReached";
-    /// The claim is to be filled by somebody else, who is waited for.
-    pub const LEFT_TO_POPULATOR: &str = "LeftToPopulator";
-    /// The claim is being deleted, and kept until its copies and snapshots are made.
-    pub const BEING_CLONED: &str = "BeingCloned";
-    /// The node had no room; the scheduler is asked for another.
-    pub const RESCHEDULING: &str = "Rescheduling";
-    /// Explains the PV controller's `storageclass … not found` on claims of a pure class.
-    pub const CLASS_WITHOUT_OBJECT: &str = "ClassWithoutObject";
-    /// A stamp on the claim was not ours and has been replaced.
-    pub const STAMP_REPLACED: &str = "StampReplaced";
-    /// On a volume or claim: a volume does not fit its claim and is not bound.
-    pub const VOLUME_REFUSED: &str = "VolumeRefused";
-    /// On a volume: it was restored without the orchestrator's mark, and an admin has to vouch for it.
-    pub const VOLUME_RESTORED: &str = "VolumeRestored";
-    /// On a volume: its delete run has begun.
-    pub const VOLUME_DELETING: &str = "VolumeDeleting";
-    /// On a volume or a claim deleted half-way: a delete run failed.
-    pub const VOLUME_FAILED_DELETE: &str = "VolumeFailedDelete";
-    /// An expand run has begun.
-    pub const RESIZING: &str = "Resizing";
-    /// The volume is as large as the claim asks.
-    pub const RESIZE_SUCCEEDED: &str = "VolumeResizeSuccessful";
-    /// An expand run failed, or none can begin; the message says why and what comes next.
-    pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
-    /// The storage has grown, and the kubelet is to grow the file system on it.
-    pub const RESIZE_ON_NODE: &str = "FileSystemResizeRequired";
-    /// A modify run has begun.
-    pub const MODIFYING: &str = "VolumeModify";
-    /// The volume has the attributes that the claim asks for.
-    pub const MODIFY_SUCCEEDED: &str = "VolumeModifySuccessful";
-    /// A modify run failed, or none can begin; the message says why and what comes next.
-    pub const MODIFY_FAILED: &str = "VolumeModifyFailed";
-    /// On a ConfigMap: a run that should tell how much room there is has failed.
-    pub const CAPACITY_FAILED: &str = "CapacityFailed";
-    /// On a ConfigMap: the volumes that its class is to keep ready cannot be asked for.
-    pub const POOL_FAILED: &str = "PoolFailed";
-    /// On a ConfigMap: how much room there is is told to nobody.
-    pub const CAPACITY_UNUSED: &str = "CapacityUnused";
-    /// On a VolumeSnapshot: a run has begun.
-    pub const SNAPSHOTTING: &str = "CreatingSnapshot";
-    /// On a VolumeSnapshot: it can be restored.
-    pub const SNAPSHOT_READY: &str = "SnapshotReady";
-    /// On a VolumeSnapshot or its content: a snapshot run failed, or none can begin; the message says why and what comes next.
-    pub const SNAPSHOT_FAILED: &str = "SnapshotCreationFailed";
-    /// On a VolumeSnapshot or its content: a delete-snapshot run failed, or none can begin.
-    pub const SNAPSHOT_DELETE_FAILED: &str = "SnapshotDeletionFailed";
-    /// On a VolumeSnapshot or its content: it is going, and kept for those who still need it.
-    pub const SNAPSHOT_IN_USE: &str = "SnapshotInUse";
-    /// On anything: it is left over, or does not get on, and nothing that is under way changes that.
-    pub const ORPHAN_FOUND: &str = "OrphanFound";
-    /// On anything: it was left over, provably ours, and has been removed.
-    pub const ORPHAN_REMOVED: &str = "OrphanRemoved";
-    /// On a ConfigMap: it was checked and is in use.
-    pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
-    /// On a ConfigMap: it has errors and is not in use.
-    pub const CONFIG_REFUSED: &str = "ConfigRefused";
 }

@@ -1,12 +1,14 @@
 //! The form of a decision: a step, what is said with it, and when to decide again.
 
+use contract::reason::Reason;
+
 /// Something to say on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
     /// It is a warning.
     pub warning: bool,
     /// The event's reason.
-    pub reason: &'static str,
+    pub reason: &'static Reason,
     /// The event's message.
     pub message: String,
 }
@@ -30,12 +32,13 @@ impl<Step> From<Step> for Decision<Step> {
 
 impl<Step> Decision<Step> {
     /// A step, with a warning.
-    pub fn warning(step: Step, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn warning(step: Step, reason: &'static Reason, message: impl Into<String>) -> Self {
         Decision::from(step).saying(true, reason, message)
     }
 
     /// The same, with something to say.
-    pub fn saying(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn saying(mut self, warning: bool, reason: &'static Reason, message: impl Into<String>) -> Self {
+        debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
         self.tell = Some(Tell { warning, reason, message: message.into() });
         self
     }

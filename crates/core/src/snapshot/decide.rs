@@ -35,6 +35,7 @@
 
 use contract::exit::Failure;
 use contract::names::{self, reason};
+use contract::reason::Reason;
 use contract::request::Operation;
 
 use super::{CAPABILITY, Content, Provenance};
@@ -284,7 +285,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Nothing is to be done; told where a pod is on a node that does not answer.
-fn lost(o: &Observed<'_>, reason: &'static str) -> Decision {
+fn lost(o: &Observed<'_>, reason: &'static Reason) -> Decision {
     match o.places.lost(o.alive_on) {
         Some(node) => Decision::warning(Step::Nothing, reason, lost_words(node)),
         None => Step::Nothing.into(),

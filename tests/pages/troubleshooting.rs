@@ -1,0 +1,43 @@
+//! The tables of `docs/troubleshooting.md`.
+
+use contract::reason::{self, Level, Object, Reason};
+
+use crate::{Part, code, table};
+
+pub fn parts() -> Vec<Part> {
+    let part =
+        |name, print| Part { file: "docs/troubleshooting.md", source: "crates/contract/src/reason.rs", name, print };
+    vec![
+        part("claims", |_, _| events(&[(Object::Claim, "claim")])),
+        part("snapshots", |_, _| events(&[(Object::Snapshot, "snapshot")])),
+        part("others", |_, _| {
+            events(&[(Object::Volume, "volume"), (Object::Config, "ConfigMap"), (Object::Run, "Job")])
+        }),
+    ]
+}
+
+/// The reasons of events on these kinds of objects; the first column says on which, if there are several.
+fn events(objects: &[(Object, &str)]) -> String {
+    let of = |object: Object| reason::ALL.iter().copied().filter(move |reason| reason.on.contains(&object));
+    let named = objects.len() > 1;
+    let row = |on: &str, reason: &Reason| {
+        let on = named.then(|| on.to_owned());
+        let rest = [code(reason.name), level(reason.level).to_owned(), meaning(reason), reason.remedy.to_owned()];
+        on.into_iter().chain(rest).collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = objects.iter().flat_map(|(object, on)| of(*object).map(move |reason| row(on, reason))).collect();
+    let head = ["on", "reason", "type", "meaning", "what to do"];
+    format!("\n{}\n", table(&head[usize::from(!named)..], rows))
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Normal => "Normal",
+        Level::Warning => "Warning",
+        Level::Either => "either",
+    }
+}
+
+fn meaning(reason: &Reason) -> String {
+    reason.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
