@@ -309,7 +309,7 @@ impl Metrics {
         let mut counts: BTreeMap<Kind, i64> = BTreeMap::new();
         kinds.for_each(|kind| *counts.entry(*kind).or_default() += 1);
         for kind in Kind::ALL {
-            let count = counts.get(&kind).copied().unwrap_or(0);
+            let count = counts.get(kind).copied().unwrap_or(0);
             self.orphans.get_or_create(&OrphanKind { kind: kind.as_str() }).set(count);
         }
     }

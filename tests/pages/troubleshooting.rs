@@ -1,6 +1,7 @@
 //! The tables of `docs/troubleshooting.md`.
 
 use contract::reason::{self, Level, Object, Reason};
+use flex_provisioner::orphans::{Kind, Severity};
 
 use crate::{Part, code, table};
 
@@ -13,6 +14,12 @@ pub fn parts() -> Vec<Part> {
         part("others", |_, _| {
             events(&[(Object::Volume, "volume"), (Object::Config, "ConfigMap"), (Object::Run, "Job")])
         }),
+        Part {
+            file: "docs/troubleshooting.md",
+            source: "crates/core/src/orphans/kind.rs",
+            name: "",
+            print: |_, _| findings(),
+        },
     ]
 }
 
@@ -22,7 +29,8 @@ fn events(objects: &[(Object, &str)]) -> String {
     let named = objects.len() > 1;
     let row = |on: &str, reason: &Reason| {
         let on = named.then(|| on.to_owned());
-        let rest = [code(reason.name), level(reason.level).to_owned(), meaning(reason), reason.remedy.to_owned()];
+        let rest =
+            [code(reason.name), level(reason.level).to_owned(), in_one_line(reason.doc), reason.remedy.to_owned()];
         on.into_iter().chain(rest).collect::<Vec<_>>()
     };
     let rows: Vec<_> = objects.iter().flat_map(|(object, on)| of(*object).map(move |reason| row(on, reason))).collect();
@@ -38,6 +46,17 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-fn meaning(reason: &Reason) -> String {
-    reason.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+/// A section for each severity, the gravest first.
+fn findings() -> String {
+    let sections = [("Errors", Severity::Error), ("Warnings", Severity::Warning), ("Worth knowing", Severity::Info)];
+    let section = |(title, severity): (&str, Severity)| {
+        let kinds = Kind::ALL.iter().map(|kind| kind.spec()).filter(|spec| spec.severity == severity);
+        let rows = kinds.map(|spec| vec![code(spec.name), in_one_line(spec.doc), spec.remedy.to_owned()]);
+        format!("\n### {title}\n\n{}", table(&["kind", "meaning", "what to do"], rows))
+    };
+    sections.into_iter().map(section).collect::<String>() + "\n"
+}
+
+fn in_one_line(lines: &[&str]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }

@@ -1,41 +1,7 @@
 //! What is left over, and what does not get on: a pure function from a [`Snapshot`] of the cluster to
 //! [`Finding`]s ([`find`]), and from it and lists of what backends have to further ones ([`backend`]).
 //!
-//! | kind | found when |
-//! |---|---|
-//! | [`Kind::JobWithoutOwner`] | claim and volume of a Job are gone |
-//! | [`Kind::JobFinished`] | a Job is over, and nobody needs it any more |
-//! | [`Kind::JobStalled`] | a Job is past its deadline, has no pod, and has not failed |
-//! | [`Kind::PodWithoutJob`] | a pod of a run is there without its Job |
-//! | [`Kind::VolumeRetained`] | a volume's claim is gone, and its policy keeps it |
-//! | [`Kind::VolumeElsewhere`] | a volume's claim is bound to another, and its policy keeps it |
-//! | [`Kind::VolumeNotAdopted`] | nobody knows how a volume was made, so that nobody can delete it |
-//! | [`Kind::VolumeRestored`] | a volume bears the record of an adoption without the mark, as after a restore |
-//! | [`Kind::VolumeUnreadable`] | how a volume was made stands on it, and cannot be used |
-//! | [`Kind::VolumeMisnamed`] | a released volume bears another's id |
-//! | [`Kind::VolumeQuarantined`] | a volume does not fit its claim |
-//! | [`Kind::VolumeHeld`] | a volume's deletion does not get on |
-//! | [`Kind::VolumeUnasked`] | a volume is kept ready, and no class keeps such any more |
-//! | [`Kind::VolumeForeign`] | a volume of another instance has waited long for that to take its finalizer off |
-//! | [`Kind::NodeGone`] | the node is gone on which a volume is |
-//! | [`Kind::ClaimHeld`] | a claim bears our finalizer, and its class or config is lost |
-//! | [`Kind::ClaimStuck`] | a claim gets no volume |
-//! | [`Kind::ClaimUndeleted`] | a claim cannot go, because what an attempt left cannot be deleted |
-//! | [`Kind::ClaimLost`] | a claim is bound to a volume that does not exist |
-//! | [`Kind::SnapshotStuck`] | a snapshot cannot be made |
-//! | [`Kind::ContentHeld`] | what is stored for a snapshot cannot be deleted |
-//! | [`Kind::ContentWithoutSnapshot`] | the VolumeSnapshot of a content is gone, and nothing deletes that |
-//! | [`Kind::ContentRetained`] | the VolumeSnapshot of a content is gone, and its policy keeps that |
-//! | [`Kind::FinalizerLeft`] | an object bears a finalizer of ours without a cause |
-//! | [`Kind::RevisionUnused`] | a version of a config is kept that nothing refers to |
-//! | [`Kind::BackendUnknown`] | a backend has storage that nobody knows |
-//! | [`Kind::BackendRubbish`] | a backend has what a deletion left half-way |
-//! | [`Kind::BackendMissing`] | a volume's storage is not there |
-//! | [`Kind::BackendNotListed`] | a backend could not be listed |
-//! | [`Kind::NoLeader`] | no orchestrator is at work |
-//! | [`Kind::AccountMissing`] | the ServiceAccount that a config names does not exist |
-//! | [`Kind::PolicyMissing`] | an admission policy is not installed |
-//! | [`Kind::PolicyOutdated`] | an admission policy is not as it was shipped, or bound to nothing |
+//! [`Kind`] says when each kind is found.
 
 pub mod backend;
 mod claims;
