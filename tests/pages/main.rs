@@ -3,6 +3,7 @@
 //! `UPDATE_PAGES=1 cargo test --test pages` rewrites them.
 
 mod config;
+mod metrics;
 mod policies;
 mod troubleshooting;
 
@@ -25,7 +26,7 @@ struct Part {
 }
 
 fn parts() -> Vec<Part> {
-    [config::parts(), policies::parts(), troubleshooting::parts()].into_iter().flatten().collect()
+    [config::parts(), metrics::parts(), policies::parts(), troubleshooting::parts()].into_iter().flatten().collect()
 }
 
 fn root() -> PathBuf {
@@ -104,6 +105,11 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let rule = format!("|{}\n", "---|".repeat(head.len()));
     let rows: String = rows.into_iter().map(|row| line(&row)).collect();
     format!("{}{rule}{rows}", line(&head))
+}
+
+/// Lines of a comment, as one.
+fn in_one_line(lines: &[&str]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
 /// A definition in a list of Markdown: a name, and lines about it.

@@ -3,7 +3,7 @@
 use contract::reason::{self, Level, Object, Reason};
 use flex_provisioner::orphans::{Kind, Severity};
 
-use crate::{Part, code, table};
+use crate::{Part, code, in_one_line, table};
 
 pub fn parts() -> Vec<Part> {
     let part =
@@ -55,8 +55,4 @@ fn findings() -> String {
         format!("\n### {title}\n\n{}", table(&["kind", "meaning", "what to do"], rows))
     };
     sections.into_iter().map(section).collect::<String>() + "\n"
-}
-
-fn in_one_line(lines: &[&str]) -> String {
-    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
