@@ -3,6 +3,7 @@
 //! `UPDATE_PAGES=1 cargo test --test pages` rewrites them.
 
 mod config;
+mod contract_page;
 mod metrics;
 mod policies;
 mod troubleshooting;
@@ -26,7 +27,10 @@ struct Part {
 }
 
 fn parts() -> Vec<Part> {
-    [config::parts(), metrics::parts(), policies::parts(), troubleshooting::parts()].into_iter().flatten().collect()
+    [config::parts(), contract_page::parts(), metrics::parts(), policies::parts(), troubleshooting::parts()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn root() -> PathBuf {

@@ -29,7 +29,7 @@ use crate::text::cut;
 /// The value of `OPERATION` in the environment of the run.
 pub const OPERATION: &str = "batch";
 /// The variable with the path of the list of members.
-pub const VARIABLE: &str = "BATCH";
+pub const VARIABLE: &str = crate::variable::BATCH.name;
 /// The name of its file, among those of the properties.
 pub const FILE: &str = "batch";
 /// Begins the first line of the outcomes.

@@ -18,4 +18,5 @@ pub mod reason;
 pub mod request;
 pub mod storage;
 pub mod text;
+pub mod variable;
 pub mod volume;

@@ -2,7 +2,7 @@
 
 /// The variable with the paths below which a run sees only what it works on, with commas between them; empty where the config
 /// has no `storage-mounts`.
-pub const VARIABLE: &str = "STORAGE_MOUNTS";
+pub const VARIABLE: &str = crate::variable::STORAGE_MOUNTS.name;
 
 /// An empty directory that is all a capacity run sees: it is on the file system whose room is asked for.
 pub const ROOM: &str = ".flex-capacity";

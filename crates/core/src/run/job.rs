@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::request::{Operation, Property, Request};
-use contract::{names, storage};
+use contract::{names, storage, variable};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,
@@ -26,7 +26,7 @@ use crate::object::{ObjectName, hash, label_value};
 
 pub use contract::names::CONTAINER;
 /// The variable with the config's `service-token`.
-const SERVICE_TOKEN: &str = "SERVICE_TOKEN";
+const SERVICE_TOKEN: &str = variable::SERVICE_TOKEN.name;
 /// How long a finished Job stays if nothing removes it before.
 const KEPT: Duration = Duration::from_secs(3600);
 /// How long a pod may take to stop when asked.
@@ -359,9 +359,9 @@ fn environment(recipe: &Recipe, told: &Told, token: bool, optional: bool) -> Vec
     if !recipe.storage_mounts.is_empty() {
         env.push(text(storage::VARIABLE.to_owned(), &recipe.storage_mounts.join(",")));
     }
-    env.push(field("POD_NAME", "metadata.name"));
-    env.push(field("POD_NAMESPACE", "metadata.namespace"));
-    env.push(field("POD_NODE", "spec.nodeName"));
+    env.push(field(variable::POD_NAME.name, "metadata.name"));
+    env.push(field(variable::POD_NAMESPACE.name, "metadata.namespace"));
+    env.push(field(variable::POD_NODE.name, "spec.nodeName"));
     if token {
         env.push(EnvVar {
             name: SERVICE_TOKEN.into(),
