@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use contract::names;
 
 use crate::config::classes::Identity;
@@ -27,13 +27,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Provision, bind and delete volumes until told to stop.
+    /// Run the orchestrator: provision, bind and delete volumes until stopped.
     Run(run::RunArgs),
     /// Check provisioner ConfigMaps in files, as `run` checks them in the cluster.
     Validate(validate::ValidateArgs),
     /// Print the Job that a claim would get, without a cluster.
     Render(render::RenderArgs),
-    /// Find what is left over or does not get on, and say what to do.
+    /// Find objects that are orphaned or stuck, and say what to do.
     ///
     /// Reads only, unless told to --fix. Exits 0 if nothing is the matter, 2 if there is something to do, 3 if
     /// data is lost or no orchestrator is at work, and 1 if it could not look.
@@ -44,17 +44,17 @@ enum Command {
     /// changed. Prints the record, checks it against the volume and its class, and writes the mark again. Exits 0 if all
     /// were confirmed, 2 if any was refused, and 1 if the cluster could not be asked.
     Vouch(vouch::VouchArgs),
-    /// Show the classes and the claims under way.
+    /// Show classes, claims in progress, pools, capacity and admission policies.
     Status(status::StatusArgs),
 }
 
 /// What the orchestrator is called; the same for all subcommands.
 #[derive(Clone, Debug, Args)]
 struct Names {
-    /// The provisioner name in StorageClasses.
+    /// The `provisioner` of StorageClasses: a DNS name without a slash, not of kubernetes.io.
     #[arg(long, env = "FLEX_PROVISIONER_NAME", default_value = names::DEFAULT_PROVISIONER, value_parser = provisioner_name)]
     provisioner_name: String,
-    /// The plugin name in provisioner ConfigMaps.
+    /// The `plugin-name` of provisioner ConfigMaps.
     #[arg(long, env = "FLEX_PLUGIN_NAME", default_value = names::DEFAULT_PLUGIN)]
     plugin_name: String,
     /// The id of this orchestrator on every object; several in one cluster need different ones.
@@ -65,10 +65,10 @@ struct Names {
 /// Where the orchestrator lives and looks for configs.
 #[derive(Clone, Debug, Args)]
 struct Namespaces {
-    /// The orchestrator's own namespace.
+    /// The orchestrator's own namespace, with its Lease and the versions of configs.
     #[arg(long, env = "POD_NAMESPACE", default_value = "flex-provisioner")]
     namespace: String,
-    /// Namespaces in which provisioner ConfigMaps are looked for [default: the own one].
+    /// Namespaces in which the orchestrator reads configs, comma-separated [default: its own].
     #[arg(long = "config-namespace", env = "FLEX_CONFIG_NAMESPACES", value_delimiter = ',')]
     config_namespaces: Vec<String>,
 }
@@ -134,6 +134,11 @@ fn expand(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         files.extend(found);
     }
     Ok(files)
+}
+
+/// The commands with their flags, as the documentation lists them.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the command line and carries it out.

@@ -50,25 +50,25 @@ pub(super) struct RunArgs {
     names: Names,
     #[command(flatten)]
     namespaces: Namespaces,
-    /// How claims and volumes become bound.
+    /// The controller that completes a claim: `direct` for the orchestrator, `controller` for the PV controller.
     #[arg(long, env = "FLEX_BINDING", default_value = "direct", value_parser = bindings())]
     binding: Binding,
-    /// Where health and metrics are served.
+    /// The address of health and metrics.
     #[arg(long, env = "FLEX_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
     admin_address: SocketAddr,
     /// The API address that images get as KUBE_API [default: the one in use].
     #[arg(long, env = "FLEX_KUBE_API")]
     kube_api: Option<String>,
-    /// The form of the log.
+    /// The form of the log: `text` or `json`.
     #[arg(long, env = "FLEX_LOG_FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
-    /// What is logged, such as `info` or `flex_provisioner=debug`.
+    /// The filter of the log, such as `info` or `flex_provisioner=debug,info`.
     #[arg(long, env = "FLEX_LOG", default_value = "info")]
     log: String,
-    /// How often to look for what is left over, such as `10m`, or `off`.
+    /// The time between two sweeps, such as `10m`, or `off`.
     #[arg(long, env = "FLEX_SWEEP_INTERVAL", default_value = "10m", value_parser = interval)]
     sweep_interval: Interval,
-    /// What this replica is called in the Lease [default: the host's name].
+    /// The name of this replica in the Lease [default: the host's name].
     #[arg(long, env = "POD_NAME")]
     replica: Option<String>,
 }

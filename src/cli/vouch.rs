@@ -19,13 +19,13 @@ pub(super) struct VouchArgs {
     names: Names,
     #[command(flatten)]
     namespaces: Namespaces,
-    /// The PersistentVolumes.
+    /// The PersistentVolumes to confirm.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     volumes: Vec<String>,
-    /// Every PersistentVolume that bears a record without the mark.
+    /// Confirm every PersistentVolume that has a record without the mark.
     #[arg(long)]
     all: bool,
-    /// Confirm also a record that differs from the provisioner config as it is now: look at what is printed of it first.
+    /// Confirm also a record that differs from the provisioner config as it is now; look at the printed record first.
     #[arg(long)]
     trust_record: bool,
     /// Confirm also volumes whose claim is gone and whose policy is Delete: their storage is deleted at once.

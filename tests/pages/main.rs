@@ -2,6 +2,7 @@
 //!
 //! `UPDATE_PAGES=1 cargo test --test pages` rewrites them.
 
+mod command_line;
 mod config;
 mod contract_page;
 mod metrics;
@@ -27,10 +28,17 @@ struct Part {
 }
 
 fn parts() -> Vec<Part> {
-    [config::parts(), contract_page::parts(), metrics::parts(), policies::parts(), troubleshooting::parts()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        command_line::parts(),
+        config::parts(),
+        contract_page::parts(),
+        metrics::parts(),
+        policies::parts(),
+        troubleshooting::parts(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn root() -> PathBuf {

@@ -52,7 +52,7 @@ pub(super) struct DoctorArgs {
     /// Ask the backends too: starts a Job for each class (and node) whose config says `capabilities: list`.
     #[arg(long)]
     backend: bool,
-    /// What is found is looked at again after this time, and told only if it is still so.
+    /// Look at each finding again after this time, and report it only if it still holds.
     #[arg(long, default_value = "3s", value_parser = crate::config::values::duration)]
     confirm_after: Duration,
 }
