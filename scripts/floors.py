@@ -22,23 +22,37 @@ FLOORS = {
     """,
     "src": """
         clock
-        cluster metrics
-        controller
+        metrics state
+        api
+        reconcile
         admin
         cli
+    """,
+    "src/reconcile": """
+        memory
+        context
+        batch capacity config data_source delete_run pool sync_probe
+        orphaned_runs
+        claim snapshot volume
+        findings
     """,
 }
 
 
 def arrows(root):
     """The modules that each module uses, and a file where it does."""
+    inner = root.partition("src/")[2].replace("/", "::")
+    paths = "crate::" + (inner + "::" if inner and not root.startswith("crates/") else "")
     for path in sorted(Path(root).rglob("*.rs")):
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[0] in ("lib", "main") or any("test" in part or part in ("worlds", "properties") for part in parts):
+        if parts[0] in ("lib", "main", "mod") or any("test" in part or part in ("worlds", "properties") for part in parts):
             continue
         text = re.sub(r"(?m)^\s*//.*$", "", path.read_text())
         text = text.split("#[cfg(test)]\nmod tests {")[0]
-        for used in set(re.findall(r"\bcrate::([a-z_]+)", text)):
+        used_here = set(re.findall(rf"\b{paths}([a-z_]+)", text))
+        if len(parts) == 1:
+            used_here |= set(re.findall(r"\bsuper::([a-z_]+)", text))
+        for used in used_here:
             if used != parts[0]:
                 yield parts[0], used, path
 

@@ -120,7 +120,7 @@ go_format() {
 # The module of the cluster is left out: what it checks is all of Kubernetes, minutes for two small files.
 go_vet() {
     local module status=0
-    for module in tests/csi-driver tests/csi-driver/mock; do
+    for module in testing/csi-driver testing/csi-driver/mock; do
         (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go vet -trimpath .) || status=1
     done
     return "$status"
@@ -129,7 +129,7 @@ go_vet() {
 # The cluster of the tests holds all of Kubernetes in one binary, kubectl among it.
 kubernetes() {
     local built
-    built=$(tests/cluster/setup.sh --control-plane | tail -n 1) && [[ -x $built/kubernetes ]] && echo "$built/kubernetes"
+    built=$(testing/cluster/setup.sh --control-plane | tail -n 1) && [[ -x $built/kubernetes ]] && echo "$built/kubernetes"
 }
 
 # Both ways of installation, each brought by kustomize into one order and spelling. Kustomize does not know that admission

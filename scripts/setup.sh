@@ -14,7 +14,7 @@ case ${1:-} in
     *) fail "unknown argument $1; usage: setup.sh [--test]" ;;
 esac
 
-# Each line: what must be there, and the Debian package that brings it. tests/cluster/setup.sh has a list of its own.
+# Each line: what must be there, and the Debian package that brings it. testing/cluster/setup.sh has a list of its own.
 required() {
     cat <<'LIST'
 cc gcc
@@ -84,10 +84,10 @@ if ((${#missing[@]} > 0)); then
     mapfile -t missing < <(missing_packages)
     ((${#missing[@]} == 0)) || fail "still missing after apt-get install: ${missing[*]}"
 fi
-tests/cluster/setup.sh >/dev/null
+testing/cluster/setup.sh >/dev/null
 # Not in the midst of the tests, whose time it would take.
 if [[ $scope == test ]]; then
-    tests/cluster/snapshotter.sh >/dev/null
-    for program in '' --mock --sanity; do tests/csi-driver/build.sh $program >/dev/null; done
-    tests/cinder/setup.sh >/dev/null
+    testing/cluster/snapshotter.sh >/dev/null
+    for program in '' --mock --sanity; do testing/csi-driver/build.sh $program >/dev/null; done
+    testing/openstack/setup.sh >/dev/null
 fi

@@ -10,7 +10,7 @@ CLAIMS=${1:-${CLAIMS:-10000}}
 [[ $CLAIMS =~ ^[1-9][0-9]*$ ]] || fail "CLAIMS is '$CLAIMS', which is not a number of claims" "usage: soak.sh [CLAIMS]"
 
 # Nothing here runs a pod, so images are not needed; what is measured is the program as it is shipped.
-tests/cluster/setup.sh --control-plane >/dev/null
+testing/cluster/setup.sh --control-plane >/dev/null
 cargo build --profile "$profile" --package flex-provisioner --bins >&2
 export CLAIMS FLEX_PROVISIONER=$programs/flex-provisioner
 exec cargo test --package flex-provisioner --test soak -- --nocapture

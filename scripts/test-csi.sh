@@ -14,6 +14,6 @@ stage 'programs and images' build
 export FLEX_PROVISIONER=$programs/flex-provisioner
 stage 'build the tests' cargo test --workspace --no-run --bin csi-provisioner --test csi --test generated --test it
 budget=120 stage 'the image' cargo test --workspace --bin csi-provisioner --test csi --test generated
-budget=60 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
+budget=60 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # The whole cluster is started for it.
 budget=180 stage 'with the orchestrator' cargo test --workspace --test it --no-fail-fast csi:: -- --nocapture

@@ -21,6 +21,14 @@ build_tests() {
         build_faults
 }
 
+# The main job, step by step, on a cluster of its own.
+demonstrate() {
+    local status=0
+    scripts/demo.sh demo-test || status=$?
+    flex_cluster --name demo-test down || status=1
+    return "$status"
+}
+
 # In seconds, with Kubernetes built before and nothing else.
 export whole=1800
 stage 'setup' scripts/setup.sh --test
@@ -30,7 +38,8 @@ budget=240 stage 'build the tests' build_tests
 begin_computing
 # More at one time than there are processors: most of them wait for a cluster.
 RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} budget=600 stage 'tests' cargo test --workspace --no-fail-fast
-budget=30 stage 'the CSI driver of the tests' tests/csi-driver/sanity.sh
+budget=240 stage 'the demonstration' demonstrate
+budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # Both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages

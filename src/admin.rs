@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::controller::Context;
+use crate::reconcile::Context;
 
 /// What one peer, and all of them together, may take.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! What nodes and images say: statuses of pods and Jobs, exit codes, last words, complaints.
 
 use contract::exit::{self, Failure};
-use flex_provisioner::cluster::events::note;
+use flex_provisioner::api::events::note;
 use flex_provisioner::run::failure::LastFailure;
 use flex_provisioner::run::state::{Cause, RunState, state};
 use flex_provisioner::run::view::{Complaint, Job, Pod};

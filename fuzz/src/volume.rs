@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use contract::names;
+use flex_provisioner::api::events::note;
 use flex_provisioner::claim::decide::{self, Candidate, Observed, Serving, Step};
 use flex_provisioner::claim::fit::misfits;
 use flex_provisioner::claim::nodes::Choice;
 use flex_provisioner::claim::{Claim, Stamp};
-use flex_provisioner::cluster::events::note;
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{NodeGone, Recipe};
 use flex_provisioner::node::{NodeState, Places};

@@ -12,16 +12,16 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use super::{Names, Namespaces};
+use crate::api::events::Events;
+use crate::api::fence::Fence;
+use crate::api::lease::Candidate;
+use crate::api::writes::{Binding, Writes};
+use crate::api::{client, sidecar, watch as watches};
 use crate::clock::Clock;
-use crate::cluster::events::Events;
-use crate::cluster::fence::Fence;
-use crate::cluster::lease::Candidate;
-use crate::cluster::watch::Shared;
-use crate::cluster::writes::{Binding, Writes};
-use crate::cluster::{client, sidecar, watch as watches};
-use crate::controller::{self, Context};
 use crate::metrics::Metrics;
 use crate::policies;
+use crate::reconcile::{self, Context};
+use crate::state::Shared;
 use crate::text::{Escape, Lines};
 
 /// Between the wish to stop and the end: what is under way may be written.
@@ -107,7 +107,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         crate::admin::serve(admin_address, context.clone()).await?;
         watches::start(&client, &identity, &shared);
         tokio::spawn(sidecar::follow(client.clone(), shared.clone(), context.clock.clone()));
-        controller::start(&context);
+        reconcile::start(&context);
 
         let replica =
             replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
@@ -177,7 +177,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 /// Says in the log what is off for want of admission policies. Nothing here depends on them.
 async fn tell_of_policies(client: kube::Client) {
-    match crate::cluster::policies::read(&client).await {
+    match crate::api::policies::read(&client).await {
         Ok(live) => tracing::info!("{}", policies::summary(&policies::states(&live))),
         Err(why) => tracing::info!("whether the admission policies are installed is not known: {why}"),
     }

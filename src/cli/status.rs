@@ -15,9 +15,9 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::{Names, Namespaces, Output};
+use crate::api::{client, policies as live, sidecar};
 use crate::capacity::Published;
 use crate::claim::Claim;
-use crate::cluster::{client, policies as live, sidecar};
 use crate::config::classes::{Class, ClassObject, Classes, Config, Lookup, classes};
 use crate::config::pool::Marks;
 use crate::config::sidecar::drivers_stood_for;
@@ -98,7 +98,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
         let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
         let revisions: BTreeMap<_, _> =
-            kept.list(&ours).await?.items.into_iter().filter_map(crate::cluster::watch::revision).collect();
+            kept.list(&ours).await?.items.into_iter().filter_map(crate::api::watch::revision).collect();
         let drivers = drivers_stood_for(&identity, &configs);
         let sidecars = sidecar::once(&client, drivers, &crate::clock::Clock::default()).await;
         let mut table = classes(&identity, &configs, &objects, &revisions, &sidecars);

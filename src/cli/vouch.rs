@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::doctor::gather;
 use super::{Names, Namespaces};
+use crate::api::client;
+use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
-use crate::cluster::client;
-use crate::cluster::writes::{Binding, Writes};
 use crate::config::keys;
 use crate::volume::vouch::{Known, Vouchable, vouchable};
 

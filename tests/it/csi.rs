@@ -501,7 +501,7 @@ impl RealDriver {
 
 /// Its program, built if it is missing.
 fn built() -> PathBuf {
-    let built = Command::new(root().join("tests/csi-driver/build.sh")).output().unwrap();
+    let built = Command::new(root().join("testing/csi-driver/build.sh")).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let directory = String::from_utf8(built.stdout).unwrap();
     PathBuf::from(directory.lines().last().unwrap()).join("csi-driver")

@@ -44,7 +44,7 @@ async fn at_kubelet(ring: &Ring) -> (RealDriver, String) {
     let (log, object) = (ring.cluster().log_dir().join("csi-driver.log"), ring.file("driver.json", ""));
     let (told, path) = (object.clone(), object.to_str().unwrap().to_owned());
     let start = move || {
-        let mut command = Command::new(root().join("tests/csi-driver/at-kubelet.sh"));
+        let mut command = Command::new(root().join("testing/csi-driver/at-kubelet.sh"));
         command.args([&cluster::tests_name(), "--name", NAME, "--segment", &segment]);
         command.stdout(Stdio::from(fs::File::create(told).unwrap()));
         command.stderr(Stdio::from(fs::File::create(log).unwrap()));

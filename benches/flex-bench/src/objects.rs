@@ -104,6 +104,14 @@ fn collection(object: &Value) -> Result<String> {
         "PersistentVolumeClaim" => ("persistentvolumeclaims", true),
         "Pod" => ("pods", true),
         "Job" => ("jobs", true),
+        "DaemonSet" => ("daemonsets", true),
+        "Role" => ("roles", true),
+        "Secret" => ("secrets", true),
+        "ResourceQuota" => ("resourcequotas", true),
+        "RoleBinding" => ("rolebindings", true),
+        "VolumeSnapshot" => ("volumesnapshots", true),
+        "VolumeSnapshotClass" => ("volumesnapshotclasses", false),
+        "VolumeAttributesClass" => ("volumeattributesclasses", false),
         "Namespace" => ("namespaces", false),
         "PersistentVolume" => ("persistentvolumes", false),
         "StorageClass" => ("storageclasses", false),
@@ -132,6 +140,31 @@ mod tests {
         .unwrap();
         let addresses: Vec<_> = objects.iter().map(|object| member(object).unwrap()).collect();
         assert_eq!(addresses, ["/api/v1/namespaces/default/pods/a", "/apis/storage.k8s.io/v1/storageclasses/b"]);
-        assert!(member(&json!({ "kind": "Secret", "apiVersion": "v1", "metadata": { "name": "a" } })).is_err());
+        assert!(member(&json!({ "kind": "Unheard", "apiVersion": "v1", "metadata": { "name": "a" } })).is_err());
+    }
+
+    /// The demonstration and the benchmarks apply these files as they are.
+    #[test]
+    fn each_shipped_object_has_an_address() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut files = Vec::new();
+        for folder in ["configmaps", "examples"].map(|folder| root.join(folder)) {
+            let mut folders = vec![folder];
+            while let Some(folder) = folders.pop() {
+                for entry in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+                    match entry.extension().is_some_and(|extension| extension == "yaml") {
+                        true => files.push(entry),
+                        false if entry.is_dir() => folders.push(entry),
+                        false => {}
+                    }
+                }
+            }
+        }
+        assert!(files.len() > 10, "{files:?}");
+        for file in files {
+            for object in read(&file).unwrap() {
+                member(&object).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::mounted::Mounts;
 use crate::secrets::Secrets;
 use crate::{Failure, block_on, conclude, last_words};
 
@@ -23,6 +24,8 @@ pub fn run<F>(work: impl FnOnce(Vec<Member>) -> F) -> ExitCode
 where
     F: Future<Output = Result<ExitCode, Failure>>,
 {
+    // Members wait for their turn, and a directory that nobody has begun with could be removed meanwhile.
+    let _held = Mounts::of_run().hold();
     match members().and_then(|members| block_on(work(members))) {
         Ok(code) => code,
         Err(failure) => conclude(Err(failure)),

@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use contract::storage;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use rustix::fs::{self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::fs::{
+    self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, Timespec, Timestamps,
+};
 use rustix::io::Errno;
 
 use crate::Failure;
@@ -45,6 +47,15 @@ impl Mounts {
     pub fn have(&self, path: &Path) -> bool {
         path.parent().is_some_and(|parent| self.0.iter().any(|mount| mount == parent))
     }
+
+    /// Locks each directory of the run that is there, until the result is dropped: [`keep`] removes none of them, however
+    /// long the run takes to begin with it.
+    pub fn hold(&self) -> Vec<OwnedFd> {
+        let entries = self.0.iter().filter_map(|mount| std::fs::read_dir(mount).ok()).flatten().flatten();
+        let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(storage::is_of_one));
+        let opened = named.filter_map(|entry| fs::openat(CWD, entry.path(), FOLDER, Mode::empty()).ok());
+        opened.filter(|folder| fs::flock(folder, FlockOperation::LockShared).is_ok()).collect()
+    }
 }
 
 /// Makes a directory that is there already the copy of another one. One that is whole is left as it is, of one that is
@@ -61,10 +72,13 @@ pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let source = match fs::openat(CWD, from, FOLDER, Mode::empty()) {
-        Ok(source) if !is_nobody_s(&source).map_err(failed)? => source,
+        Ok(source) if is_original(&source, &target).map_err(failed)? => source,
         Ok(_) | Err(Errno::NOENT) => {
-            let node = std::env::var("POD_NODE").unwrap_or_else(|_| "?".to_owned());
-            return Err(Failure::retry(format!("{}, which is to be copied, is not on node {node}", from.display())));
+            return Err(Failure::retry(format!(
+                "{}, which is to be copied, is not on node {}",
+                from.display(),
+                node()
+            )));
         }
         Err(error) => return Err(failed(error)),
     };
@@ -176,6 +190,33 @@ fn is_nobody_s(folder: impl AsFd) -> Result<bool, Errno> {
 
 fn has_such_a_mode(stat: &Stat) -> bool {
     matches!(stat.st_mode & 0o7777, FRESH | GONE)
+}
+
+/// Whether an original is there: it is no directory that the kubelet made for a run, which would be empty.
+///
+/// The mode of such a directory tells it, but only in a base path that is [kept](keep). Its age tells it elsewhere: the kubelet
+/// makes it after the target, and a volume or snapshot was there before somebody asked for its copy.
+fn is_original(source: &OwnedFd, target: &OwnedFd) -> Result<bool, Errno> {
+    if !below::is_empty(source, None)? {
+        return Ok(true);
+    }
+    let is_older = match (born(source), born(target)) {
+        (Some(source), Some(target)) => source < target,
+        // This file system does not note it.
+        _ => true,
+    };
+    Ok(is_older && !has_such_a_mode(&fs::fstat(source)?))
+}
+
+/// When a directory was made, in seconds and nanoseconds.
+fn born(folder: &OwnedFd) -> Option<(i64, u32)> {
+    let stat = fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
+}
+
+fn node() -> String {
+    std::env::var("POD_NODE").unwrap_or_else(|_| "?".to_owned())
 }
 
 fn times(like: &Stat) -> Timestamps {

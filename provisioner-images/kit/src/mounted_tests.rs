@@ -93,8 +93,10 @@ fn a_copy_is_made_in_place_and_made_again_only_while_it_is_half() {
 
 #[test]
 fn an_original_that_the_kubelet_made_is_none() {
-    let base = base(&[ID, OTHER]);
+    let base = base(&[OTHER]);
     let (from, to) = (base.path().join(OTHER), base.path().join(ID));
+    std::thread::sleep(Duration::from_millis(20));
+    fs::create_dir(&to).unwrap();
     for (mode, is_there) in [(FRESH, false), (GONE, false), (0o777, true), (0o700, true)] {
         set_mode(&from, mode);
         let copied = fill(&from, &to);
@@ -106,6 +108,45 @@ fn an_original_that_the_kubelet_made_is_none() {
     symlink("/etc", &from).unwrap();
     assert_eq!(fill(&from, &to).unwrap_err().code, contract::exit::TEMPFAIL);
     assert_eq!(names(&to), [""; 0]);
+}
+
+/// Where the base path is not kept, the mode says nothing of an original that was lost. Its age does.
+#[test]
+fn an_empty_original_is_older_than_its_copy() {
+    let base = base(&[]);
+    let (from, to) = (base.path().join(OTHER), base.path().join(ID));
+    let made = |path: &Path| {
+        fs::create_dir(path).unwrap();
+        set_mode(path, 0o700);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    made(&to);
+    made(&from);
+    assert!(fill(&from, &to).unwrap_err().message.contains("is not on node"));
+    // Who has data is no directory that the kubelet made.
+    fs::write(from.join("file"), "content").unwrap();
+    fill(&from, &to).unwrap();
+    assert_eq!(names(&to), ["file"]);
+
+    let older = base.path().join("older");
+    made(&older);
+    fs::remove_dir_all(&to).unwrap();
+    made(&to);
+    fill(&older, &to).unwrap();
+    fill(&older, &to).expect("a copy of an empty directory may be made twice");
+}
+
+/// A batch holds the directories of all members, also of those whose turn comes late.
+#[test]
+fn what_a_run_holds_is_not_removed() {
+    let base = base(&[ID, OTHER]);
+    let mounts = Mounts::read(base.path().to_str().unwrap());
+    let held = mounts.hold();
+    assert_eq!(held.len(), 2);
+    assert_eq!(keep(base.path(), Duration::ZERO).unwrap(), [""; 0]);
+    drop(held);
+    assert_eq!(keep(base.path(), Duration::ZERO).unwrap().len(), 2);
+    assert!(Mounts::read("/not/there").hold().is_empty());
 }
 
 #[test]

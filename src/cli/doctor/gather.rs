@@ -12,12 +12,12 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
+use crate::api::sidecar;
+use crate::api::watch::revision;
 use crate::clock::Clock;
-use crate::cluster::index::{Change, Index};
-use crate::cluster::sidecar;
-use crate::cluster::watch::revision;
 use crate::config::classes::{Config, Identity};
 use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::state::index::{Change, Index};
 
 /// Objects of one page of a list.
 const PAGE: u32 = 500;

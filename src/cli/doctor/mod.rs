@@ -15,15 +15,15 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::{Names, Namespaces, Output};
+use crate::api::writes::{Binding, Writes};
+use crate::api::{client, policies};
 use crate::clock::Clock;
-use crate::cluster::writes::{Binding, Writes};
-use crate::cluster::{client, policies};
 use crate::config::classes::Identity;
 use crate::config::keys;
-use crate::controller::sweep::remove;
 use crate::object::{ObjectName, is_dns_name};
 use crate::orphans::backend::{Listing, compare, views};
 use crate::orphans::{Finding, Removal, Severity, Snapshot, find, sort};
+use crate::reconcile::findings::remove;
 use crate::text::{line, printable};
 
 /// Nothing is the matter; things that are only worth knowing do not count.

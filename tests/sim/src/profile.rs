@@ -1,7 +1,7 @@
 //! What kind of history it is: how fast its parts are, and what goes wrong how often. Each history is
 //! extreme in some ways and tame in others, which finds more than a mixture of everything.
 
-use flex_provisioner::cluster::writes::Binding;
+use flex_provisioner::api::writes::Binding;
 
 use crate::rng::Rng;
 use crate::store::KINDS;

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flex_provisioner::api::events::Events;
+use flex_provisioner::api::writes::{Binding, WriteError, Writes};
 use flex_provisioner::attributes;
 use flex_provisioner::clock::Clock;
-use flex_provisioner::cluster::events::Events;
-use flex_provisioner::cluster::index::{Change, Key};
-use flex_provisioner::cluster::queue::Line;
-use flex_provisioner::cluster::watch::Shared;
-use flex_provisioner::cluster::writes::{Binding, WriteError, Writes};
 use flex_provisioner::config::classes::Identity;
-use flex_provisioner::controller::{Context, Pass};
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
+use flex_provisioner::reconcile::{self, Context, Pass};
 use flex_provisioner::snapshot;
+use flex_provisioner::state::Shared;
+use flex_provisioner::state::index::{Change, Key};
+use flex_provisioner::state::queue::Line;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 
@@ -222,7 +222,7 @@ impl Replica {
         line(|| format!("pass {}.{}: {key:?}", self.number, self.count));
         let (context, outcomes, number, of) = (self.context.clone(), self.outcomes.clone(), self.count, key.clone());
         let task = tokio::spawn(async move {
-            let outcome = context.pass(&of).await;
+            let outcome = reconcile::pass(&context, &of).await;
             outcomes.lock().expect("nothing panics while it holds the outcomes").push((number, outcome));
         });
         self.running.insert(self.count, Running { key, task, since: self.clock.passed() });
@@ -262,7 +262,7 @@ impl Replica {
 
     fn end(&mut self, number: u64, outcome: Option<Result<Pass, WriteError>>) {
         let Some(Running { key, .. }) = self.running.remove(&number) else { return };
-        if let Some(delay) = self.context.again(&key, outcome) {
+        if let Some(delay) = reconcile::again(&self.context, &key, outcome) {
             self.queue.add_at(key.clone(), self.clock.passed() + delay);
         }
         self.queue.done(&key);

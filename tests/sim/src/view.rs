@@ -1,14 +1,14 @@
 //! What the orchestrator's watches make of objects, by its own code.
 
 use contract::names;
+use flex_provisioner::api::read;
 use flex_provisioner::claim::Claim;
-use flex_provisioner::cluster::index::{Change, Index, Key};
-use flex_provisioner::cluster::read;
 use flex_provisioner::config::classes::{ClassObject, Config, Revision};
 use flex_provisioner::node::Node;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::view::{Job, Pod};
 use flex_provisioner::snapshot::{Content, Snapshot};
+use flex_provisioner::state::index::{Change, Index, Key};
 use flex_provisioner::volume::Volume;
 use serde_json::Value;
 

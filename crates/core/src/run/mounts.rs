@@ -43,6 +43,8 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sigh
             Operation::DeleteSnapshot => directories.extend(snapshot(false)),
         }
     }
+    // Where the kubelet has to make directories, it makes them in this order. A copy knows an original that was lost by that.
+    directories.sort_by_key(|directory| directory.read_only);
     Sight::Directories(directories)
 }
 
@@ -57,7 +59,7 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
     let Some(mounts) = container.volume_mounts.take() else { return };
     let seen = mounts.into_iter().flat_map(|mount| match (paths.contains(&mount.mount_path), sight) {
         (false, _) => vec![mount],
-        (true, Sight::All) => vec![VolumeMount { read_only: Some(true), ..mount }],
+        (true, Sight::All) => vec![read_only(mount)],
         (true, Sight::Directories(directories)) => {
             directories.iter().map(|directory| of_directory(&mount, directory)).collect()
         }
@@ -65,17 +67,23 @@ pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &S
     container.volume_mounts = Some(seen.collect());
 }
 
-fn of_directory(mount: &VolumeMount, Directory { name, read_only }: &Directory) -> VolumeMount {
+fn of_directory(mount: &VolumeMount, Directory { name, read_only: is_read_only }: &Directory) -> VolumeMount {
     let path = match name.as_str() {
         storage::ROOM => mount.mount_path.clone(),
         name => format!("{}/{name}", mount.mount_path),
     };
-    VolumeMount {
-        mount_path: path,
-        sub_path: Some(name.clone()),
-        read_only: read_only.then_some(true),
-        ..mount.clone()
+    let mount = VolumeMount { mount_path: path, sub_path: Some(name.clone()), ..mount.clone() };
+    match is_read_only {
+        true => read_only(mount),
+        false => VolumeMount { read_only: None, recursive_read_only: None, ..mount },
     }
+}
+
+/// A mount that is not written through, nor are file systems that are mounted below it, where the node can do that.
+fn read_only(mount: VolumeMount) -> VolumeMount {
+    let recursive = mount.recursive_read_only.or_else(|| Some("IfPossible".to_owned()));
+    let recursive_read_only = recursive.filter(|_| mount.mount_propagation.as_deref().is_none_or(|it| it == "None"));
+    VolumeMount { read_only: Some(true), recursive_read_only, ..mount }
 }
 
 #[cfg(test)]
@@ -140,7 +148,11 @@ mod tests {
         assert_eq!(of(Provision, is_copy_of(OTHER)), [own.clone(), format!("/a/{OTHER} = a/{OTHER}!")]);
         let stored = format!("/a/.snapshot-{OTHER} = a/.snapshot-{OTHER}");
         assert_eq!(of(Provision, is_of_snapshot(OTHER)), [own.clone(), format!("{stored}!")]);
-        assert_eq!(of(Snapshot, is_of_snapshot(OTHER)), [format!("{own}!"), stored.clone()]);
+        assert_eq!(
+            of(Snapshot, is_of_snapshot(OTHER)),
+            [stored.clone(), format!("{own}!")],
+            "what is written comes first"
+        );
         let no_volume = |request: &mut Request| {
             is_of_snapshot(OTHER)(request);
             request.claim_uuid = String::new();

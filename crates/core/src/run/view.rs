@@ -1,8 +1,10 @@
 //! Jobs, pods and complaints as far as they matter: what is kept in memory of each.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use contract::names;
+use contract::request::Operation;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -341,6 +343,17 @@ pub struct Complaint {
 /// Seconds since 1970 of an API time, 0 without one.
 pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> i64 {
     time.map_or(0, |time| time.0.as_second())
+}
+
+/// Where pods are that may still be running.
+pub fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
+    let nodes: BTreeSet<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
+    nodes.into_iter().collect()
+}
+
+/// A pod of a run of this operation may still be running.
+pub fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
+    pods.iter().any(|pod| pod.marks.operation == operation.as_str() && !pod.is_over())
 }
 
 #[cfg(test)]

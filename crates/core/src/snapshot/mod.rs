@@ -16,6 +16,7 @@ use contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::claim::keep;
+use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::limits;
 use crate::object::ObjectName;
@@ -174,6 +175,12 @@ pub struct Content {
 }
 
 impl Content {
+    /// It is of our driver, and not another instance's.
+    pub fn is_ours(&self, identity: &Identity) -> bool {
+        self.driver == identity.provisioner
+            && self.instance.as_ref().is_none_or(|instance| *instance == identity.instance)
+    }
+
     /// Our finalizer is on it.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)

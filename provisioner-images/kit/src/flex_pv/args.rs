@@ -69,7 +69,7 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
         every: Option<u32>,
         /// How long an empty directory has been nobody's before it is removed.
-        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         age: u32,
         /// The directories.
         #[arg(required = true)]

@@ -206,7 +206,7 @@ fn markdown(results: &Results) -> String {
          comes so late because the kubelet looks at ended containers once a second; nothing of ours waits for it.\n\n{}\n\
          ## Machine and method\n\n\
          - {}, {} cores, {} GiB; {}, Linux {}; load {} before the run.\n\
-         - Kubernetes {} as in `tests/cluster`, {limits}, one node, etcd's data in memory; containerd {}, etcd {}.\n\
+         - Kubernetes {} as in `testing/cluster`, {limits}, one node, etcd's data in memory; containerd {}, etcd {}.\n\
          - flex-provisioner at commit {}, deployed by `deploy/kustomize`. {}.\n\
          - Single ones in turns, one at a time; the first of each does not count. After each all of it is \
          deleted, and nothing of it is left before the next begins. With fewer than 100 values p99 is the largest.\n\

@@ -203,7 +203,7 @@ fn markdown(results: &Results) -> String {
          {}\n## Requests\n\n{}\n## Who uses the processors\n\n{}\n\
          ## Machine and method\n\n\
          - {}, {} cores, {} GiB; {}, Linux {}; load {} before the run.\n\
-         - The control plane of `tests/cluster` without nodes, the controller manager's client limits raised, etcd's data in \
+         - The control plane of `testing/cluster` without nodes, the controller manager's client limits raised, etcd's data in \
          memory. The node is simulated: it takes each pod, creates its PersistentVolumes and reports its end at once, so \
          that the times are those of the control plane. With a pod each 50 at one time (`max-in-flight`); in batches up \
          to 250 in each and 1,000 at one time, those that come within a second together.\n\

@@ -1,0 +1,369 @@
+//! Events: what is told where its reader looks. Each text once, and again only after a while. What cannot be written
+//! while the API server is away is written when it is back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use contract::reason::Reason;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::unread::Unread;
+use crate::claim::Claim;
+use crate::clock::Clock;
+use crate::object::{ObjectName, hash};
+use crate::snapshot::{Content, Snapshot};
+use crate::text;
+use crate::volume::Volume;
+
+/// The same text on the same object is not repeated within this time.
+const QUIET: Duration = Duration::from_secs(600);
+/// How often what was told long ago is forgotten, where it is more than so many.
+const SWEEP: Duration = Duration::from_secs(60);
+const MANY: usize = 20_000;
+/// What the API server takes as the note of an event.
+const MOST: usize = 1024;
+/// So many are written at one time; those about one object one after another.
+const LANES: usize = 8;
+/// An answer takes no longer; then the connection is dead, and another is tried.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Seconds between tries to write one event: two minutes and a half in all.
+const PAUSES: [u64; 9] = [1, 1, 2, 5, 10, 30, 30, 30, 40];
+
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name; the namespace is empty for volumes.
+    pub name: ObjectName,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl About {
+    /// About a claim.
+    pub fn claim(claim: &Claim) -> Self {
+        Self { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
+    }
+
+    /// About a volume.
+    pub fn volume(volume: &Volume) -> Self {
+        Self { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() }
+    }
+
+    /// About a VolumeSnapshot.
+    pub fn snapshot(snapshot: &Snapshot) -> Self {
+        Self { kind: "VolumeSnapshot", name: snapshot.name.clone(), uid: snapshot.uid.clone() }
+    }
+
+    /// About a content: its VolumeSnapshot, where its user looks; of one that is bound to none, itself.
+    pub fn content(content: &Content) -> Self {
+        match content.snapshot_uid.is_empty() {
+            false => Self { kind: "VolumeSnapshot", name: content.snapshot.clone(), uid: content.snapshot_uid.clone() },
+            true => {
+                let name = ObjectName::new("", &content.name);
+                Self { kind: "VolumeSnapshotContent", name, uid: content.uid.clone() }
+            }
+        }
+    }
+}
+
+/// A message as it is told: no longer than the API takes, and with nothing in it that a terminal
+/// would act on.
+pub fn note(message: &str) -> String {
+    text::printable(message, MOST)
+}
+
+#[derive(Debug)]
+struct Note {
+    key: String,
+    count: i32,
+    at: jiff::Timestamp,
+    about: About,
+    warning: bool,
+    reason: &'static Reason,
+    message: String,
+}
+
+/// What was told.
+#[derive(Debug, Default)]
+struct Told {
+    /// The hash of each object, and of each text with its object: when last, and how often.
+    hashes: HashMap<u64, (Duration, i32)>,
+    /// When what was told long ago was last forgotten.
+    swept: Duration,
+}
+
+impl Told {
+    /// A text is told about an object. Says how often that has been done with this time; none if it was a moment ago.
+    fn tell(&mut self, text: u64, object: u64, now: Duration) -> Option<i32> {
+        let is_new = |at: Duration| now.saturating_sub(at) < QUIET;
+        if now.saturating_sub(self.swept) >= SWEEP && self.hashes.len() > MANY {
+            self.swept = now;
+            self.hashes.retain(|_, (at, _)| is_new(*at));
+        }
+        let before = self.hashes.get(&text);
+        if before.is_some_and(|(at, _)| is_new(*at)) {
+            return None;
+        }
+        let count = before.map_or(0, |(_, count)| *count) + 1;
+        self.hashes.extend([(text, (now, count)), (object, (now, 1))]);
+        Some(count)
+    }
+
+    /// Something was told about an object not long ago.
+    fn has(&self, object: u64) -> bool {
+        self.hashes.contains_key(&object)
+    }
+
+    /// A text could not be told about an object.
+    fn forget(&mut self, text: u64, object: u64) {
+        self.hashes.remove(&text);
+        self.hashes.remove(&object);
+    }
+}
+
+fn locked(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().expect("no code panics while it holds what was told")
+}
+
+/// Tells. Never blocks: what is told is written in the background, for each object in order.
+#[derive(Debug)]
+pub struct Events {
+    lanes: Vec<mpsc::UnboundedSender<Option<Note>>>,
+    told: Arc<Mutex<Told>>,
+    clock: Clock,
+}
+
+impl Events {
+    /// Starts the writers. After [`Events::close`], await the handle to see all that was told
+    /// written.
+    pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
+        let told = Arc::<Mutex<Told>>::default();
+        let (lanes, receivers): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::unbounded_channel()).unzip();
+        let writers = receivers
+            .into_iter()
+            .map(|notes| drain(notes, client.clone(), component.clone(), told.clone(), clock.clone()));
+        let writers = futures::future::join_all(writers.collect::<Vec<_>>());
+        (Events { lanes, told, clock }, tokio::spawn(async move { drop(writers.await) }))
+    }
+
+    /// Tells something about an object.
+    pub fn tell(&self, about: About, warning: bool, reason: &'static Reason, message: impl Into<String>) {
+        debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
+        debug_assert!(reason.is_on(about.kind), "no event {reason} is on a {}", about.kind);
+        let message = note(&message.into());
+        let key = hash(format!("{}\0{reason}\0{message}", about.uid).as_bytes());
+        let object = short(&hash(about.uid.as_bytes()));
+        let Some(count) = locked(&self.told).tell(short(&key), object, self.clock.passed()) else { return };
+        match warning {
+            true => tracing::warn!(kind = about.kind, name = %about.name, reason = reason.name, message),
+            false => tracing::info!(kind = about.kind, name = %about.name, reason = reason.name, message),
+        }
+        let lane = object as usize % LANES;
+        let at = self.clock.wall();
+        let _ = self.lanes[lane].send(Some(Note { key, count, at, about, warning, reason, message }));
+    }
+
+    /// This process has told something about an object not long ago.
+    pub fn has_told(&self, uid: &str) -> bool {
+        locked(&self.told).has(short(&hash(uid.as_bytes())))
+    }
+
+    /// Nothing more is told: the writers end when all before is written.
+    pub fn close(&self) {
+        self.lanes.iter().for_each(|lane| drop(lane.send(None)));
+    }
+}
+
+fn api_version(kind: &str) -> &'static str {
+    match kind {
+        "StorageClass" => "storage.k8s.io/v1",
+        "Job" => "batch/v1",
+        "ControllerRevision" => "apps/v1",
+        "VolumeSnapshot" | "VolumeSnapshotContent" => crate::snapshot::api::API_VERSION,
+        _ => "v1",
+    }
+}
+
+/// The hash as a number.
+fn short(hash: &str) -> u64 {
+    u64::from_str_radix(hash, 16).unwrap_or_default()
+}
+
+/// Writes what is told, one after another, through times in which the API server does not answer.
+async fn drain(
+    mut notes: mpsc::UnboundedReceiver<Option<Note>>,
+    client: Client,
+    component: String,
+    told: Arc<Mutex<Told>>,
+    clock: Clock,
+) {
+    while let Some(Some(note)) = notes.recv().await {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let written = clock.within(PATIENCE, write(&client, &component, &note)).await;
+            let error = match written {
+                Some(Ok(())) => break,
+                Some(Err(error)) if !passes(&error) => error.to_string(),
+                Some(Err(error)) => match pauses.next() {
+                    Some(pause) => {
+                        clock.sleep(Duration::from_secs(*pause)).await;
+                        continue;
+                    }
+                    None => error.to_string(),
+                },
+                None => match pauses.next() {
+                    Some(_) => continue,
+                    None => format!("no answer within {PATIENCE:?}"),
+                },
+            };
+            tracing::warn!(about = %note.about.name, reason = note.reason.name, message = note.message, error, "an event was not written");
+            // So that it is told when it is decided again.
+            locked(&told).forget(short(&note.key), short(&hash(note.about.uid.as_bytes())));
+            break;
+        }
+    }
+}
+
+/// The same request may succeed later.
+fn passes(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
+    }
+}
+
+async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube::Error> {
+    let Note { key, count, about: About { kind, name, uid }, .. } = note;
+    let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
+    let now = Time(note.at);
+    let mut short = name.name.clone();
+    short.truncate(200);
+    let event_name = format!("{}.{key}", short.trim_end_matches('.'));
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(event_name.clone()),
+            namespace: Some(namespace.into()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some(api_version(kind).into()),
+            kind: Some((*kind).into()),
+            namespace: (!name.namespace.is_empty()).then(|| name.namespace.clone()),
+            name: Some(name.name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        },
+        type_: Some(if note.warning { "Warning".into() } else { "Normal".into() }),
+        reason: Some(note.reason.name.into()),
+        message: Some(note.message.clone()),
+        count: Some(*count),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now.clone()),
+        source: Some(EventSource { component: Some(component.into()), host: None }),
+        ..Event::default()
+    };
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    match Unread(api.clone()).create(&PostParams::default(), &event).await {
+        Ok(()) => Ok(()),
+        // The same text was told before, by this process or an earlier one.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let body = json!({ "lastTimestamp": now, "count": count.max(&2) });
+            Unread(api).patch(&event_name, &PatchParams::default(), body).await
+        }
+        // The object's namespace is going: there is nobody left to tell.
+        Err(kube::Error::Api(status))
+            if status.code == 404 || status.code == 403 && status.message.contains("terminated") =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Bytes;
+    use axum::http::{StatusCode, header};
+    use axum::{Router, routing};
+    use contract::reason;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// An API server that refuses some writes before it takes the next.
+    async fn api_server(refusals: usize, code: StatusCode) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let (written, asked) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        let kept = written.clone();
+        let take = routing::post(move |event: Bytes| async move {
+            let json_type = [(header::CONTENT_TYPE, "application/json")];
+            if asked.fetch_add(1, Ordering::SeqCst) < refusals {
+                let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "No", "message": "no", "code": code.as_u16() });
+                return (code, json_type, status.to_string());
+            }
+            let event: Value = serde_json::from_slice(&event).unwrap();
+            kept.lock().unwrap().push(event.clone());
+            (StatusCode::CREATED, json_type, event.to_string())
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(take)).await });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        (Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap(), written)
+    }
+
+    #[test]
+    fn what_was_told_long_ago_is_told_again_and_forgotten_where_there_is_much() {
+        let (text, object) = (1, 2);
+        let mut told = Told::default();
+        assert_eq!(told.tell(text, object, QUIET), Some(1));
+        assert_eq!((told.tell(text, object, QUIET * 2 - SWEEP), told.has(object)), (None, true));
+        assert_eq!(told.tell(text, object, QUIET * 2), Some(2));
+        for many in 0..MANY as u64 {
+            told.tell(3 + many, object, QUIET * 3);
+        }
+        assert_eq!(told.tell(text, object, QUIET * 3), Some(1), "the texts before are forgotten");
+        told.forget(text, object);
+        assert_eq!((told.tell(text, object, QUIET * 3), told.has(text)), (Some(1), true));
+    }
+
+    fn claim() -> About {
+        About { kind: "PersistentVolumeClaim", name: ObjectName::new("team", "c"), uid: "u".into() }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_now_is_written_later_and_in_order() {
+        let (client, written) = api_server(2, StatusCode::INTERNAL_SERVER_ERROR).await;
+        let (events, end) = Events::start(client, "test".into(), Clock::default());
+        events.tell(claim(), true, reason::WAITING, "one");
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "two");
+        events.close();
+        end.await.unwrap();
+        let reasons: Vec<_> = written.lock().unwrap().iter().map(|event| event["reason"].clone()).collect();
+        assert_eq!(reasons, ["WaitingForProvisioner", "ProvisioningFailed"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_told_again_and_what_was_written_is_not() {
+        let (client, written) = api_server(1, StatusCode::UNPROCESSABLE_ENTITY).await;
+        let (events, end) = Events::start(client, "test".into(), Clock::default());
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
+        while !events.told.lock().unwrap().hashes.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
+        events.close();
+        end.await.unwrap();
+        assert_eq!(written.lock().unwrap().len(), 1);
+    }
+}

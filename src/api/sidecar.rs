@@ -1,0 +1,76 @@
+//! Looks for the external provisioners of the drivers that configs stand for, by their Leases.
+//!
+//! Not by a watch: Leases of every node are renewed all the time, and a watch by name would have to begin anew with each
+//! config that names another driver.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use kube::{Api, Client};
+
+use crate::clock::Clock;
+use crate::config::sidecar::{self, Drivers, Found, Sidecar, Sidecars, Watched, lease_name};
+use crate::state::Shared;
+
+/// Between two looks.
+const PACE: Duration = Duration::from_secs(2);
+/// No look takes longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks again and again, until the process ends. Where no config stands for a driver, nothing is asked.
+pub async fn follow(client: Client, shared: Shared, clock: Clock) {
+    let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
+    let mut known: BTreeMap<String, Found> = BTreeMap::new();
+    loop {
+        let drivers = shared.index().drivers_stood_for();
+        watched.retain(|driver, _| drivers.contains_key(driver));
+        known.retain(|driver, _| drivers.contains_key(driver));
+        for (driver, namespaces) in drivers {
+            match clock.within(PATIENCE, leases(&client, &driver)).await {
+                Some(Ok(leases)) => {
+                    let found = watched.entry(driver.clone()).or_default().look(&leases, &namespaces, clock.passed());
+                    if known.get(&driver) != Some(&found) {
+                        let Found { sidecar, elsewhere } = &found;
+                        tracing::info!(driver, ?sidecar, ?elsewhere, "the external provisioner of a driver");
+                    }
+                    known.insert(driver, found);
+                }
+                Some(Err(kube::Error::Api(status))) if status.code == 403 => {
+                    known.insert(driver, Sidecar::Unknown(Some(forbidden(&status.message))).into());
+                }
+                // An API server that does not answer lets nobody write either.
+                Some(Err(error)) => {
+                    tracing::warn!(driver, %error, "the Lease of an external provisioner cannot be looked for")
+                }
+                None => tracing::warn!(driver, "the Lease of an external provisioner was not found out in time"),
+            }
+        }
+        shared.change(|index| index.change_sidecars(Sidecars::new(known.clone())));
+        clock.sleep(PACE).await;
+    }
+}
+
+/// Looks once, for drivers by name.
+pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> Sidecars {
+    let mut known = BTreeMap::new();
+    for (driver, namespaces) in drivers {
+        let found = match leases(client, &driver).await {
+            Ok(leases) => sidecar::look_once(&leases, &namespaces, clock.now()),
+            Err(error) => Sidecar::Unknown(Some(error.to_string())).into(),
+        };
+        known.insert(driver, found);
+    }
+    Sidecars::new(known)
+}
+
+async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<sidecar::Lease>> {
+    let api: Api<Lease> = Api::all(client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={}", lease_name(driver)));
+    Ok(api.list(&named).await?.items.iter().map(sidecar::Lease::from).collect())
+}
+
+fn forbidden(message: &str) -> String {
+    format!("Leases may not be listed; apply the rights of this version: {message}")
+}

@@ -1,0 +1,279 @@
+//! The watches: each keeps one part of the index up to date, and says what must be decided anew.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use contract::names;
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
+};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::lean::Lean;
+use crate::attributes::{self, VolumeAttributesClass};
+use crate::claim::grant::{self, ReferenceGrant};
+use crate::config::classes::{Identity, Revision};
+use crate::config::record::{Record, revision_name};
+use crate::object::ObjectName;
+use crate::run::view::{Complaint, seconds};
+use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use crate::state::Shared;
+use crate::state::index::{Change, Index, Key};
+
+/// Some load balancers cut idle connections after four minutes.
+const WATCH_SECONDS: u32 = 200;
+/// A namespace or kind that does not exist is looked for at least so often.
+const LOOK: Duration = Duration::from_secs(30);
+/// Objects of one page of a list, at most: see [`pages`](super::pages).
+pub(super) const PAGE: u32 = 500;
+
+/// Starts all watches. They go on, through errors and restarts of the API server, until the
+/// process ends.
+pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
+    let everything = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
+    let ours = || everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
+    let mut namespaces = identity.config_namespaces.clone();
+    namespaces.push(identity.namespace.clone());
+    namespaces.sort();
+    namespaces.dedup();
+    shared.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
+
+    follow::<PersistentVolumeClaim, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_claim);
+    follow::<PersistentVolume, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_volume);
+    follow::<StorageClass, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_class);
+    follow::<Node, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_node);
+    let capacities = Api::namespaced(client.clone(), &identity.namespace);
+    follow::<CSIStorageCapacity, _>(shared, capacities, ours(), kept, Index::change_capacity);
+    let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
+    follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, kept, Index::change_driver);
+    let revisions = Api::namespaced(client.clone(), &identity.namespace);
+    follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
+    // These kinds a cluster may not have.
+    follow::<VolumeSnapshotClass, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        kept,
+        Index::change_snapshot_class,
+    );
+    follow::<VolumeAttributesClass, _>(
+        shared,
+        Api::all(client.clone()),
+        everything(),
+        kept,
+        Index::change_attributes_class,
+    );
+    follow::<VolumeSnapshot, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_snapshot);
+    follow::<VolumeSnapshotContent, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_content);
+    follow::<ReferenceGrant, _>(shared, Api::all(client.clone()), everything(), kept, Index::change_grant);
+    for namespace in &identity.config_namespaces {
+        let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+        let configs = Api::namespaced(client.clone(), namespace);
+        follow::<ConfigMap, _>(shared, configs, everything().labels(&selector), kept, Index::change_config);
+        let accounts = Api::namespaced(client.clone(), namespace);
+        follow::<ServiceAccount, _>(shared, accounts, everything(), kept, Index::change_account);
+    }
+    for namespace in &namespaces {
+        follow::<Job, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_job);
+        follow::<Pod, _>(shared, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_pod);
+        let warnings = everything().fields("type=Warning");
+        follow::<Event, _>(shared, Api::namespaced(client.clone(), namespace), warnings, complaint, change_complaint);
+    }
+}
+
+/// What is kept of an object, of a kind of which every one matters.
+fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
+    Some(V::from(&object))
+}
+
+/// Keeps one kind of object: each is turned into what is kept of it as soon as it arrives.
+fn follow<K, V>(
+    shared: &Shared,
+    api: Api<Lean<K>>,
+    config: watcher::Config,
+    view: fn(K) -> Option<V>,
+    change: fn(&mut Index, Change<V>) -> Vec<Key>,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default,
+    V: Send + 'static,
+{
+    let shared = shared.clone();
+    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let without = without(&kind);
+    let optional = without.is_some();
+    let namespace = api.namespace().unwrap_or_default().to_owned();
+    let client = api.clone().into_client();
+    tokio::spawn(async move {
+        let mut stream = watcher(api, config).default_backoff().boxed();
+        let mut listed = HashSet::new();
+        let mut first = true;
+        // How often its namespace, or the kind itself, was found not to be there, one time after another.
+        let mut absent = 0;
+        let ready = |first: &mut bool| {
+            if std::mem::take(first) {
+                shared.listed();
+            }
+        };
+        // Watches of other namespaces fill the same index.
+        let retain = |all: HashSet<ObjectName>| match namespace.is_empty() {
+            true => Change::Retain(all),
+            false => Change::RetainIn(namespace.clone(), all),
+        };
+        let apply = |change_: Change<V>| shared.change(|index| change(index, change_));
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(object)) => {
+                    listed.insert(name_of(&object));
+                    if let Some(view) = view(object.0) {
+                        shared.change(|index| index.list(|index| change(index, Change::Apply(view))));
+                    }
+                }
+                Ok(watcher::Event::InitDone) => {
+                    if optional && namespace.is_empty() && absent > 0 {
+                        tracing::info!(kind, "the cluster has this kind now, which is served from here on");
+                    }
+                    absent = 0;
+                    apply(retain(std::mem::take(&mut listed)));
+                    shared.change(Index::end_list);
+                    ready(&mut first);
+                }
+                Ok(watcher::Event::Apply(object)) => {
+                    view(object.0).into_iter().for_each(|view| apply(Change::Apply(view)))
+                }
+                Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
+                // A config namespace that was deleted takes our Role in it along. The others go on, and so
+                // does this one when it comes back.
+                Err(error)
+                    if is_absent(&error, optional) || is_forbidden(&error) && is_gone(&client, &namespace).await =>
+                {
+                    if absent == 0 {
+                        let is_gone = is_forbidden(&error) && is_gone(&client, &namespace).await;
+                        let without = without.filter(|_| !is_gone);
+                        tell_of_absence(&kind, &namespace, without, &error);
+                        apply(retain(HashSet::new()));
+                        ready(&mut first);
+                    }
+                    // Each try begins anew for the watcher, so that its own pace stays what it is at first.
+                    tokio::time::sleep(until_next_look(absent)).await;
+                    absent += 1;
+                }
+                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted and is resumed"),
+            }
+        }
+    });
+}
+
+/// How long to wait before a namespace is looked for again that was not there so often before.
+fn until_next_look(absent: u32) -> Duration {
+    Duration::from_secs(1 << absent.min(5)).min(LOOK)
+}
+
+/// Whether a namespace is really gone: to be forbidden there for a moment says nothing about what is in it.
+async fn is_gone(client: &Client, namespace: &str) -> bool {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    !namespace.is_empty() && matches!(namespaces.get_opt(namespace).await, Ok(None))
+}
+
+/// The code with which the API server refuses a list or watch.
+fn code(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    code(error) == Some(403)
+}
+
+/// Of the kinds that a cluster need not have this one is not there, or the installed rights are from before it was used.
+fn is_absent(error: &watcher::Error, optional: bool) -> bool {
+    optional && matches!(code(error), Some(403 | 404))
+}
+
+/// What is off without a kind that a cluster need not have, or whose rights are from before it was used.
+fn without(kind: &str) -> Option<&'static str> {
+    match kind {
+        attributes::KIND => Some("claims cannot have one"),
+        grant::KIND => Some("nothing is copied across namespaces"),
+        "ServiceAccount" => Some("no config is told that its account does not exist"),
+        "VolumeSnapshot" | "VolumeSnapshotContent" | "VolumeSnapshotClass" => Some("snapshots are off"),
+        _ => None,
+    }
+}
+
+/// Says once what is off, where all kinds are absent together.
+fn tell_of_absence(kind: &str, namespace: &str, without: Option<&'static str>, error: &watcher::Error) {
+    match (without, is_forbidden(error), kind) {
+        (None, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
+        (Some(off), true, _) => tracing::warn!(
+            kind, %error, "this kind may not be read, so that {off}; apply the rights of this version. It is tried now and then"
+        ),
+        (Some(_), false, "VolumeSnapshot") => tracing::info!(
+            "snapshots are off: the cluster does not have the custom resources of {}; they are looked for every {} s, and served without a restart",
+            api::API_VERSION,
+            LOOK.as_secs()
+        ),
+        (Some(_), false, _) => tracing::debug!(kind, "the cluster does not have this kind"),
+    }
+}
+
+fn name_of<K: Resource>(object: &K) -> ObjectName {
+    ObjectName::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// The name of a revision is the hash of its record behind a fixed prefix; what does not hold a
+/// record of that hash is not ours.
+pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
+    let record: Record = serde_json::from_value(object.data.clone()?.0).ok()?;
+    let hash = record.hash();
+    let created = seconds(object.metadata.creation_timestamp.as_ref());
+    (object.name_any() == revision_name(&hash)).then_some((hash, Revision { number: object.revision, record, created }))
+}
+
+fn complaint(event: Event) -> Option<Complaint> {
+    let reason = event.reason.unwrap_or_default();
+    let kind = event.involved_object.kind.as_deref();
+    let relevant = match kind {
+        Some("Job") => reason == "FailedCreate",
+        Some("Pod") => matches!(reason.as_str(), "FailedMount" | "FailedCreatePodSandBox" | "NetworkNotReady"),
+        _ => false,
+    };
+    let last = event.last_timestamp.as_ref().or(event.metadata.creation_timestamp.as_ref());
+    relevant.then(|| Complaint {
+        about: event.involved_object.uid.clone().unwrap_or_default(),
+        reason,
+        message: event.message.clone().unwrap_or_default(),
+        at: seconds(last),
+    })
+}
+
+fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<Key> {
+    match change {
+        Change::Apply(complaint) => index.complain(complaint),
+        // Events expire; what they said stays true until the object changes.
+        Change::Delete(_) | Change::Retain(_) | Change::RetainIn(..) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_looked_for_ever_more_rarely() {
+        let pauses: Vec<u64> = (0..8).map(|absent| until_next_look(absent).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(until_next_look(u32::MAX), LOOK);
+    }
+}

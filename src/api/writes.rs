@@ -1,0 +1,263 @@
+//! What is written to the cluster. Every write is idempotent by name or guarded by the
+//! resourceVersion of what was decided on; *AlreadyExists* means: read it and see that it is ours.
+
+mod capacity;
+mod claims;
+mod pools;
+mod runs;
+mod snapshots;
+mod volumes;
+
+use std::time::Duration;
+
+use contract::names;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource};
+use serde_json::{Value, json};
+
+use crate::api::lean::Lean;
+use crate::api::unread::Unread;
+pub use crate::claim::Binding;
+use crate::config::classes::Identity;
+use crate::config::record::{Record, revision_name};
+use crate::object::{ObjectName, hash};
+use crate::state::Shared;
+use crate::state::index::Key;
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The object changed meanwhile; its event decides again.
+    #[error("{0} changed meanwhile")]
+    Conflict(String),
+    /// The object, or its namespace, is not there.
+    #[error("{what}: {message}")]
+    NotFound {
+        /// Which.
+        what: String,
+        /// The API server's words.
+        message: String,
+    },
+    /// The API server refuses it: quota, admission, or a right that is missing.
+    #[error("{what}: {message}")]
+    Refused {
+        /// Which.
+        what: String,
+        /// The API server's words.
+        message: String,
+        /// It will be refused again as it stands.
+        invalid: bool,
+    },
+    /// An object of that name belongs to somebody else.
+    #[error("{0} exists already and is not ours; remove it")]
+    Foreign(String),
+    /// Anything else: tried again.
+    #[error("{what}: {source}")]
+    Failed {
+        /// Which.
+        what: String,
+        /// The error.
+        source: Box<kube::Error>,
+    },
+}
+
+impl WriteError {
+    fn of(what: impl Into<String>) -> impl FnOnce(kube::Error) -> WriteError {
+        let what = what.into();
+        move |error| match &error {
+            kube::Error::Api(status) => {
+                let message = status.message.clone();
+                match status.code {
+                    409 => WriteError::Conflict(what),
+                    404 => WriteError::NotFound { what, message },
+                    403 => WriteError::Refused { what, message, invalid: false },
+                    400 | 422 => WriteError::Refused { what, message, invalid: true },
+                    _ => WriteError::Failed { what, source: Box::new(error) },
+                }
+            }
+            _ => WriteError::Failed { what, source: Box::new(error) },
+        }
+    }
+
+    /// How long the API server wants to be left alone, if it has too much to do: as it says, and a second where it only
+    /// says that.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let WriteError::Failed { source, .. } = self else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        let told = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        (status.code == 429 || told > 0).then(|| Duration::from_secs(u64::from(told.max(1))))
+    }
+
+    /// Nothing was written. After any other error it may have been all the same.
+    pub fn is_certain(&self) -> bool {
+        matches!(self, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. })
+    }
+
+    /// A short category, for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            WriteError::Conflict(_) => "conflict",
+            WriteError::NotFound { .. } => "not-found",
+            WriteError::Refused { .. } => "refused",
+            WriteError::Foreign(_) => "foreign",
+            WriteError::Failed { .. } => "failed",
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, WriteError>;
+
+/// The writer.
+#[derive(Clone)]
+pub struct Writes {
+    client: Client,
+    identity: Identity,
+    binding: Binding,
+    /// Who is to know what was written before a watch shows it.
+    shared: Option<Shared>,
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
+}
+
+fn post() -> PostParams {
+    PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() }
+}
+
+fn guarded(uid: &str, resource_version: &str) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: (!resource_version.is_empty()).then(|| resource_version.to_owned()),
+        }),
+        ..DeleteParams::default()
+    }
+}
+
+/// A deletion, of what may be gone already.
+fn deleted(deleted: kube::Result<()>, what: impl Into<String>) -> Result<()> {
+    match deleted {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => deleted.map_err(WriteError::of(what)),
+    }
+}
+
+/// Adds the fields of one object to another.
+fn merge(into: &mut Value, from: Value) {
+    if let (Some(into), Value::Object(from)) = (into.as_object_mut(), from) {
+        into.extend(from);
+    }
+}
+
+/// A merge patch that holds only for the version that was seen.
+fn patch(uid: &str, resource_version: &str, metadata: Value, rest: Value) -> Value {
+    let mut body = json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } });
+    merge(&mut body["metadata"], metadata);
+    merge(&mut body, rest);
+    body
+}
+
+impl Writes {
+    /// How claims become bound.
+    pub fn binding(&self) -> Binding {
+        self.binding
+    }
+
+    /// A writer for one orchestrator.
+    pub fn new(client: Client, identity: Identity, binding: Binding) -> Self {
+        Writes { client, identity, binding, shared: None }
+    }
+
+    /// Passes over what was written wait until the watches have shown that.
+    pub fn seen_by(self, shared: &Shared) -> Self {
+        Writes { shared: Some(shared.clone()), ..self }
+    }
+
+    /// The answer to a write of a claim or volume, which the watches have yet to show. To take the last finalizer off an
+    /// object that is terminating ends it.
+    fn written<K, V>(&self, key: Key, what: String, answer: kube::Result<Lean<K>>) -> Result<V>
+    where
+        K: Resource,
+        V: for<'a> From<&'a K>,
+    {
+        let written = answer.map_err(WriteError::of(what))?;
+        let meta = written.meta();
+        let is_held = meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+        if meta.deletion_timestamp.is_some() && !is_held {
+            self.ended(key);
+        } else if let (Some(shared), Some(version)) = (&self.shared, &meta.resource_version) {
+            shared.index().wrote(key, version);
+        }
+        Ok(V::from(&written.0))
+    }
+
+    /// A claim or volume is gone by a write, which the watches have yet to show.
+    fn ended(&self, key: Key) {
+        self.shared.iter().for_each(|shared| shared.index().ended(key.clone()));
+    }
+
+    /// Keeps a recipe, as the newest of its config and class.
+    pub async fn keep_revision(&self, record: &Record, number: i64) -> Result<()> {
+        let name = revision_name(&record.hash());
+        let what = format!("revision {name}");
+        let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let labels = [
+            (names::LABEL_INSTANCE.to_owned(), self.identity.instance.clone()),
+            (names::LABEL_REVISION.to_owned(), hash(record.config.to_string().as_bytes())),
+        ];
+        let revision = ControllerRevision {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(self.identity.namespace.clone()),
+                labels: Some(labels.into()),
+                ..ObjectMeta::default()
+            },
+            data: Some(RawExtension(json!(record))),
+            revision: number,
+        };
+        match Unread(revisions.clone()).create(&post(), &revision).await {
+            Ok(()) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let body = json!({ "revision": number, "metadata": { "labels": revision.metadata.labels } });
+                Unread(revisions).patch(&name, &params(), body).await.map_err(WriteError::of(what))
+            }
+            Err(error) => Err(WriteError::of(what)(error)),
+        }
+    }
+
+    /// Drops a revision that nothing refers to.
+    pub async fn drop_revision(&self, hash: &str) -> Result<()> {
+        let name = revision_name(hash);
+        let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let deleted = Unread(revisions).delete(&name, &DeleteParams::default()).await;
+        deleted.map_err(WriteError::of(format!("revision {name}")))
+    }
+
+    /// Writes the verdict on a ConfigMap.
+    pub async fn judge(&self, config: &ObjectName, verdict: &str) -> Result<()> {
+        let body = json!({ "metadata": { "annotations": { names::VERDICT: verdict } } });
+        let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), &config.namespace);
+        Unread(configs).patch(&config.name, &params(), body).await.map_err(WriteError::of(format!("{config}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_server_with_too_much_to_do_says_when_to_come_again() {
+        let answered = |code: u16, seconds: u32| {
+            let details = serde_json::from_value(json!({ "retryAfterSeconds": seconds })).expect("details of a status");
+            let status = kube::core::Status::failure("no", "").with_code(code).with_details(details);
+            WriteError::of("claim team/a")(kube::Error::Api(status.boxed())).retry_after().map(|time| time.as_secs())
+        };
+        assert_eq!((answered(429, 0), answered(429, 7), answered(503, 3)), (Some(1), Some(7), Some(3)));
+        assert_eq!((answered(503, 0), answered(500, 0), answered(409, 5)), (None, None, None));
+    }
+}

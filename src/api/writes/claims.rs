@@ -1,0 +1,251 @@
+//! What is written on claims, and asked of them.
+
+use std::collections::HashSet;
+
+use contract::names;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{ListParams, Patch};
+use kube::core::PartialObjectMeta;
+use serde_json::{Value, json};
+
+use super::{Result, WriteError, Writes, merge, params, patch};
+use crate::api::lean::Lean;
+use crate::api::watch::PAGE;
+use crate::claim::modification;
+use crate::claim::resize::Report;
+use crate::claim::{Claim, Stamp, taken, volume_ids};
+use crate::config::record::hash_of;
+use crate::object::ObjectName;
+use crate::run::failure::LastFailure;
+use crate::state::index::Key;
+use crate::volume::Volume;
+
+impl Writes {
+    pub(super) fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn patch_claim(&self, claim: &Claim, metadata: Value, rest: Value) -> Result<Claim> {
+        let body = patch(&claim.uid, &claim.resource_version, metadata, rest);
+        let patched = self.claims(&claim.name.namespace).patch(&claim.name.name, &params(), &Patch::Merge(body)).await;
+        self.written_claim(claim, patched)
+    }
+
+    fn written_claim(&self, claim: &Claim, answer: kube::Result<Lean<PersistentVolumeClaim>>) -> Result<Claim> {
+        self.written(Key::Claim(claim.name.clone()), format!("claim {}", claim.name), answer)
+    }
+
+    /// The claim as the API has it now; none if it is gone.
+    pub async fn read_claim(&self, name: &ObjectName) -> Result<Option<Claim>> {
+        let claim =
+            self.claims(&name.namespace).get_opt(&name.name).await.map_err(WriteError::of(format!("claim {name}")))?;
+        Ok(claim.map(|claim| Claim::from(&claim.0)))
+    }
+
+    /// Whether any claim has a UID or volume id, by the API.
+    pub async fn has_claim(&self, id: &str) -> Result<bool> {
+        Ok(self.claim_ids().await?.contains(id))
+    }
+
+    /// The UIDs and volume ids of all claims, by the API.
+    pub async fn claim_ids(&self) -> Result<HashSet<String>> {
+        let ids = |meta: &ObjectMeta| {
+            let uid = meta.uid.clone().unwrap_or_default();
+            volume_ids(&uid, taken(meta.annotations.as_ref())).collect::<Vec<_>>()
+        };
+        Ok(self.all_claims(ids).await?.into_iter().collect())
+    }
+
+    /// Whether the stamp of any claim names a version of a config, by the API.
+    pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
+        let is = |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::CONFIG)?)?.eq(hash).then_some(());
+        Ok(!self.all_claims(is).await?.is_empty())
+    }
+
+    /// What is to be known of each claim, page by page.
+    async fn all_claims<T, I: IntoIterator<Item = T>>(&self, of: impl Fn(&ObjectMeta) -> I) -> Result<Vec<T>> {
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+        loop {
+            let page = api.list(&params).await.map_err(WriteError::of("all claims"))?;
+            all.extend(page.items.iter().flat_map(|claim| of(&claim.metadata)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// All finalizers of a claim, of which very many are not kept.
+    async fn all_finalizers(&self, claim: &Claim) -> Result<Vec<String>> {
+        if claim.finalizers_whole {
+            return Ok(claim.finalizers.clone());
+        }
+        let what = || format!("claim {}", claim.name);
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> =
+            Api::namespaced(self.client.clone(), &claim.name.namespace);
+        let now = api.get(&claim.name.name).await.map_err(WriteError::of(what()))?.metadata;
+        match now.uid.as_ref() == Some(&claim.uid) && now.resource_version.as_ref() == Some(&claim.resource_version) {
+            true => Ok(now.finalizers.unwrap_or_default()),
+            false => Err(WriteError::Conflict(what())),
+        }
+    }
+
+    /// Stamp and finalizer, in one write. With it, who is asked to provision where that is a class that there is as an
+    /// object: the PV controller would write that otherwise, in a write of its own and at its own pace.
+    pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String], asked: Option<&str>) -> Result<Claim> {
+        let mut finalizers = self.all_finalizers(claim).await?;
+        if !claim.is_held() {
+            finalizers.push(names::CLAIM_FINALIZER.into());
+        }
+        let foreign = claim.own_stamp().is_none() && claim.stamp.is_some();
+        let mut annotations = self.stamp_annotations(stamp);
+        annotations[names::NODES] = json!((!nodes.is_empty()).then(|| nodes.join(",")));
+        if foreign {
+            annotations[names::FAILURE] = Value::Null;
+        }
+        if let Some(provisioner) = asked {
+            annotations[names::STORAGE_PROVISIONER] = json!(provisioner);
+            annotations[names::STORAGE_PROVISIONER_BETA] = json!(provisioner);
+        }
+        self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
+    }
+
+    /// The stamp alone, for a claim for which nothing is to be begun.
+    pub async fn note_stamp(&self, claim: &Claim, stamp: &Stamp) -> Result<Claim> {
+        let mut annotations = json!({ names::FAILURE: null, names::NODES: null });
+        merge(&mut annotations, self.stamp_annotations(stamp));
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    fn stamp_annotations(&self, stamp: &Stamp) -> Value {
+        json!({
+            names::LABEL_INSTANCE: self.identity.instance,
+            names::CLAIM_UUID: stamp.uuid,
+            names::PROVISION_TS: stamp.ts,
+            names::ATTEMPT: stamp.attempt.to_string(),
+            names::CONFIG: stamp.config,
+            names::BATCH: stamp.batch,
+            names::TAKEN: (stamp.taken > 0).then(|| stamp.taken.to_string()),
+        })
+    }
+
+    /// What the last failed run said.
+    pub async fn record_claim_failure(&self, claim: &Claim, failure: &LastFailure) -> Result<Claim> {
+        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Where something may be left.
+    pub async fn note_nodes(&self, claim: &Claim, nodes: &[String]) -> Result<Claim> {
+        let nodes = json!({ names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")) });
+        self.patch_claim(claim, json!({ "annotations": nodes }), json!({})).await
+    }
+
+    /// Takes the selected node off, with what is remembered of the attempt there.
+    pub async fn reschedule(&self, claim: &Claim, failure: Option<&LastFailure>) -> Result<Claim> {
+        let mut annotations = json!({ names::SELECTED_NODE: null });
+        if let Some(failure) = failure {
+            annotations[names::FAILURE] = json!(json!(failure).to_string());
+        }
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Takes our finalizer off the claim.
+    pub async fn release(&self, claim: &Claim) -> Result<Claim> {
+        // No pod can use what is our own.
+        let request = claim.is_request(&self.identity.namespace);
+        let ours =
+            |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
+        let finalizers = self.all_finalizers(claim).await?;
+        let rest: Vec<_> = finalizers.iter().filter(|finalizer| !ours(finalizer)).collect();
+        let annotations = json!({ names::FAILURE: null, names::NODES: null });
+        self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
+    }
+
+    /// Keeps a claim while another is made as a copy of its volume.
+    pub async fn keep_original(&self, original: &Claim, copy: &str) -> Result<Claim> {
+        let mut finalizers = self.all_finalizers(original).await?;
+        finalizers.push(names::clone_finalizer(copy));
+        self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Keeps a claim while a snapshot of its volume is made.
+    pub async fn keep_source(&self, source: &Claim, snapshot: &str) -> Result<Claim> {
+        let mut finalizers = self.all_finalizers(source).await?;
+        finalizers.push(names::source_finalizer(snapshot));
+        self.patch_claim(source, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Keeps a claim no longer for the sake of these copies and snapshots.
+    pub async fn let_original_go(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
+        let gone: Vec<_> =
+            copies.iter().flat_map(|copy| [names::clone_finalizer(copy), names::source_finalizer(copy)]).collect();
+        let finalizers = self.all_finalizers(original).await?;
+        let rest: Vec<_> = finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).collect();
+        self.patch_claim(original, json!({ "finalizers": rest }), json!({})).await
+    }
+
+    /// Completes the claim's half of a binding, and takes the finalizer off in the same write. The PV controller must know
+    /// the volume as the claim's: it calls a claim Lost that is complete and whose volume it does not know.
+    ///
+    /// A claim that was given a volume that was ready has its stamp in the same write.
+    pub async fn bind(&self, claim: &Claim, volume: &Volume, stamp: Option<&Stamp>) -> Result<Claim> {
+        let finalizers = self.all_finalizers(claim).await?;
+        let rest: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
+        let mut annotations = json!({
+            names::FAILURE: null,
+            names::NODES: null,
+            names::BIND_COMPLETED: "yes",
+            names::BOUND_BY_CONTROLLER: "yes",
+        });
+        if let Some(stamp) = stamp {
+            merge(&mut annotations, self.stamp_annotations(stamp));
+        }
+        let metadata = json!({ "annotations": annotations, "finalizers": rest });
+        let bound = self.patch_claim(claim, metadata, json!({ "spec": { "volumeName": volume.name } })).await?;
+        // If it is lost, the PV controller completes it: the binding itself is done.
+        if let Err(error) = self.claim_is_bound(&bound, volume).await {
+            tracing::debug!(%error, "the PV controller completes the status");
+        }
+        Ok(bound)
+    }
+
+    /// Tells the PV controller which volume it is to bind to a claim, for one that it would not choose by itself.
+    pub async fn name_volume(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
+        self.patch_claim(claim, json!({}), json!({ "spec": { "volumeName": volume.name } })).await
+    }
+
+    async fn claim_is_bound(&self, claim: &Claim, volume: &Volume) -> Result<()> {
+        let size = volume.size.as_ref().copied().unwrap_or_default();
+        let status = json!({ "status": {
+            "phase": "Bound",
+            "accessModes": volume.access_modes,
+            "capacity": { "storage": contract::quantity::quantity(size) },
+            "currentVolumeAttributesClassName": Some(&volume.attributes().class).filter(|class| !class.is_empty()),
+        }});
+        let body = patch(&claim.uid, &claim.resource_version, json!({}), status);
+        let written =
+            self.claims(&claim.name.namespace).patch_status(&claim.name.name, &params(), &Patch::Merge(body)).await;
+        self.written_claim(claim, written).map(drop)
+    }
+
+    /// Writes into a claim's status how its resize stands.
+    pub async fn report_resize(&self, claim: &Claim, report: &Report, now: &str) -> Result<Claim> {
+        self.report(claim, report.status(now)).await
+    }
+
+    /// Writes into a claim's status how it stands with the attributes of its volume.
+    pub async fn report_modification(&self, claim: &Claim, report: &modification::Report, now: &str) -> Result<Claim> {
+        self.report(claim, report.status(now)).await
+    }
+
+    async fn report(&self, claim: &Claim, status: Value) -> Result<Claim> {
+        let body = patch(&claim.uid, &claim.resource_version, json!({}), json!({ "status": status }));
+        let claims = self.claims(&claim.name.namespace);
+        let written = claims.patch_status(&claim.name.name, &params(), &Patch::Strategic(body)).await;
+        self.written_claim(claim, written)
+    }
+}

@@ -1,0 +1,54 @@
+//! Claims that ask for volumes to be kept ready.
+
+use contract::{names, quantity};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use super::{Result, WriteError, Writes, deleted, guarded, post};
+use crate::api::lean::Lean;
+use crate::api::unread::Unread;
+use crate::config::Recipe;
+use crate::object::ObjectName;
+
+impl Writes {
+    /// Asks for a volume of a class, of this size in bytes. One of this name may be there already.
+    pub async fn request_volume(&self, name: &ObjectName, recipe: &Recipe, size: u64) -> Result<()> {
+        let first = |wanted: &str, of: &[String]| match of.iter().any(|mode| mode == wanted) {
+            true => wanted.to_owned(),
+            false => of.first().cloned().unwrap_or_default(),
+        };
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let of_pools = label(names::LABEL_POOL, names::POOL_REQUEST);
+        let request = PersistentVolumeClaim {
+            metadata: ObjectMeta {
+                name: Some(name.name.clone()),
+                labels: Some([of_pools.clone(), label(names::LABEL_INSTANCE, &self.identity.instance)].into()),
+                ..Default::default()
+            },
+            spec: Some(PersistentVolumeClaimSpec {
+                storage_class_name: Some(recipe.class.clone()),
+                access_modes: Some(vec![first("ReadWriteOnce", &recipe.access_modes)]),
+                volume_mode: Some(first("Filesystem", &recipe.volume_modes)),
+                resources: Some(VolumeResourceRequirements {
+                    requests: Some([("storage".into(), quantity::quantity(size))].into()),
+                    ..Default::default()
+                }),
+                // No volume has this label: the PV controller never binds any to it by itself.
+                selector: Some(LabelSelector { match_labels: Some([of_pools].into()), ..Default::default() }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let created = Unread(self.claims(&name.namespace)).create(&post(), &Lean(request)).await;
+        match created.map_err(WriteError::of(format!("claim {name}"))) {
+            Ok(()) | Err(WriteError::Conflict(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a request. What was begun for it is taken back before it is gone.
+    pub async fn withdraw_request(&self, name: &ObjectName, uid: &str) -> Result<()> {
+        let deletion = Unread(self.claims(&name.namespace)).delete(&name.name, &guarded(uid, "")).await;
+        deleted(deletion, format!("claim {name}"))
+    }
+}

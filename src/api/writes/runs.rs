@@ -1,0 +1,120 @@
+//! Jobs and pods: what is created and removed, and asked of them.
+
+use std::collections::BTreeMap;
+
+use contract::names;
+use contract::request::Operation;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
+use kube::core::PartialObjectMeta;
+use serde::de::DeserializeOwned;
+
+use super::{Result, WriteError, Writes, deleted, guarded, post};
+use crate::api::unread::Unread;
+use crate::object::ObjectName;
+
+impl Writes {
+    /// The UIDs of all Jobs and pods of the runs of an operation for an id in a namespace, by the API.
+    pub async fn runs(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>> {
+        let mut found = self.marked::<Job>(operation, namespace, id).await?;
+        found.extend(self.marked::<Pod>(operation, namespace, id).await?);
+        Ok(found)
+    }
+
+    async fn marked<K>(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let operation = operation.as_str();
+        let marks = [
+            (names::LABEL_INSTANCE, self.identity.instance.as_str()),
+            (names::LABEL_CLAIM_UUID, id),
+            (names::LABEL_OPERATION, operation),
+        ];
+        let selector = marks.map(|(key, value)| format!("{key}={value}")).join(",");
+        let api: Api<PartialObjectMeta<K>> = Api::namespaced(self.client.clone(), namespace);
+        let is = |labels: &BTreeMap<String, String>| {
+            marks.iter().all(|(key, value)| labels.get(*key).is_some_and(|label| label == value))
+        };
+        match api.list(&ListParams::default().labels(&selector)).await {
+            Ok(all) => Ok(all
+                .items
+                .into_iter()
+                .filter(|object| object.metadata.labels.as_ref().is_some_and(is))
+                .filter_map(|object| object.metadata.uid)
+                .collect()),
+            // With the namespace our rights in it go: then nothing runs there.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? => {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(WriteError::of(format!("runs in {namespace}"))(error)),
+        }
+    }
+
+    async fn is_gone(&self, namespace: &str) -> Result<bool> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let found = api.get_opt(namespace).await.map_err(WriteError::of(format!("namespace {namespace}")))?;
+        Ok(found.is_none())
+    }
+
+    /// Whether a node exists, by the API.
+    pub async fn has_node(&self, name: &str) -> Result<bool> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let node = api.get_metadata_opt(name).await.map_err(WriteError::of(format!("node {name}")))?;
+        Ok(node.is_some())
+    }
+
+    /// Creates a Job; one of the same name is adopted if it is ours and for the same volume.
+    pub async fn create_job(&self, job: &Job) -> Result<()> {
+        let name = ObjectName::of(&job.metadata);
+        let what = || format!("Job {name}");
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
+        let error = match Unread(jobs).create(&post(), job).await {
+            Ok(()) => return Ok(()),
+            Err(error) => WriteError::of(what())(error),
+        };
+        // Admission is asked first: also what a quota refuses may have been created before, and not be seen yet.
+        let there = match error {
+            WriteError::Conflict(_) | WriteError::Refused { .. } => self.read_job(&name).await,
+            error => return Err(error),
+        };
+        let there = match there {
+            Ok(Some(there)) => there,
+            Ok(None) | Err(WriteError::Refused { .. } | WriteError::NotFound { .. }) => return Err(error),
+            Err(unknown) => return Err(unknown),
+        };
+        let label = |job: &Job, key: &str| job.metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
+        let same = [names::LABEL_INSTANCE, names::LABEL_CLAIM_UUID, names::LABEL_ATTEMPT]
+            .iter()
+            .all(|key| label(&there, key) == label(job, key));
+        match same {
+            true if there.metadata.deletion_timestamp.is_some() => Err(WriteError::Conflict(what())),
+            true => Ok(()),
+            false => Err(WriteError::Foreign(what())),
+        }
+    }
+
+    /// A Job as the API has it now; none if it is gone.
+    pub async fn read_job(&self, name: &ObjectName) -> Result<Option<Job>> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
+        jobs.get_opt(&name.name).await.map_err(WriteError::of(format!("Job {name}")))
+    }
+
+    /// Removes a Job after its pods.
+    pub async fn remove_job(&self, name: &ObjectName, uid: &str) -> Result<()> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
+        let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..guarded(uid, "") };
+        deleted(Unread(jobs).delete(&name.name, &params).await, format!("Job {name}"))
+    }
+
+    /// Removes a pod that has ended.
+    pub async fn remove_pod(&self, name: &ObjectName, uid: &str) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name.namespace);
+        deleted(Unread(pods).delete(&name.name, &guarded(uid, "")).await, format!("pod {name}"))
+    }
+}

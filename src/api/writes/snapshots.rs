@@ -1,0 +1,259 @@
+//! What is written on VolumeSnapshots and their contents, and asked of them.
+
+use contract::names;
+use contract::quantity::quantity;
+use kube::Api;
+use kube::api::Patch;
+use serde_json::{Value, json};
+
+use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
+use crate::api::unread::Unread;
+use crate::object::ObjectName;
+use crate::run::failure::LastFailure;
+use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
+use crate::snapshot::{Content, Provenance, Snapshot, Status};
+
+fn error(message: &str, now: &str) -> Value {
+    json!({ "message": message, "time": now })
+}
+
+impl Writes {
+    fn snapshots(&self, namespace: &str) -> Api<VolumeSnapshot> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn contents(&self) -> Api<VolumeSnapshotContent> {
+        Api::all(self.client.clone())
+    }
+
+    /// The VolumeSnapshot as the API has it now; none if it is gone, or the cluster has no such kind.
+    pub async fn read_snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>> {
+        let found = self.snapshots(&name.namespace).get_opt(&name.name).await;
+        Ok(found.map_err(WriteError::of(format!("VolumeSnapshot {name}")))?.as_ref().map(Snapshot::from))
+    }
+
+    /// The content as the API has it now; none if it is gone, or the cluster has no such kind.
+    pub async fn read_content(&self, name: &str) -> Result<Option<Content>> {
+        let found = self.contents().get_opt(name).await;
+        Ok(found.map_err(WriteError::of(format!("VolumeSnapshotContent {name}")))?.as_ref().map(Content::from))
+    }
+
+    async fn patch_snapshot(&self, snapshot: &Snapshot, metadata: Value, rest: Value) -> Result<Snapshot> {
+        let body = patch(&snapshot.uid, &snapshot.resource_version, metadata, rest);
+        let api = self.snapshots(&snapshot.name.namespace);
+        let patched = api.patch(&snapshot.name.name, &params(), &Patch::Merge(body)).await;
+        patched.map(|s| Snapshot::from(&s)).map_err(WriteError::of(format!("VolumeSnapshot {}", snapshot.name)))
+    }
+
+    async fn snapshot_status(&self, snapshot: &Snapshot, status: Value) -> Result<Snapshot> {
+        let body = patch(&snapshot.uid, &snapshot.resource_version, json!({}), json!({ "status": status }));
+        let api = self.snapshots(&snapshot.name.namespace);
+        let patched = api.patch_status(&snapshot.name.name, &params(), &Patch::Merge(body)).await;
+        patched.map(|s| Snapshot::from(&s)).map_err(WriteError::of(format!("VolumeSnapshot {}", snapshot.name)))
+    }
+
+    /// All finalizers of a VolumeSnapshot, of which very many are not kept.
+    async fn all_finalizers_of_snapshot(&self, snapshot: &Snapshot) -> Result<Vec<String>> {
+        if snapshot.finalizers_whole {
+            return Ok(snapshot.finalizers.clone());
+        }
+        let what = || format!("VolumeSnapshot {}", snapshot.name);
+        let api = self.snapshots(&snapshot.name.namespace);
+        let now = api.get(&snapshot.name.name).await.map_err(WriteError::of(what()))?.metadata.clone();
+        let same = now.uid.as_ref() == Some(&snapshot.uid)
+            && now.resource_version.as_ref() == Some(&snapshot.resource_version);
+        if same { Ok(now.finalizers.unwrap_or_default()) } else { Err(WriteError::Conflict(what())) }
+    }
+
+    /// Puts our finalizer on a VolumeSnapshot.
+    pub async fn hold_snapshot(&self, snapshot: &Snapshot) -> Result<Snapshot> {
+        let mut finalizers = self.all_finalizers_of_snapshot(snapshot).await?;
+        finalizers.push(names::SNAPSHOT_FINALIZER.into());
+        self.patch_snapshot(snapshot, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Takes our finalizer off a VolumeSnapshot.
+    pub async fn release_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+        let ours = |finalizer: &&String| *finalizer != names::SNAPSHOT_FINALIZER;
+        let finalizers = match self.all_finalizers_of_snapshot(snapshot).await {
+            Err(WriteError::NotFound { .. }) => return Ok(()),
+            finalizers => finalizers?,
+        };
+        let rest: Vec<_> = finalizers.iter().filter(ours).collect();
+        match self.patch_snapshot(snapshot, json!({ "finalizers": rest }), json!({})).await {
+            Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes its class on a VolumeSnapshot.
+    pub async fn set_snapshot_class(&self, snapshot: &Snapshot, class: &str) -> Result<Snapshot> {
+        let spec = json!({ "spec": { "volumeSnapshotClassName": class } });
+        self.patch_snapshot(snapshot, json!({}), spec).await
+    }
+
+    /// Writes into a VolumeSnapshot's status why it has no content.
+    pub async fn refuse_snapshot(&self, snapshot: &Snapshot, why: &str, now: &str) -> Result<Snapshot> {
+        self.snapshot_status(snapshot, json!({ "readyToUse": false, "error": error(why, now) })).await
+    }
+
+    /// Writes into a VolumeSnapshot's status how its content stands.
+    pub async fn mirror(&self, snapshot: &Snapshot, status: &Status, now: &str) -> Result<Snapshot> {
+        let made_at = status.made_at.and_then(|at| jiff::Timestamp::from_second(at).ok());
+        let status = json!({
+            "boundVolumeSnapshotContentName": status.content,
+            "readyToUse": status.ready,
+            "creationTime": made_at.map(|at| at.to_string()),
+            "restoreSize": status.size.map(|size| quantity(size).0),
+            "error": status.error.as_deref().map(|message| error(message, now)),
+        });
+        self.snapshot_status(snapshot, status).await
+    }
+
+    /// Creates the content of a VolumeSnapshot of a claim, under the name that the snapshot-controller gives it too. One
+    /// that is there already must be this VolumeSnapshot's.
+    pub async fn create_content(&self, snapshot: &Snapshot, policy: &str, volume: (&str, &str)) -> Result<Content> {
+        let name = names::content_name(&snapshot.uid);
+        let what = || format!("VolumeSnapshotContent {name}");
+        let content = json!({
+            "apiVersion": api::API_VERSION,
+            "kind": "VolumeSnapshotContent",
+            "metadata": {
+                "name": name,
+                "labels": { names::LABEL_INSTANCE: self.identity.instance },
+                // From birth: the snapshot-controller writes its own over all others where it has seen none.
+                "finalizers": [names::SNAPSHOT_FINALIZER],
+            },
+            "spec": {
+                "deletionPolicy": policy,
+                "driver": self.identity.provisioner,
+                "source": { "volumeHandle": volume.0 },
+                "sourceVolumeMode": volume.1,
+                "volumeSnapshotClassName": snapshot.class,
+                "volumeSnapshotRef": {
+                    "apiVersion": api::API_VERSION,
+                    "kind": "VolumeSnapshot",
+                    "namespace": snapshot.name.namespace,
+                    "name": snapshot.name.name,
+                    "uid": snapshot.uid,
+                },
+            },
+        });
+        let contents: Api<VolumeSnapshotContent> = self.contents();
+        let content = serde_json::from_value(content).expect("the content is of its type");
+        match contents.create(&post(), &content).await {
+            Ok(made) => Ok(Content::from(&made)),
+            Err(kube::Error::Api(status)) if status.code == 409 => match self.read_content(&name).await? {
+                Some(there) if there.snapshot_uid == snapshot.uid => Ok(there),
+                Some(_) => Err(WriteError::Foreign(what())),
+                None => Err(WriteError::Conflict(what())),
+            },
+            Err(error) => Err(WriteError::of(what())(error)),
+        }
+    }
+
+    async fn patch_content(&self, content: &Content, metadata: Value, rest: Value) -> Result<Content> {
+        let body = patch(&content.uid, &content.resource_version, metadata, rest);
+        let patched = self.contents().patch(&content.name, &params(), &Patch::Merge(body)).await;
+        patched.map(|c| Content::from(&c)).map_err(WriteError::of(format!("VolumeSnapshotContent {}", content.name)))
+    }
+
+    async fn content_status(&self, content: &Content, status: Value) -> Result<Content> {
+        let body = patch(&content.uid, &content.resource_version, json!({}), json!({ "status": status }));
+        let patched = self.contents().patch_status(&content.name, &params(), &Patch::Merge(body)).await;
+        patched.map(|c| Content::from(&c)).map_err(WriteError::of(format!("VolumeSnapshotContent {}", content.name)))
+    }
+
+    async fn content_finalizers(&self, content: &Content, finalizers: Vec<String>) -> Result<Content> {
+        self.patch_content(content, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Puts our finalizer on a content.
+    pub async fn hold_content(&self, content: &Content) -> Result<Content> {
+        self.content_finalizers(content, with(content, names::SNAPSHOT_FINALIZER.to_owned())).await
+    }
+
+    /// Binds a content to the VolumeSnapshot that it names.
+    pub async fn bind_content(&self, content: &Content, snapshot: &Snapshot) -> Result<Content> {
+        let reference = json!({ "uid": snapshot.uid });
+        let mut spec = json!({ "volumeSnapshotRef": reference });
+        if let Some(class) = &snapshot.class {
+            spec["volumeSnapshotClassName"] = json!(class);
+        }
+        self.patch_content(content, json!({}), json!({ "spec": spec })).await
+    }
+
+    /// Finalizer, provenance and number of an attempt, in one write.
+    pub async fn stamp_content(&self, content: &Content, attempt: u32, provenance: &Provenance) -> Result<Content> {
+        let metadata = json!({
+            "labels": { names::LABEL_INSTANCE: self.identity.instance },
+            "annotations": {
+                names::ATTEMPT: attempt.to_string(),
+                names::PROVENANCE: json!(provenance).to_string(),
+            },
+            "finalizers": with(content, names::SNAPSHOT_FINALIZER.to_owned()),
+        });
+        self.patch_content(content, metadata, json!({})).await
+    }
+
+    /// What the last failed run said.
+    pub async fn record_content_failure(&self, content: &Content, failure: &LastFailure) -> Result<Content> {
+        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        self.patch_content(content, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// Writes into a content's status what went wrong.
+    pub async fn report_content(&self, content: &Content, message: &str, now: &str) -> Result<Content> {
+        self.content_status(content, json!({ "readyToUse": false, "error": error(message, now) })).await
+    }
+
+    /// Writes into a content's status that it can be restored, since a time.
+    pub async fn finish_content(&self, content: &Content, size: Option<u64>, at: jiff::Timestamp) -> Result<Content> {
+        let status = json!({
+            "snapshotHandle": content.id(),
+            "creationTime": at.as_second().saturating_mul(1_000_000_000),
+            "restoreSize": size,
+            "readyToUse": true,
+            "error": null,
+        });
+        self.content_status(content, status).await
+    }
+
+    /// Keeps a content while a claim is filled from it.
+    pub async fn keep_content(&self, content: &Content, claim: &str) -> Result<Content> {
+        self.content_finalizers(content, with(content, names::clone_finalizer(claim))).await
+    }
+
+    /// Keeps a content no longer for the sake of these claims.
+    pub async fn let_content_go(&self, content: &Content, claims: &[String]) -> Result<Content> {
+        let gone: Vec<_> = claims.iter().map(|claim| names::clone_finalizer(claim)).collect();
+        let rest = content.finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).cloned().collect();
+        self.content_finalizers(content, rest).await
+    }
+
+    /// Takes off the finalizers that are ours to take off.
+    pub async fn release_content(&self, content: &Content) -> Result<()> {
+        let ours = [names::SNAPSHOT_FINALIZER, names::CONTENT_FINALIZER];
+        let rest = content.finalizers.iter().filter(|finalizer| !ours.contains(&finalizer.as_str())).cloned().collect();
+        match self.content_finalizers(content, rest).await {
+            Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a content. What is stored for it goes first.
+    pub async fn delete_content(&self, content: &Content) -> Result<()> {
+        let answer =
+            Unread(self.contents()).delete(&content.name, &guarded(&content.uid, &content.resource_version)).await;
+        deleted(answer, format!("VolumeSnapshotContent {}", content.name))
+    }
+}
+
+/// The finalizers of a content, with one more.
+fn with(content: &Content, finalizer: String) -> Vec<String> {
+    let mut finalizers = content.finalizers.clone();
+    if !finalizers.contains(&finalizer) {
+        finalizers.push(finalizer);
+    }
+    finalizers
+}

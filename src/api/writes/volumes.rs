@@ -1,0 +1,385 @@
+//! What is written on volumes, and asked of them.
+
+use contract::names;
+use k8s_openapi::api::core::v1::{
+    CSIPersistentVolumeSource, NodeSelector, ObjectReference, PersistentVolume, PersistentVolumeSpec,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::Patch;
+use serde_json::{Value, json};
+
+use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
+use crate::api::lean::Lean;
+use crate::api::unread::Unread;
+use crate::attributes::Attributes;
+use crate::claim::Claim;
+use crate::config::keys;
+use crate::object::ObjectName;
+use crate::run::failure::LastFailure;
+use crate::state::index::Key;
+use crate::volume::{self, Provenance, Volume, expand, modify};
+
+/// Whose a volume is to be.
+enum Owner<'a> {
+    /// That of the claim with this UID.
+    Claim(&'a str),
+    /// Nobody's yet: it is kept ready for a claim of this size, in bytes.
+    Pool(u64),
+}
+
+/// A volume's reference to its claim.
+fn reference(claim: &Claim) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.name.namespace,
+        "name": claim.name.name,
+        "uid": claim.uid,
+        "resourceVersion": null,
+    })
+}
+
+impl Writes {
+    fn volumes(&self) -> Api<Lean<PersistentVolume>> {
+        Api::all(self.client.clone())
+    }
+
+    async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
+        let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
+        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        self.written_volume(volume, patched)
+    }
+
+    async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
+        let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
+        let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
+        self.written_volume(volume, patched)
+    }
+
+    fn written_volume(&self, volume: &Volume, answer: kube::Result<Lean<PersistentVolume>>) -> Result<Volume> {
+        self.written(Key::Volume(volume.name.clone()), format!("volume {}", volume.name), answer)
+    }
+
+    /// The volume as the API has it now; none if it is gone.
+    pub async fn read_volume(&self, name: &str) -> Result<Option<Volume>> {
+        let volume = self.volumes().get_opt(name).await.map_err(WriteError::of(format!("volume {name}")))?;
+        Ok(volume.map(|volume| Volume::from(&volume.0)))
+    }
+
+    /// The source of a volume as JSON, for a delete or expand run: read anew, and a conflict if what was decided on
+    /// is not as it was. Storage must not go by what a cache says.
+    pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
+        let what = || format!("volume {}", decided_on.name);
+        let Lean(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let seen = Volume {
+            resource_version: decided_on.resource_version.clone(),
+            phase: decided_on.phase.clone(),
+            leaving: decided_on.leaving,
+            ..Volume::from(&volume)
+        };
+        if seen != *decided_on {
+            return Err(WriteError::Conflict(what()));
+        }
+        let spec = volume.spec.unwrap_or_default();
+        let source = contract::volume::source_kind(&spec).map(|kind| (kind, json!(spec)[kind].take()));
+        Ok(source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default())
+    }
+
+    /// Creates a volume that nobody can claim: it is reserved for a claim that there cannot be.
+    pub async fn create_marker(&self, name: &str) -> Result<()> {
+        let marker = PersistentVolume {
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                labels: Some([(names::LABEL_INSTANCE.into(), self.identity.instance.clone())].into()),
+                ..Default::default()
+            },
+            spec: Some(PersistentVolumeSpec {
+                capacity: Some([("storage".into(), Quantity("1".into()))].into()),
+                access_modes: Some(vec!["ReadWriteOnce".into()]),
+                persistent_volume_reclaim_policy: Some("Retain".into()),
+                storage_class_name: Some(name.into()),
+                claim_ref: Some(ObjectReference {
+                    api_version: Some("v1".into()),
+                    kind: Some("PersistentVolumeClaim".into()),
+                    namespace: Some(self.identity.namespace.clone()),
+                    name: Some(name.into()),
+                    ..Default::default()
+                }),
+                csi: Some(CSIPersistentVolumeSource {
+                    driver: self.identity.provisioner.clone(),
+                    volume_handle: name.into(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let created = Unread(self.volumes()).create(&post(), &Lean(marker)).await;
+        created.map_err(WriteError::of(format!("volume {name}")))
+    }
+
+    /// Deletes a marker.
+    pub async fn remove_marker(&self, name: &str, uid: &str) -> Result<()> {
+        deleted(Unread(self.volumes()).delete(name, &guarded(uid, "")).await, format!("volume {name}"))
+    }
+
+    /// Says on a volume that it is bound, which the PV controller knows.
+    pub async fn show_bound(&self, volume: &Volume) -> Result<()> {
+        self.patch_volume_status(volume, json!({ "phase": "Bound" })).await.map(drop)
+    }
+
+    /// Makes a volume ours and the claim's.
+    pub async fn adopt(
+        &self,
+        volume: &Volume,
+        claim: &Claim,
+        provenance: &Provenance,
+        nodes: &[String],
+        (affinity, attributes): (Option<&NodeSelector>, &Attributes),
+    ) -> Result<Volume> {
+        let for_pool = claim.is_request(&self.identity.namespace);
+        let reference = if for_pool { self.nobody(&claim.id(), None) } else { reference(claim) };
+        let mut spec = json!({ "claimRef": reference });
+        if let Some(affinity) = affinity {
+            spec["nodeAffinity"] = json!({ "required": affinity });
+        }
+        // Of others the API refuses it.
+        if volume.source == Some("csi") && !attributes.class.is_empty() {
+            spec["volumeAttributesClassName"] = json!(attributes.class);
+        }
+        let id = claim.id();
+        let owner = match (&claim.size, for_pool) {
+            (Ok(size), true) => Owner::Pool(*size),
+            _ => Owner::Claim(&claim.uid),
+        };
+        let made_ours = self.make_ours(volume, (owner, &id), provenance, nodes, (spec, attributes)).await?;
+        self.mark(&made_ours).await
+    }
+
+    /// Makes a volume that is ready the claim's.
+    pub async fn take(&self, volume: &Volume, claim: &Claim, reclaim_policy: &str) -> Result<Volume> {
+        let metadata = json!({
+            "labels": { names::LABEL_POOL: null },
+            "annotations": { names::CLAIM_UUID: claim.uid, names::JOB_CLAIM: claim.name.to_string() },
+        });
+        let spec = json!({ "claimRef": reference(claim), "persistentVolumeReclaimPolicy": reclaim_policy });
+        self.patch_volume(volume, metadata, json!({ "spec": spec })).await
+    }
+
+    /// Makes a volume that is ready nobody's for good, so that it is deleted as one whose claim is gone.
+    pub async fn drain(&self, volume: &Volume) -> Result<Volume> {
+        let metadata = json!({
+            "labels": { names::LABEL_POOL: null },
+            "annotations": { names::POOL_SIZE: null },
+        });
+        let reference = self.nobody(volume.id().unwrap_or_default(), Some(names::NOBODY));
+        self.patch_volume(volume, metadata, json!({ "spec": { "claimRef": reference } })).await
+    }
+
+    /// What a volume refers to that no claim can have.
+    fn nobody(&self, id: &str, uid: Option<&str>) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": self.identity.namespace,
+            "name": id,
+            "uid": uid,
+            "resourceVersion": null,
+        })
+    }
+
+    /// Makes a volume ours, with an id of the claim that it was made for, and leaves it to the claim that
+    /// has taken it.
+    pub async fn cede(
+        &self,
+        volume: &Volume,
+        claim: &Claim,
+        provenance: &Provenance,
+        nodes: &[String],
+    ) -> Result<Volume> {
+        let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
+        let rest = (json!({}), &Attributes::default());
+        let id = claim.id();
+        let made_ours = self.make_ours(volume, (Owner::Claim(&by), &id), provenance, nodes, rest).await?;
+        self.mark(&made_ours).await
+    }
+
+    async fn make_ours(
+        &self,
+        volume: &Volume,
+        (owner, id): (Owner<'_>, &str),
+        provenance: &Provenance,
+        nodes: &[String],
+        (mut spec, attributes): (Value, &Attributes),
+    ) -> Result<Volume> {
+        // What nobody has used yet is deleted, whatever the class says of claims.
+        let (uid, size, policy) = match owner {
+            Owner::Claim(uid) => {
+                let says = provenance.record.data.get(keys::RECLAIM_POLICY.name);
+                (Some(uid), None, says.map_or("Delete", String::as_str))
+            }
+            Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),
+        };
+        // A backup may lose the claimRef: the claim's name stands beside it.
+        let had_claim = spec["claimRef"]["name"]
+            .as_str()
+            .filter(|_| uid.is_some())
+            .map(|name| format!("{}/{name}", spec["claimRef"]["namespace"].as_str().unwrap_or_default()));
+        let had_claim = had_claim.or_else(|| {
+            volume.claim_ref.as_ref().filter(|_| uid.is_some()).map(|reference| reference.name.to_string())
+        });
+        let mut finalizers = volume.finalizers.clone();
+        // What was left on other nodes is deleted whatever becomes of the volume.
+        if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.is_held() {
+            finalizers.push(names::VOLUME_FINALIZER.into());
+        }
+        let metadata = json!({
+            "labels": {
+                names::LABEL_INSTANCE: self.identity.instance,
+                names::LABEL_POOL: size.is_some().then(|| provenance.record.kind()),
+            },
+            "annotations": {
+                names::CLAIM_UUID: uid,
+                names::POOL_SIZE: size,
+                names::JOB_CLAIM: had_claim,
+                names::VOLUME_ID: id,
+                names::PROVENANCE: json!(provenance).to_string(),
+                names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+                names::PROVISIONED_BY: provenance.record.provisioner(&self.identity.provisioner),
+                names::BOUND_BY_CONTROLLER: "yes",
+                names::QUARANTINE: null,
+                names::ATTRIBUTES: (!attributes.class.is_empty())
+                    .then(|| json!(modify::Applied { attributes: attributes.clone(), run: 0 }).to_string()),
+                names::MODIFICATION: null,
+            },
+            "finalizers": finalizers,
+        });
+        spec["persistentVolumeReclaimPolicy"] = json!(policy);
+        self.patch_volume(volume, metadata, json!({ "spec": spec })).await
+    }
+
+    /// Writes into the status, where no image can, that the provenance is ours. Never the phase: what that says is how
+    /// the PV controller shows that it knows the volume.
+    async fn mark(&self, volume: &Volume) -> Result<Volume> {
+        let mark = volume::mark(volume.provenance.as_deref().unwrap_or_default());
+        self.patch_volume_status(volume, json!({ "reason": mark })).await
+    }
+
+    /// Writes on a volume why it is not bound.
+    pub async fn quarantine(&self, volume: &Volume, why: &str) -> Result<Volume> {
+        self.patch_volume(volume, json!({ "annotations": { names::QUARANTINE: why } }), json!({})).await
+    }
+
+    /// Puts our finalizer on a volume.
+    pub async fn hold_volume(&self, volume: &Volume) -> Result<Volume> {
+        let mut finalizers = volume.finalizers.clone();
+        finalizers.push(names::VOLUME_FINALIZER.into());
+        self.patch_volume(volume, json!({ "finalizers": finalizers }), json!({})).await
+    }
+
+    /// Takes our finalizer off a volume.
+    pub async fn unhold_volume(&self, volume: &Volume) -> Result<Volume> {
+        let rest: Vec<_> = volume.finalizers.iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
+        self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
+    }
+
+    /// Reserves a volume for a claim of this name, whichever has it; or for the one with this UID.
+    pub async fn reserve(&self, volume: &Volume, (claim, uid): (&ObjectName, Option<&str>)) -> Result<Volume> {
+        let reference = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim.namespace,
+            "name": claim.name,
+            "uid": uid,
+        });
+        self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
+    }
+
+    /// Marks a restored volume as adopted again, by the record that it bears. One without a claimRef is reserved first:
+    /// adopted, it would be anybody's.
+    pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
+        if volume.claim_ref.is_some() {
+            return self.mark(volume).await;
+        }
+        let reserved = self.reserve(volume, (&volume.reservation(&self.identity.namespace), None)).await?;
+        self.mark(&reserved).await
+    }
+
+    /// The batch that its delete run is to be in; none for a run of its own.
+    pub async fn note_batch(&self, volume: &Volume, batch: Option<&str>) -> Result<Volume> {
+        self.patch_volume(volume, json!({ "annotations": { names::BATCH: batch } }), json!({})).await
+    }
+
+    /// A delete run on one of a volume's nodes is done: these remain.
+    pub async fn settle_volume(&self, volume: &Volume, nodes: &[String]) -> Result<Volume> {
+        let annotations = json!({
+            names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+            names::FAILURE: null,
+        });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// What the last failed delete run said.
+    pub async fn record_volume_failure(&self, volume: &Volume, failure: &LastFailure) -> Result<Volume> {
+        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// What the last failed expand run said; none to take the note off.
+    pub async fn record_expansion(&self, volume: &Volume, failed: Option<&expand::Failed>) -> Result<Volume> {
+        let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// A volume has a new size, in bytes.
+    pub async fn grow_volume(&self, volume: &Volume, size: u64) -> Result<Volume> {
+        let capacity = json!({ "storage": contract::quantity::quantity(size) });
+        self.patch_volume(volume, json!({}), json!({ "spec": { "capacity": capacity } })).await
+    }
+
+    /// What is to be remembered of modify runs; none to take the note off.
+    pub async fn note_modification(&self, volume: &Volume, note: Option<&modify::Note>) -> Result<Volume> {
+        let annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
+        self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
+    }
+
+    /// A volume has other attributes.
+    pub async fn apply_attributes(&self, volume: &Volume, applied: &modify::Applied) -> Result<Volume> {
+        let annotations = json!({ names::ATTRIBUTES: json!(applied).to_string(), names::MODIFICATION: null });
+        let class = &applied.attributes.class;
+        // Of others the API refuses it.
+        let spec = match volume.source == Some("csi") && !class.is_empty() {
+            true => json!({ "spec": { "volumeAttributesClassName": class } }),
+            false => json!({}),
+        };
+        self.patch_volume(volume, json!({ "annotations": annotations }), spec).await
+    }
+
+    /// Deletes a volume whose storage is gone: the object first, then what held it.
+    pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
+        let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
+        let Some(held) = deleted.filter(Volume::is_held) else { return Ok(()) };
+        match self.unhold_volume(&held).await {
+            Err(WriteError::NotFound { .. }) => self.ended(Key::Volume(volume.name.clone())),
+            unheld => drop(unheld?),
+        }
+        Ok(())
+    }
+
+    /// Deletes a volume, of which something may be left: what holds it.
+    async fn delete_volume(&self, volume: &Volume) -> Result<Option<Volume>> {
+        let left = match self.volumes().delete(&volume.name, &guarded(&volume.uid, &volume.resource_version)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            deleted => deleted.map_err(WriteError::of(format!("volume {}", volume.name)))?.left(),
+        };
+        match left.filter(|left| left.0.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty())) {
+            Some(left) => self.written_volume(volume, Ok(left)).map(Some),
+            None => {
+                self.ended(Key::Volume(volume.name.clone()));
+                Ok(None)
+            }
+        }
+    }
+}

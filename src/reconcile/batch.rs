@@ -1,0 +1,128 @@
+//! Batches: the Job of one run for several is created, and removed when none of them wants anything of it.
+
+use std::sync::Arc;
+
+use contract::request::Operation;
+
+use crate::api::writes::WriteError;
+use crate::config::Recipe;
+use crate::reconcile::context::{Context, Pass, refused_job};
+use crate::run::batch;
+use crate::run::gather::Step;
+use crate::run::job;
+use crate::run::view::Job;
+use crate::state::index::{Arrival, Key};
+use crate::volume::Volume;
+
+/// One pass over a batch that gathers.
+pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let (step, come, woken) = context.shared.index().gathered(name);
+    context.shared.queue.add_all(woken);
+    tracing::debug!(batch = name, ?step, come = come.len(), "decided about a batch");
+    if let Step::Wait(left) = step {
+        return Ok(Pass::After(left));
+    }
+    let Some(first) = come.first() else { return Ok(Pass::Done) };
+    let _creation = Creation { context, name };
+    let members: Vec<_> = come.iter().map(|arrival| (arrival.member.clone(), arrival.request.clone())).collect();
+    // Those who have no room in it see it without them.
+    let (job, count) = batch::job(&first.recipe, name, &members, &first.place);
+    let Err(error) = context.create_job(&job).await else {
+        context.metrics.batch(&first.recipe.class, count);
+        return Ok(Pass::Done);
+    };
+    let why = match error {
+        WriteError::Foreign(_) => Ok(error.to_string()),
+        error => refused_job(error).map(|(_, cause)| cause.message),
+    };
+    let why = match why {
+        Ok(why) => why,
+        Err(unknown) => {
+            // One of its name that is being removed must be gone first.
+            if matches!(unknown, WriteError::Conflict(_)) {
+                return Err(unknown);
+            }
+            context.shared.index().gather_again(name, come);
+            return Err(unknown);
+        }
+    };
+    // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
+    tracing::warn!(batch = name, why, "a run for several cannot be created; each gets one of its own");
+    context.shared.change(|index| index.refuse_batch(name));
+    Ok(Pass::Done)
+}
+
+/// The creation of a batch's Job is under way until this is dropped, also where its pass is given up.
+struct Creation<'a> {
+    context: &'a Context,
+    name: &'a str,
+}
+
+impl Drop for Creation<'_> {
+    fn drop(&mut self) {
+        self.context.shared.index().answered(self.name);
+    }
+}
+
+/// A volume whose first delete run is due, and where that is to be.
+pub(super) struct Due<'a> {
+    pub volume: &'a Volume,
+    pub recipe: &'a Recipe,
+    pub node: Option<&'a str>,
+    /// The Job of a run of its own.
+    pub job: &'a str,
+}
+
+impl Context {
+    /// One that was stamped for a batch is there. Says whether it is to wait for that.
+    pub(super) fn come(&self, batch: &str, arrival: Arrival) -> bool {
+        let taken = self.shared.index().come(batch, arrival);
+        self.shared.queue.add(Key::Batch(batch.to_owned()));
+        taken
+    }
+
+    /// Notes on a volume for which batch its delete run is to be. Returns it as it then is; none for a run of its own.
+    pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<Volume>, WriteError> {
+        let Due { volume, recipe, node, job } = *due;
+        let ts = self.timestamp();
+        let Some(batch) = self.shared.index().join_deletion(volume, recipe, (job, node, &ts)) else { return Ok(None) };
+        self.shared.queue.add(Key::Batch(batch.clone()));
+        let noted = self.writes.note_batch(volume, Some(&batch)).await;
+        if noted.is_err() {
+            let id = volume.id().unwrap_or_default();
+            self.shared.change(|index| {
+                let mut woken = index.leave_batches(Operation::Delete, id);
+                woken.extend(index.forget_expected(&job::name(Operation::Delete, id, 1, &batch)));
+                woken
+            });
+        }
+        noted.map(Some)
+    }
+
+    /// Removes the Job of a run for a claim or volume. That of a batch goes when none wants anything of it any more; until
+    /// then this one sees it as being removed.
+    pub(super) async fn remove_run(&self, job: &Job) -> Result<(), WriteError> {
+        if job.batch.is_none() {
+            return self.writes.remove_job(&job.name, &job.uid).await;
+        }
+        if !self.shared.index().leave_job(job) {
+            let key = job.volume.clone().map(Key::Volume).or(job.claim.clone().map(Key::Claim));
+            self.shared.queue.add_all(key);
+            return Ok(());
+        }
+        let removed = self.writes.remove_job(job.real_name(), &job.uid).await;
+        if removed.is_err() {
+            self.shared.index().stay_in_job(job);
+        }
+        removed
+    }
+
+    /// Whether the API has the Job of a batch, or a pod of it, that the watches have not shown yet.
+    pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
+        let seen: (Vec<Arc<Job>>, Vec<_>) = {
+            let index = self.shared.index();
+            (index.jobs_of(name), index.pods_of(name))
+        };
+        self.is_run_unseen(Operation::Provision, name, namespace, (&seen.0, &seen.1)).await
+    }
+}

@@ -1,0 +1,134 @@
+//! How much room there is: observed, decided by [`decide`], and carried out.
+
+use std::sync::Arc;
+
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::capacity::decide::{Observed, Plan, Run, Step, decide, outcome, refused};
+use crate::capacity::run::capacity;
+use crate::capacity::saw::saw;
+use crate::capacity::segment::wanted;
+use crate::config::classes::Class;
+use crate::decision::Tell;
+use crate::object::ObjectName;
+use crate::reconcile::context::{Context, Pass, refused_job};
+use crate::run::view;
+use crate::state::index::Change;
+
+/// One look at all segments.
+pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
+    if !context.shared.index().has_capacities() && context.shared.index().capacity_runs().is_empty() {
+        context.metrics.capacities(std::iter::empty());
+        return Ok(Pass::Done);
+    }
+    if let Some(left) = context.capacity.begin(context.clock.passed()) {
+        return Ok(Pass::After(left));
+    }
+    let now = context.clock.now();
+    let Plan { steps, tells, wake_at } = planned(context, now);
+    for (config, tell) in tells {
+        told(context, &config, tell);
+    }
+    for step in steps {
+        tracing::debug!(?step, "decided about capacity");
+        act(context, step, now).await?;
+    }
+    Ok(context.wait(wake_at, &[]))
+}
+
+fn planned(context: &Context, now: i64) -> Plan {
+    let (identity, index) = (&context.identity, context.shared.index());
+    let nodes: Vec<_> = index.nodes().cloned().collect();
+    let table = index.classes();
+    let classes: Vec<&Class> = table.iter().collect();
+    let driver = index.driver();
+    let foreign =
+        driver.as_ref().is_some_and(|driver| driver.on && driver.instance.as_ref() != Some(&identity.instance));
+    let wanted = wanted(&identity.instance, &classes, &nodes, foreign);
+    let volumes = index.volumes().filter(|volume| volume.is_of(identity));
+    let saw = saw(&wanted, &nodes, volumes, index.claims(), &index.configs_of_classes());
+    let published = index.capacities();
+    context.metrics.capacities(published.values().map(Arc::as_ref));
+    let runs = index.capacity_runs();
+    // The state of a run asks the index itself.
+    drop(index);
+    let run = |(job, pods): (Arc<view::Job>, Vec<Arc<view::Pod>>)| {
+        let state = context.run_state(std::slice::from_ref(&job), &pods, &job.name.name);
+        Run { outcome: outcome(state, &job, &pods), job }
+    };
+    let runs: Vec<Run> = runs.into_iter().map(run).collect();
+    let observed = Observed {
+        wanted: &wanted,
+        published: &published,
+        driver: driver.as_deref(),
+        instance: &identity.instance,
+        runs: &runs,
+        saw: &saw,
+    };
+    decide(&observed, now)
+}
+
+async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> {
+    let writes = &context.writes;
+    let published = |name: &str| context.shared.index().capacity(name);
+    match step {
+        Step::Publish { segment, answer, record } => {
+            let before = published(&segment.object_name());
+            let done = record.as_ref().map(|record| record.failures == 0);
+            let written = writes.publish(&segment, answer, record.as_deref(), before.as_deref()).await?;
+            // What was written is known at once: no run may begin for what was just answered.
+            context.shared.index().change_capacity(Change::Apply(written));
+            done.into_iter().for_each(|done| context.metrics.capacity_run(done));
+        }
+        Step::Start { segment, source, ask } => {
+            let seen = published(&segment.object_name());
+            // The watches of Jobs and objects do not keep step: a run that was published already must not be repeated.
+            let version = |p: &crate::capacity::Published| (p.uid.clone(), p.resource_version.clone());
+            let there = writes.read_capacity(&segment.object_name()).await?;
+            if there.as_ref().map(version) != seen.as_deref().map(version) {
+                return Err(WriteError::Conflict(format!("what is known of the room of {segment}")));
+            }
+            let ts = context.timestamp();
+            let job =
+                capacity(&source.recipe, &source.allowed, &segment, &ask, &context.identity, (&context.kube_api, &ts));
+            match context.create_job(&job).await {
+                Ok(()) => drop(context.shared.index().change_job(Change::Apply((&job).into()))),
+                Err(error) => {
+                    let (_, cause) = refused_job(error)?;
+                    let (publish, tell) = refused(&segment, &source, &ask, &cause.message, seen.as_deref(), now);
+                    told(context, &source.recipe.config, tell);
+                    Box::pin(act(context, publish, now)).await?;
+                }
+            }
+        }
+        Step::Switch { on } => {
+            let before = context.shared.index().driver();
+            let driver = writes.switch(on, before.as_deref()).await?;
+            context.shared.index().change_driver(Change::Apply(driver));
+        }
+        Step::RemoveDriver => {
+            let driver = context.shared.index().driver();
+            if let Some(driver) = driver {
+                writes.remove_driver(&driver).await?;
+            }
+        }
+        Step::Withdraw { name } => {
+            if let Some(published) = published(&name) {
+                writes.withdraw(&published).await?;
+            }
+        }
+        Step::RemoveJob { job, uid } => writes.remove_job(&job, &uid).await?,
+    }
+    Ok(())
+}
+
+/// On the config: there the admin looks who can do something about it.
+fn told(context: &Context, config: &ObjectName, tell: Tell) {
+    let uid = context.shared.index().config(config).map(|config| config.uid.clone());
+    match uid {
+        Some(uid) => context.tell(About { kind: "ConfigMap", name: config.clone(), uid }, tell),
+        None => {
+            tracing::warn!(%config, reason = tell.reason.name, message = tell.message, "about a config that is gone")
+        }
+    }
+}

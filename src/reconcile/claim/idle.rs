@@ -1,0 +1,30 @@
+//! Whether a container of a claim's attempt has run, by what is seen of its Job and pods.
+
+use std::sync::Arc;
+
+use super::look::Snapshot;
+use super::provision_name;
+use crate::claim::Claim;
+use crate::reconcile::context::Context;
+use crate::run::state::never_ran;
+use crate::run::view::Pod;
+
+/// So many seconds after the stamp at most its first Job is created, unless something holds that up.
+const FIRST_JOB: i64 = 2;
+
+/// No container of the stamped attempt has run. Somebody may have removed a Job of it that had run, and a process that is gone
+/// may have created it again, with the same name: such a one is younger than the stamp.
+pub(super) fn has_never_run(context: &Context, claim: &Claim, s: &Snapshot) -> bool {
+    let Some(stamp) = claim.own_stamp() else { return false };
+    let Ok(stamped) = stamp.ts.parse::<jiff::Timestamp>() else { return false };
+    let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB;
+    let name = provision_name(claim);
+    let job = s.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
+    let pods: Vec<&Pod> = s.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
+    let is_over = job.is_none_or(|job| job.deleting || job.over);
+    let remembered = || context.shared.index().idle_since(&claim.id(), &name).filter(|_| pods.is_empty() && is_over);
+    if never_ran(job, &pods) {
+        return pods.iter().map(|pod| pod.created).chain(job.map(|job| job.created)).all(is_first);
+    }
+    remembered().is_some_and(is_first)
+}

@@ -1,0 +1,212 @@
+//! What a pass over a claim sees: the index, and what the pass has learnt beyond it.
+
+use std::sync::Arc;
+
+use contract::names;
+
+use crate::attributes::{Attributes, wished};
+use crate::claim::decide::last_node;
+use crate::claim::nodes::{Choice, choose};
+use crate::claim::origin::Copying;
+use crate::claim::{Claim, fit};
+use crate::config::classes::{BindingMode, Class, Classes, Lookup};
+use crate::config::{Placement, Recipe};
+use crate::node::{NodeState, Places};
+use crate::reconcile::context::Context;
+use crate::reconcile::data_source;
+use crate::run::view::alive_on;
+use crate::run::view::{Job, Pod};
+use crate::state::index::{Asker, Index, Key};
+use crate::volume::Volume;
+use crate::volume::expand::with_program_of;
+
+/// What a decision borrows from.
+pub(super) struct Snapshot {
+    pub classes: Arc<Classes>,
+    pub stamped: Option<Arc<Recipe>>,
+    pub jobs: Vec<Arc<Job>>,
+    pub deletes: Vec<Arc<Job>>,
+    pub pods: Vec<Arc<Pod>>,
+    pub volumes: Vec<(Arc<Volume>, Vec<String>)>,
+    /// Volumes that get the affinity with which they are shown here.
+    pub unbound_to_nodes: Vec<String>,
+    pub choice: Choice,
+    pub alive_on: Vec<String>,
+    pub places: Places,
+    pub kept: bool,
+    /// What a delete run works by: the recipe of the stamp with the program of the class.
+    pub cleanup: Option<Arc<Recipe>>,
+    pub room: bool,
+    pub limit: Option<String>,
+    pub promised: bool,
+    /// The attributes that the claim asks for, or why it cannot have them.
+    pub attributes: Result<Attributes, String>,
+    pub original: Option<data_source::Seen>,
+    pub copying: Vec<Copying>,
+    pub left_out: bool,
+    /// It asks for a volume to be kept ready, of this class: nobody selects a node for it.
+    pub request: Option<Option<Class>>,
+    /// A volume that its class has ready for it.
+    pub ready: Option<Arc<Volume>>,
+    /// A volume that is reserved for it by name.
+    pub reserved: Option<Arc<Volume>>,
+    /// Its class keeps volumes ready.
+    pub has_pool: bool,
+}
+
+/// What was learnt in this pass beyond the index.
+#[derive(Default)]
+pub(super) struct Learnt {
+    pub fresh: bool,
+    pub no_volume: bool,
+    pub volume: Option<Volume>,
+    pub nodes: Vec<(String, NodeState)>,
+    pub original: data_source::Newer,
+    pub left_out: bool,
+}
+
+/// Looks at a claim and all that concerns it.
+pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
+    let mut index = context.shared.index();
+    let classes = index.classes();
+    let class = claim.class.as_deref().unwrap_or_default();
+    // The stamp stands where users can write: it may name a version of the claim's own class, no other.
+    let stamped =
+        claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
+    let ours = match classes.lookup(class) {
+        Lookup::Ours(class) => Some(class),
+        _ => None,
+    };
+    let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
+    let served = current.as_ref().map(|recipe| &recipe.record);
+    let cleanup = stamped.clone().or(current.clone()).map(|recipe| with_program_of(recipe, served));
+    let request =
+        index.is_request(claim).then(|| ours.map(|class| Class { binding: BindingMode::Immediate, ..class.clone() }));
+    let ready = match (ours, &current) {
+        (Some(class), Some(recipe)) => index.ready_for(claim, class, recipe),
+        _ => None,
+    };
+    let choice = choice(claim, request.as_ref().and_then(Option::as_ref).or(ours), stamped.as_deref(), &index);
+    let kept = current.as_ref().is_some_and(|recipe| index.has_revision(&recipe.hash));
+    let begins = current.as_ref().filter(|_| !claim.deleting);
+    let limit = begins.and_then(|recipe| index.claim_is_refused(claim, recipe));
+    if limit.is_some() {
+        index.wait_for_room(Key::Claim(claim.name.clone()), class);
+    }
+    let (deletes, jobs): (Vec<_>, Vec<_>) = claim
+        .ids()
+        .flat_map(|id| index.jobs_of(&id))
+        .filter(|job| job.is_of_claim())
+        .partition(|job| job.marks.operation == "delete");
+    // No attempt follows one that goes on, and to find whose turn it is goes through all runs.
+    let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.over);
+    let begins = !claim.is_bound() && !claim.deleting && !goes_on;
+    let room = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
+    // A copy may have to be where its original is, which is noted last.
+    let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
+    let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
+    let id = claim.id();
+    let mut volumes = index.volumes_of(&claim.uid);
+    if id != claim.uid {
+        volumes.extend(index.volumes_of(&id));
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes.dedup_by(|a, b| a.name == b.name);
+    }
+    if let Some(newer) = &learnt.volume {
+        volumes.retain(|volume| volume.name != newer.name);
+        volumes.push(Arc::new(newer.clone()));
+    }
+    let recipe = stamped.as_ref().or(current.as_ref());
+    let asked = claim.attributes_class.as_deref().unwrap_or_default();
+    let attributes = match recipe {
+        Some(recipe) => {
+            let provisioner = recipe.record.provisioner(&context.identity.provisioner);
+            wished(asked, index.attributes_class(asked), recipe, provisioner)
+        }
+        None => Ok(Attributes::default()),
+    };
+    let pods: Vec<_> = claim.ids().flat_map(|id| index.pods_of(&id)).collect();
+    let made_on = recipe.and_then(|recipe| made_on(claim, recipe, &pods)).map(|name| (name, index.node(name)));
+    let mut unbound_to_nodes = Vec::new();
+    let volumes = volumes
+        .into_iter()
+        .filter(|volume| {
+            let names_it = |uuid: &String| *uuid == claim.uid || *uuid == id;
+            volume.claim_uuid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id)
+        })
+        .map(|volume| {
+            let Some(recipe) = recipe else {
+                return (volume, vec!["the provisioner config of the attempt is not known any more".to_owned()]);
+            };
+            let made_on = made_on.as_ref().map(|(name, node)| (name.as_str(), node.as_ref().map(|node| &node.labels)));
+            let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
+            let (volume, unknown) = match fit::derived_affinity(&volume, recipe, made_on) {
+                Ok(None) => (volume, None),
+                Ok(Some(affinity)) => {
+                    unbound_to_nodes.push(volume.name.clone());
+                    (Arc::new(Volume { affinity: Some(Box::new(affinity)), ..(*volume).clone() }), None)
+                }
+                Err(unknown) => (volume, Some(unknown)),
+            };
+            let mut misfits = fit::misfits(&volume, claim, recipe, node);
+            misfits.extend(unknown);
+            (volume, misfits)
+        })
+        .collect();
+    let alive_on = alive_on(&pods);
+    let original = data_source::Seen::of(claim, &index, &context.identity, &learnt.original);
+    let its_node = original.as_ref().map(|original| original.origin().node().to_owned());
+    let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on).chain(&its_node));
+    places.0.extend(learnt.nodes.iter().cloned());
+    let copying = data_source::copying(claim, &index);
+    let left_out = learnt.left_out || stamped.as_ref().is_some_and(|recipe| index.is_left_out(claim, recipe));
+    Snapshot {
+        classes,
+        stamped,
+        jobs,
+        deletes,
+        pods,
+        volumes,
+        unbound_to_nodes,
+        choice,
+        alive_on,
+        places,
+        kept,
+        cleanup,
+        room,
+        limit,
+        promised: index.is_promised(&claim.uid),
+        attributes,
+        original,
+        copying,
+        left_out,
+        request,
+        ready,
+        reserved: (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten(),
+        has_pool: current.is_some_and(|recipe| recipe.pool.is_some()),
+    }
+}
+
+/// Where the volume of a claim is made: on the node of its run, or for the selected one.
+fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Option<&'a String> {
+    let provision = || pods.iter().filter(|pod| pod.marks.operation == "provision" && pod.node.is_some());
+    let last_pod = || provision().max_by_key(|pod| (pod.marks.attempt, pod.created))?.node.as_ref();
+    match recipe.placement {
+        Placement::SelectedNode => last_node(claim),
+        Placement::Any => claim.selected_node.as_ref().or_else(last_pod),
+    }
+}
+
+/// Where the next attempt may be, for a claim that has no node and needs one.
+fn choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> Choice {
+    let current = class.and_then(|class| class.recipe.as_deref().ok());
+    let exists = claim.selected_node.as_deref().is_some_and(|node| index.node(node).is_some());
+    let asks = !claim.is_bound() && !claim.deleting && !exists;
+    let on_node = |recipe: &&Recipe| recipe.placement == Placement::SelectedNode;
+    match (class, current.filter(on_node).or(stamped.filter(on_node))) {
+        (Some(class), Some(recipe)) if asks && class.binding == BindingMode::Immediate => {
+            choose(index.nodes().map(Arc::as_ref), claim, recipe, &class.allowed)
+        }
+        _ => Choice::default(),
+    }
+}

@@ -1,0 +1,484 @@
+//! Claims: observed, decided, and carried out.
+
+mod attempt;
+mod idle;
+mod look;
+mod ready;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::names::{self, reason};
+use contract::request::Operation;
+
+use self::attempt::{stamp, start_run};
+use self::idle::has_never_run;
+use self::look::{Learnt, Snapshot, look};
+use self::ready::{stamp_of_ready, take, waited};
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::attributes::Attributes;
+use crate::claim::Claim;
+use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide};
+use crate::claim::request::{Attempt, request};
+use crate::config::classes::{Classes, Lookup};
+use crate::limits;
+use crate::node::{NodeState, Places};
+use crate::object::ObjectName;
+use crate::reconcile::context::{Context, Pass, STEPS};
+use crate::reconcile::data_source;
+use crate::reconcile::delete_run::start_delete_job;
+use crate::run::failure::LastFailure;
+use crate::run::job::{self, Place};
+use crate::run::view::{Job, Pod};
+use crate::state::index::{Asker, Key};
+use crate::volume::Volume;
+
+/// An event wakes a claim that stands in line, or waits to be seen; this is for the case that it does not come.
+const LATER: Duration = Duration::from_secs(5);
+
+/// One pass over a claim: steps until there is nothing to do but wait.
+pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+    let cached = context.shared.index().claim(name);
+    let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
+        return crate::reconcile::orphaned_runs::tidy(context, name).await;
+    };
+    if claim.is_of_another(&context.identity.instance) {
+        return Ok(Pass::Done);
+    }
+    if let Some(next) = left_to_another(context, &claim) {
+        return Ok(next);
+    }
+    let mut learnt = Learnt::default();
+    if lacks_words(context, &claim) {
+        match context.writes.read_claim(name).await? {
+            Some(whole) if whole.uid == claim.uid => claim = whole,
+            _ => return Ok(Pass::Done),
+        }
+        learnt.fresh = true;
+    }
+    for _ in 0..STEPS {
+        let snapshot = look(context, &claim, &learnt);
+        let decision = decided(context, &claim, &snapshot, &learnt);
+        tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
+        // A failure is told before it is written, so that no crash can hide it; a success after.
+        let late = matches!(decision.step, Step::Stamp { .. } | Step::Bind { .. } | Step::Note { .. } | Step::Release);
+        let (before, after) = match late {
+            true => (None, decision.tell),
+            false => (decision.tell, None),
+        };
+        before.into_iter().for_each(|tell| context.tell(About::claim(&claim), tell));
+        // That it was given a volume was told then, unless by a process that is gone.
+        let given = claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::Note { .. });
+        let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
+        // Of one in a batch that it began is enough: for many at one time two events more are much.
+        let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_told(&claim.uid);
+        let is_enough = matches!(&next, Next::With(claim) if enough(claim));
+        let after = after.filter(|tell| tell.warning || !is_enough);
+        after.into_iter().for_each(|tell| context.tell(About::claim(&claim), tell));
+        match next {
+            Next::Later => return Ok(Pass::After(LATER)),
+            Next::Started => return Ok(Pass::Started),
+            Next::InLine if decision.wake_at.is_some() => return Ok(context.wait(decision.wake_at, &[])),
+            Next::InLine => return Ok(Pass::After(LATER)),
+            Next::Wait => {
+                // Who waits for a new version of its config to be kept does not lose its place.
+                if snapshot.kept {
+                    context.shared.change(|index| index.leave_line(&Key::Claim(claim.name.clone())));
+                }
+                return Ok(context
+                    .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
+            }
+            Next::Again => {}
+            Next::With(newer) => claim = *newer,
+            Next::Gone => return Ok(Pass::Done),
+        }
+    }
+    Ok(Pass::After(Duration::from_secs(1)))
+}
+
+/// So long the external provisioner of a driver may take for a claim before the claim is told whom it waits for.
+const TOLD_AFTER: i64 = 60;
+
+/// A claim that waits for the external provisioner of a driver, for which a config here would stand, is told so.
+fn left_to_another(context: &Context, claim: &Claim) -> Option<Pass> {
+    if claim.is_bound() || claim.deleting || claim.is_held() || claim.own_stamp().is_some() {
+        return None;
+    }
+    let classes = context.shared.index().classes();
+    let why = classes.left_to_another(claim.class.as_deref()?)?;
+    // Before that it waits for its first consumer, and for no provisioner.
+    claim.storage_provisioner.as_ref()?;
+    let rest = claim.created.saturating_add(TOLD_AFTER).saturating_sub(context.clock.now());
+    if let Ok(rest) = u64::try_from(rest)
+        && rest > 0
+    {
+        return Some(Pass::After(Duration::from_secs(rest)));
+    }
+    context.tell(About::claim(claim), Tell { warning: false, reason: reason::WAITING, message: why.to_owned() });
+    Some(Pass::Done)
+}
+
+/// An image may be told more of a claim than is kept of it. What is too heavy is refused, and nobody told of it.
+fn lacks_words(context: &Context, claim: &Claim) -> bool {
+    if claim.is_bound() || claim.burden > limits::METADATA {
+        return false;
+    }
+    let index = context.shared.index();
+    matches!(serving(claim, &index.classes()), Serving::Ours(_)) && !claim.has_words_of(&index.keys_of_words(claim))
+}
+
+enum Next {
+    Wait,
+    /// Until it is its turn.
+    InLine,
+    /// After a while, unless an event comes before.
+    Later,
+    Started,
+    Again,
+    With(Box<Claim>),
+    Gone,
+}
+
+fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {
+    observed(context, claim, snapshot, learnt, |observed| decide(observed, context.clock.now()))
+}
+
+fn serving<'a>(claim: &Claim, classes: &'a Classes) -> Serving<'a> {
+    match claim.class.as_deref().map(|class| classes.lookup(class)) {
+        Some(Lookup::Ours(class)) if !class.is_asked_elsewhere(claim.storage_provisioner.as_deref()) => {
+            Serving::Ours(class)
+        }
+        _ => Serving::NotOurs,
+    }
+}
+
+/// The selected node is none that the class allows.
+fn is_outside(context: &Context, claim: &Claim, classes: &Classes) -> bool {
+    let Serving::Ours(class) = serving(claim, classes) else { return false };
+    let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
+    node.and_then(|node| context.shared.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
+}
+
+fn observed<T>(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    learnt: &Learnt,
+    then: impl FnOnce(&Observed<'_>) -> T,
+) -> T {
+    let provision = |pod: &&Arc<Pod>| pod.marks.operation == "provision";
+    let run = context.run_state(&s.jobs, &s.pods, &provision_name(claim));
+    let delete_name = delete_name(claim, &s.places);
+    let delete_run = context.delete_state(Operation::Delete, &claim.id(), (&s.deletes, &s.pods), &delete_name);
+    let jobs: Vec<&Job> = s.jobs.iter().map(Arc::as_ref).collect();
+    let volumes: Vec<_> = {
+        let index = context.shared.index();
+        let known = |volume: &str| index.is_known(volume);
+        s.volumes.iter().map(|(volume, misfits)| Candidate { volume, misfits, known: known(&volume.name) }).collect()
+    };
+    then(&Observed {
+        claim,
+        fresh: learnt.fresh,
+        request: s.request.is_some(),
+        ready: s.ready.as_ref().map(|volume| volume.name.as_str()),
+        reserved: s.reserved.as_ref().map(|volume| volume.name.as_str()),
+        class: match (serving(claim, &s.classes), &s.request) {
+            (Serving::Ours(_), Some(Some(class))) => Serving::Ours(class),
+            (serving, _) => serving,
+        },
+        kept: s.kept,
+        stamped_recipe: s.stamped.as_deref(),
+        jobs: &jobs,
+        run,
+        pods_alive: s.pods.iter().filter(provision).any(|pod| !pod.is_over()),
+        choice: &s.choice,
+        alive_on: &s.alive_on,
+        places: &s.places,
+        volumes: &volumes,
+        no_volume: learnt.no_volume,
+        delete_run,
+        cleanup: s
+            .cleanup
+            .as_deref()
+            .filter(|_| s.stamped.is_some() || matches!(serving(claim, &s.classes), Serving::Ours(_))),
+        never_ran: has_never_run(context, claim, s),
+        delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
+        room: s.room,
+        limit: s.limit.as_deref(),
+        promised: s.promised,
+        attributes: s.attributes.as_ref().err().map(String::as_str),
+        binding: context.writes.binding(),
+        outside: is_outside(context, claim, &s.classes),
+        origin: s.original.as_ref().map(data_source::Seen::origin),
+        copying: &s.copying,
+        removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
+        left_out: s.left_out,
+    })
+}
+
+/// The Job of the stamped attempt.
+fn provision_name(claim: &Claim) -> String {
+    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    job::name(Operation::Provision, &claim.id(), attempt, "")
+}
+
+/// The Job of the delete run that is due for a claim that has no volume.
+fn delete_name(claim: &Claim, places: &Places) -> String {
+    let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    let attempt = failure.map_or(1, |failure| failure.attempt.saturating_add(1));
+    job::name(Operation::Delete, &claim.id(), attempt, scope(cleanup_node(claim, places)))
+}
+
+fn scope(node: &str) -> &str {
+    if node.is_empty() { "anywhere" } else { node }
+}
+
+async fn act(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    step: Step,
+    learnt: &mut Learnt,
+) -> Result<Next, WriteError> {
+    let writes = &context.writes;
+    let with = |claim: Claim| Next::With(Box::new(claim));
+    let volume =
+        |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
+    match step {
+        Step::Nothing => {
+            match (&s.limit, &claim.class) {
+                (None, _) if !s.kept => {}
+                (None, _) => context.shared.change(|index| index.leave_room(&Key::Claim(claim.name.clone()))),
+                // What is kept ready gives way.
+                (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([Key::Pool(class.clone())]),
+                (Some(_), _) => {}
+            }
+            Ok(Next::Wait)
+        }
+        Step::StandInLine { nodes } => {
+            if let Serving::Ours(class) = serving(claim, &s.classes)
+                && let Ok(recipe) = &class.recipe
+            {
+                context
+                    .shared
+                    .change(|index| index.stand_in_line(&Asker::attempt(&claim.name, recipe, &nodes), recipe));
+            }
+            Ok(Next::InLine)
+        }
+        Step::Take { .. } => take(context, claim, s, learnt).await,
+        Step::Note { volume: name } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let noted = writes.note_stamp(claim, &stamp_of_ready(context, claim, &volume)).await?;
+            context.metrics.provisioned(&volume.class, waited(context, claim));
+            Ok(with(noted))
+        }
+        Step::Finish => {
+            if let Some(volume) = volume(&names::pv_name(&claim.id())) {
+                context.shared.index().expect_ready(&volume);
+            }
+            writes.withdraw_request(&claim.name, &claim.uid).await?;
+            learnt.fresh = true;
+            match writes.read_claim(&claim.name).await? {
+                Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
+                _ => Ok(Next::Gone),
+            }
+        }
+        Step::Stamp { attempt, nodes, taken } => stamp(context, claim, s, learnt, (attempt, nodes, taken)).await,
+        Step::Refresh => {
+            learnt.fresh = true;
+            match writes.read_claim(&claim.name).await? {
+                Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
+                _ => Ok(Next::Gone),
+            }
+        }
+        Step::KeepOriginal => {
+            let Some(original) = &s.original else { return Ok(Next::Wait) };
+            learnt.original = original.keep(context, claim).await?;
+            Ok(Next::Again)
+        }
+        Step::LetOriginalGo { copies } => Ok(with(data_source::let_go(context, claim, &copies).await?)),
+        Step::StartRun => start_run(context, claim, s, learnt).await,
+        Step::Adopt { volume: name, provenance, nodes } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let affinity = volume.affinity.as_deref().filter(|_| s.unbound_to_nodes.contains(&name));
+            let attributes = made_with(s);
+            learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, (affinity, &attributes)).await?);
+            Ok(Next::Again)
+        }
+        Step::Cede { volume: name, provenance, nodes } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            learnt.volume = Some(writes.cede(&volume, claim, &provenance, &nodes).await?);
+            Ok(Next::Again)
+        }
+        Step::Bind { volume: name } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            // It would do so itself, one after the other.
+            if volume.phase != "Bound" {
+                writes.show_bound(&volume).await?;
+            }
+            let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, &volume));
+            let bound = writes.bind(claim, &volume, stamp.as_ref()).await?;
+            context
+                .metrics
+                .provisioned(&volume.class, if stamp.is_some() { waited(context, claim) } else { age(context, claim) });
+            Ok(with(bound))
+        }
+        Step::Name { volume: name } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            Ok(with(writes.name_volume(claim, &volume).await?))
+        }
+        Step::Quarantine { volume: name, why } => {
+            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            learnt.volume = Some(writes.quarantine(&volume, &why).await?);
+            let about =
+                About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
+            context.tell(
+                about,
+                Tell {
+                    warning: true,
+                    reason: reason::VOLUME_REFUSED,
+                    message: format!("not bound to claim {}: {why}", claim.name),
+                },
+            );
+            Ok(Next::Again)
+        }
+        Step::RecordFailure { failure } => {
+            // That the scheduler was asked for another node is noted on the same failure.
+            let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
+            if before != Some((failure.operation, failure.attempt)) {
+                context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+            }
+            Ok(with(writes.record_claim_failure(claim, &failure).await?))
+        }
+        Step::Reschedule { failure } => Ok(with(writes.reschedule(claim, failure.as_ref()).await?)),
+        Step::ConfirmNoVolume => {
+            // First what could still make one: a watch may lag, and a delete run must not meet it.
+            let of = s.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
+            if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&s.jobs, &s.pods)).await? {
+                return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
+            }
+            if let Some(batch) = claim.batch()
+                && context.is_batch_unseen(batch, of).await?
+            {
+                return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
+            }
+            learnt.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
+            learnt.no_volume = learnt.volume.is_none();
+            Ok(Next::Again)
+        }
+        Step::ConfirmNode { node } => {
+            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            learnt.nodes.push((node, state));
+            Ok(Next::Again)
+        }
+        Step::RemoveJob { job } => {
+            if let Some(job) = s.jobs.iter().chain(&s.deletes).find(|candidate| candidate.name == job) {
+                context.remove_run(job).await?;
+            }
+            Ok(Next::Wait)
+        }
+        Step::StartDelete { attempt, node, elsewhere } => {
+            start_delete(context, claim, s, attempt, (node, elsewhere)).await
+        }
+        Step::SettleNode { nodes } if nodes.is_empty() => {
+            let released = writes.release(claim).await;
+            if released.as_ref().is_err_and(|error| !is_over(claim, error)) {
+                return released.map(with);
+            }
+            Ok(Next::Gone)
+        }
+        Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
+        Step::Release => {
+            // With the claim gone and its volume not seen yet, neither would be counted, and its room given to another.
+            let is_unseen = |volume: &Volume| {
+                let seen = context.shared.index().volume(&volume.name);
+                seen.is_none_or(|seen| volume.is_adopted() && !seen.is_adopted())
+            };
+            if claim.deleting && learnt.volume.as_ref().is_some_and(is_unseen) {
+                return Ok(Next::Later);
+            }
+            let released = match writes.release(claim).await {
+                Err(error) if is_over(claim, &error) => return Ok(Next::Gone),
+                released => released?,
+            };
+            // The PV controller may have been the faster to bind: it is our volume all the same.
+            if claim.is_bound() && claim.own_stamp().is_some() {
+                context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(context, claim));
+            }
+            Ok(if released.deleting { Next::Gone } else { with(released) })
+        }
+    }
+}
+
+/// What was to let a claim go that is going found that it is gone.
+fn is_over(claim: &Claim, error: &WriteError) -> bool {
+    claim.deleting && matches!(error, WriteError::NotFound { .. })
+}
+
+/// Since the current attempt began.
+fn age(context: &Context, claim: &Claim) -> Duration {
+    let began = claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    began.and_then(|began| Duration::try_from(context.clock.wall().duration_since(began)).ok()).unwrap_or_default()
+}
+
+/// The attributes with which a claim's volume was made, by the Job of its last attempt. What the claim asks for may be
+/// something else by now, if the PV controller was faster to bind it; and what nobody knows is none, so that a modify
+/// run follows.
+fn made_with(s: &Snapshot) -> Attributes {
+    let last = s.jobs.iter().max_by_key(|job| job.marks.attempt);
+    last.and_then(|job| job.attributes.clone()).unwrap_or_default()
+}
+
+async fn start_delete(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    attempt: u32,
+    (node, elsewhere): (String, bool),
+) -> Result<Next, WriteError> {
+    let allowed = match serving(claim, &s.classes) {
+        Serving::Ours(class) => class.allowed.json(),
+        Serving::NotOurs => String::new(),
+    };
+    let Some(recipe) = s.cleanup.clone() else { return Ok(Next::Wait) };
+    // A backend may only tell which volume it made to somebody who asks for the same again.
+    let asked = match &s.original {
+        None => data_source::Asked::default(),
+        Some(original) => match original.request(context, claim).await {
+            Err(WriteError::Conflict(_)) => data_source::Asked::default(),
+            asked => asked?,
+        },
+    };
+    let again = Attempt {
+        number: attempt,
+        ts: context.timestamp(),
+        node: node.clone(),
+        topology: Default::default(),
+        class_topologies: allowed,
+        clone_of: asked.clone_of,
+        snapshot: asked.snapshot,
+        attributes: s.attributes.clone().unwrap_or_default(),
+    };
+    let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        scope: scope(&node).to_owned(),
+        node: recipe.pin(&node).filter(|_| !elsewhere).map(str::to_owned),
+        ..Place::default()
+    };
+    let asker = Asker::claim(&claim.name).to(Operation::Delete).on(place.node.as_deref());
+    if context.wait_for_place(&delete_name(claim, &s.places), &asker, &recipe).is_some() {
+        return Ok(Next::InLine);
+    }
+    let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+    match start_delete_job(context, &recipe, &request, place, failure).await? {
+        None => Ok(Next::Started),
+        Some(cause) => {
+            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
+            let message = format!("deleting what an attempt left behind: {}", failure.message);
+            context.tell(About::claim(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
+        }
+    }
+}

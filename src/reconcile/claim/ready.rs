@@ -1,0 +1,66 @@
+//! Claims that are given a volume that was kept ready.
+
+use std::time::Duration;
+
+use contract::names::reason;
+
+use super::look::{Learnt, Snapshot};
+use super::{Next, serving};
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::claim::decide::Serving;
+use crate::claim::{Claim, Stamp};
+use crate::decision::Tell;
+use crate::reconcile::context::Context;
+use crate::volume::{Provenance, Volume};
+
+/// Gives the claim a volume that is ready. It is the claim's from that write on.
+pub(super) async fn take(
+    context: &Context,
+    claim: &Claim,
+    s: &Snapshot,
+    learnt: &mut Learnt,
+) -> Result<Next, WriteError> {
+    let (Some(volume), Serving::Ours(class)) = (&s.ready, serving(claim, &s.classes)) else { return Ok(Next::Wait) };
+    let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
+    // Another worker may have given it away since it was decided.
+    if !context.shared.index().give(claim, volume) {
+        return Ok(Next::Again);
+    }
+    let taken = match context.writes.take(volume, claim, &recipe.reclaim_policy).await {
+        // A try before this one may have been carried out, and nobody knew.
+        Err(WriteError::Conflict(_)) => {
+            let newer = context.writes.read_volume(&volume.name).await?;
+            let is_its = |volume: &Volume| volume.claim_ref.as_ref().is_some_and(|of| of.uid == claim.uid);
+            newer.filter(is_its).ok_or_else(|| WriteError::Conflict(format!("volume {}", volume.name)))
+        }
+        taken => taken,
+    };
+    match taken {
+        Ok(taken) => {
+            context.metrics.pool_hit(&class.name);
+            let message = format!("volume {}, which was kept ready, is given to the claim", taken.name);
+            context.tell(About::claim(claim), Tell { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message });
+            learnt.volume = Some(taken);
+            Ok(Next::Again)
+        }
+        Err(error) => {
+            if error.is_certain() {
+                context.shared.change(|index| index.take_ready_back(claim));
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The stamp of a claim for which nothing was to be begun.
+pub(super) fn stamp_of_ready(context: &Context, claim: &Claim, volume: &Volume) -> Stamp {
+    let provenance = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
+    let config = provenance.map(|provenance| provenance.record.version()).unwrap_or_default();
+    Stamp { uuid: claim.uid.clone(), ts: context.timestamp(), attempt: 1, config, ..Stamp::default() }
+}
+
+/// Since the claim was created, to the second.
+pub(super) fn waited(context: &Context, claim: &Claim) -> Duration {
+    Duration::from_secs((context.clock.now() - claim.created).max(0) as u64)
+}

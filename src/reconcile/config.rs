@@ -1,0 +1,132 @@
+//! Provisioner configs: verdicts are told, and recipes in use are kept as revisions.
+
+use std::time::Duration;
+
+use contract::names::reason;
+
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::config::classes::Verdict;
+use crate::config::joined;
+use crate::decision::Tell;
+use crate::object::ObjectName;
+use crate::reconcile::context::{Context, Pass};
+use crate::state::index::{Key, UNUSED};
+
+/// Revisions that nothing refers to are dropped at this pace.
+const SWEEP: Duration = Duration::from_secs(15 * 60);
+
+/// One pass over all configs.
+pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
+    let (keys, later) = context.shared.index().serve_without_objects();
+    context.shared.queue.add_all(keys);
+    let classes = context.shared.index().classes();
+    // What fails for one config is told there, and keeps no other from being served.
+    let mut failed = None;
+    for (record, number) in &classes.unkept {
+        if let Err(error) = context.writes.keep_revision(record, *number).await {
+            tell_unkept(context, &record.config, &error);
+            failed = Some(error);
+        }
+    }
+    for (name, verdict) in &classes.verdicts {
+        if let Err(error) = told(context, name, verdict).await {
+            failed = Some(error);
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    context.metrics.configs(classes.verdicts.values());
+    let mut again = later.unwrap_or(SWEEP);
+    let unused = context.shared.index().unused_revisions(context.clock.now());
+    for hash in unused {
+        let Some(taken) = Taken::take(context, &hash) else {
+            again = again.min(UNUSED);
+            continue;
+        };
+        if context.writes.is_stamped_with(&hash).await? {
+            continue;
+        }
+        match context.writes.drop_revision(&hash).await {
+            Ok(()) | Err(WriteError::NotFound { .. }) => taken.forget(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Pass::After(again))
+}
+
+/// A revision with which no attempt begins, also before the watch says that it is gone. Dropped with a pass that fails or
+/// takes too long, it gives the revision back: no event would tell of one that was there all the time.
+struct Taken<'a> {
+    context: &'a Context,
+    hash: &'a str,
+}
+
+impl<'a> Taken<'a> {
+    fn take(context: &'a Context, hash: &'a str) -> Option<Self> {
+        // The lock of the index is over before there is a value whose end takes it.
+        let taken = context.shared.index().take_revision(hash);
+        taken.then(|| Taken { context, hash })
+    }
+
+    fn forget(self) {
+        self.context.shared.index().forget_revision(self.hash);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let keys = self.context.shared.index().give_back_revision(self.hash);
+        // Who waited for it. The configs have this very pass, and its pace.
+        self.context.shared.queue.add_all(keys.into_iter().filter(|key| *key != Key::Configs));
+    }
+}
+
+/// The verdict as it stands on a ConfigMap.
+pub fn annotation(verdict: &Verdict) -> String {
+    match (verdict.problems.is_empty(), verdict.last_good) {
+        (true, _) if verdict.warnings.is_empty() => "ok".into(),
+        (true, _) => format!("ok; {}", joined(&verdict.warnings)),
+        (false, true) => format!("refused, the last good version stays in use: {}", joined(&verdict.problems)),
+        (false, false) => format!("refused: {}", joined(&verdict.problems)),
+    }
+}
+
+/// Claims of its classes wait until it is kept.
+fn tell_unkept(context: &Context, name: &ObjectName, error: &WriteError) {
+    let uid = match context.shared.index().config(name) {
+        Some(config) => config.uid.clone(),
+        None => return,
+    };
+    let message = format!(
+        "this version cannot be kept, so that no claim is served with it: {error}; it is tried again and again"
+    );
+    let tell = Tell { warning: true, reason: reason::CONFIG_REFUSED, message };
+    context.tell(About { kind: "ConfigMap", name: name.clone(), uid }, tell);
+}
+
+async fn told(context: &Context, name: &ObjectName, verdict: &Verdict) -> Result<(), WriteError> {
+    let text = annotation(verdict);
+    let (before, uid) = {
+        let index = context.shared.index();
+        let Some(config) = index.config(name) else { return Ok(()) };
+        (config.verdict.clone(), config.uid.clone())
+    };
+    if before.as_ref() == Some(&text) {
+        return Ok(());
+    }
+    let about = About { kind: "ConfigMap", name: name.clone(), uid };
+    let refused = !verdict.problems.is_empty();
+    let message = match (refused, verdict.classes.is_empty()) {
+        (true, _) => text.clone(),
+        (false, true) => format!("{text}; no class uses it yet"),
+        (false, false) => format!("{text}; serves {}", verdict.classes.join(", ")),
+    };
+    let reason = if refused { reason::CONFIG_REFUSED } else { reason::CONFIG_ACCEPTED };
+    context.tell(about, Tell { warning: refused, reason, message });
+    match context.writes.judge(name, &text).await {
+        Ok(()) | Err(WriteError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,247 @@
+//! What claims are made from, other claims and snapshots: observed for the decision, and its steps carried out.
+
+use std::sync::Arc;
+
+use contract::names;
+use contract::request::{Original, Snapshot as Told};
+
+use crate::api::writes::WriteError;
+use crate::claim::Claim;
+use crate::claim::origin::{Copied, Copying, DataSource, Origin, kept_for, snapshot_of};
+use crate::config::classes::{Identity, Lookup};
+use crate::config::sidecar;
+use crate::reconcile::context::Context;
+use crate::snapshot::restore::Stored;
+use crate::snapshot::{self, Content, Snapshot};
+use crate::state::index::Index;
+use crate::volume::{Provenance, Volume};
+
+/// What is seen of what a claim is to be made from.
+pub(super) enum Seen {
+    /// A claim.
+    Claim(SeenClaim),
+    /// A VolumeSnapshot.
+    Snapshot(SeenSnapshot),
+}
+
+/// What of it was written in this pass.
+#[derive(Default)]
+pub(super) struct Newer {
+    claim: Option<Claim>,
+    content: Option<Content>,
+}
+
+/// What a run is told of what it copies.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// A volume.
+    pub clone_of: Option<Original>,
+    /// A snapshot.
+    pub snapshot: Option<Told>,
+}
+
+impl Seen {
+    /// Looks at what a claim is to be made from, if from anything.
+    pub(super) fn of(copy: &Claim, index: &Index, identity: &Identity, newer: &Newer) -> Option<Self> {
+        match copy.data_source.as_ref()? {
+            DataSource::Claim(_) => SeenClaim::of(copy, index, identity, newer.claim.as_ref()).map(Seen::Claim),
+            DataSource::Snapshot(_) => {
+                SeenSnapshot::of(copy, index, identity, newer.content.as_ref()).map(Seen::Snapshot)
+            }
+            DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => None,
+        }
+    }
+
+    /// For the decision.
+    pub(super) fn origin(&self) -> Origin<'_> {
+        match self {
+            Seen::Claim(seen) => Origin::Claim(seen.copied()),
+            Seen::Snapshot(seen) => Origin::Snapshot(seen.stored()),
+        }
+    }
+
+    /// Puts the finalizer on it.
+    pub(super) async fn keep(&self, context: &Context, copy: &Claim) -> Result<Newer, WriteError> {
+        let mut newer = Newer::default();
+        match self {
+            Seen::Claim(SeenClaim { claim: Some(original), .. }) => {
+                newer.claim = Some(context.writes.keep_original(original, &copy.uid).await?);
+            }
+            Seen::Snapshot(SeenSnapshot { content: Some(content), .. }) => {
+                newer.content = Some(context.writes.keep_content(content, &copy.uid).await?);
+            }
+            Seen::Claim(_) | Seen::Snapshot(_) => {}
+        }
+        Ok(newer)
+    }
+
+    /// What the run of a copy is told. All of it is read anew: what is to be read must be there, and stay.
+    pub(super) async fn request(&self, context: &Context, copy: &Claim) -> Result<Asked, WriteError> {
+        match self {
+            Seen::Claim(seen) => Ok(Asked { clone_of: Some(seen.request(context, copy).await?), ..Asked::default() }),
+            Seen::Snapshot(seen) => {
+                Ok(Asked { snapshot: Some(seen.request(context, copy).await?), ..Asked::default() })
+            }
+        }
+    }
+}
+
+/// What is seen of the VolumeSnapshot that a claim is to be made from.
+pub(super) struct SeenSnapshot {
+    snapshot: Option<Arc<Snapshot>>,
+    content: Option<Arc<Content>>,
+    ours: bool,
+    made_by: Option<snapshot::Provenance>,
+    granted: bool,
+}
+
+/// The driver whose volumes a claim's class makes, where its config says so: that can restore what its own snapshotter made.
+fn stands_for(claim: &Claim, index: &Index) -> Option<String> {
+    let classes = index.classes();
+    let Lookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
+    sidecar::driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
+}
+
+impl SeenSnapshot {
+    fn of(copy: &Claim, index: &Index, identity: &Identity, newer: Option<&Content>) -> Option<Self> {
+        let name = copy.data_source.as_ref()?.named()?;
+        let snapshot = index.snapshot(name);
+        let bound = snapshot.as_ref().and_then(|snapshot| {
+            let content = index.content(snapshot.content()?.as_str())?;
+            (content.snapshot_uid == snapshot.uid && content.snapshot == *name).then_some(content)
+        });
+        // The one that is kept for it stays the one, whatever bears the VolumeSnapshot's name by now.
+        let content = newer.cloned().map(Arc::new).or_else(|| index.content_kept_for(&copy.uid)).or(bound);
+        let made_by = content.as_ref().and_then(|content| content.made_by());
+        let stands_for = stands_for(copy, index);
+        let ours = content
+            .as_ref()
+            .is_some_and(|content| content.is_ours(identity) || stands_for.as_ref() == Some(&content.driver));
+        Some(SeenSnapshot { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
+    }
+
+    fn stored(&self) -> Stored<'_> {
+        Stored {
+            snapshot: self.snapshot.as_deref(),
+            content: self.content.as_deref(),
+            ours: self.ours,
+            made_by: self.made_by.as_ref(),
+            node: self.made_by.as_ref().map_or("", |made_by| &made_by.node),
+            granted: self.granted,
+        }
+    }
+
+    async fn request(&self, context: &Context, copy: &Claim) -> Result<Told, WriteError> {
+        let changed = || WriteError::Conflict(format!("the snapshot of claim {}", copy.name));
+        let content = self.content.as_ref().ok_or_else(changed)?;
+        let fresh = context.writes.read_content(&content.name).await?.ok_or_else(changed)?;
+        let fresh_is = Stored { content: Some(&fresh), ..self.stored() };
+        if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
+            return Err(changed());
+        }
+        Ok(snapshot::request::told(&fresh))
+    }
+}
+
+/// The claims for whose sake a content is kept.
+pub(super) fn filling(content: &Content, index: &Index) -> Vec<Copying> {
+    let under_way = |uid: &str| {
+        let claim = index.claim_by_id(uid)?;
+        let from_it = claim.data_source.as_ref() == Some(&DataSource::Snapshot(content.snapshot.clone()));
+        (claim.uid == uid && claim.is_held() && from_it).then(|| claim.name.clone())
+    };
+    kept_for(&content.finalizers).map(|uid| Copying { uid: uid.to_owned(), under_way: under_way(uid) }).collect()
+}
+
+/// What is seen of the claim that another is to be a copy of.
+pub(super) struct SeenClaim {
+    claim: Option<Arc<Claim>>,
+    volume: Option<Arc<Volume>>,
+    /// Whose the volume is, and where it was made.
+    provenance: Option<Provenance>,
+    granted: bool,
+}
+
+impl SeenClaim {
+    /// Looks at the original of a claim, if it is to be a copy. `newer` is the original as it was written last.
+    fn of(copy: &Claim, index: &Index, identity: &Identity, newer: Option<&Claim>) -> Option<Self> {
+        let claim = newer.cloned().map(Arc::new).or_else(|| index.claim(copy.original()?));
+        copy.original()?;
+        let volume = claim.as_ref().and_then(|claim| index.volume(claim.volume_name.as_deref()?));
+        let ours = volume.as_ref().filter(|volume| volume.is_of(identity) && volume.is_adopted());
+        let provenance = ours.and_then(|volume| serde_json::from_str(volume.provenance.as_deref()?).ok());
+        Some(SeenClaim { claim, volume, provenance, granted: index.is_granted(copy) })
+    }
+
+    fn copied(&self) -> Copied<'_> {
+        Copied {
+            claim: self.claim.as_deref(),
+            volume: self.volume.as_deref(),
+            ours: self.provenance.is_some(),
+            node: self.provenance.as_ref().map_or("", |provenance| &provenance.node),
+            granted: self.granted,
+        }
+    }
+
+    async fn request(&self, context: &Context, copy: &Claim) -> Result<Original, WriteError> {
+        let changed = || WriteError::Conflict(format!("the original of claim {}", copy.name));
+        let (Some(claim), Some(volume)) = (&self.claim, &self.volume) else { return Err(changed()) };
+        let fresh = context.writes.read_claim(&claim.name).await?.ok_or_else(changed)?;
+        let fresh_is = Copied { claim: Some(&fresh), ..self.copied() };
+        if fresh.uid != claim.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
+            return Err(changed());
+        }
+        Ok(Original {
+            id: volume.id().unwrap_or_default().to_owned(),
+            pv_name: volume.name.clone(),
+            source: context.writes.volume_source(volume).await?,
+            size_bytes: volume.size.as_ref().copied().unwrap_or_default(),
+            node: self.copied().node.to_owned(),
+        })
+    }
+}
+
+/// The claims and VolumeSnapshots for whose sake a claim is kept.
+pub(super) fn copying(claim: &Claim, index: &Index) -> Vec<Copying> {
+    let under_way = |uid: &str| {
+        let copy = index.claim_by_id(uid)?;
+        (copy.uid == uid && copy.is_held() && copy.original() == Some(&claim.name)).then(|| copy.name.clone())
+    };
+    let copies = kept_for(&claim.finalizers).map(|uid| Copying { uid: uid.to_owned(), under_way: under_way(uid) });
+    let being_made = |uid: &str| {
+        let content = index.content(&names::content_name(uid))?;
+        content.reads_source().then(|| content.snapshot.clone())
+    };
+    let snapshots = snapshot_of(claim).map(|uid| Copying { uid: uid.to_owned(), under_way: being_made(uid) });
+    copies.chain(snapshots).collect()
+}
+
+/// Sees that nothing is under way for these claims, by the API and not by the cache.
+pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str) -> Result<(), WriteError> {
+    for uid in copies {
+        let known = context.shared.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
+        let under_way = match known {
+            Some(copy) => context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.is_held()),
+            None => context.writes.has_claim(uid).await?,
+        };
+        if under_way {
+            return Err(WriteError::Conflict(format!("the claim {uid} that is made from {of}")));
+        }
+    }
+    Ok(())
+}
+
+/// Takes off the finalizers of copies and snapshots for which nothing is under way.
+pub(super) async fn let_go(context: &Context, claim: &Claim, copies: &[String]) -> Result<Claim, WriteError> {
+    let (snapshots, claims): (Vec<_>, Vec<_>) =
+        copies.iter().cloned().partition(|uid| snapshot_of(claim).any(|of| of == uid));
+    let of = claim.name.to_string();
+    confirm_done(context, &claims, &of).await?;
+    for uid in &snapshots {
+        let content = context.writes.read_content(&names::content_name(uid)).await?;
+        if content.is_some_and(|content| content.reads_source()) {
+            return Err(WriteError::Conflict(format!("the snapshot {uid} of claim {of}")));
+        }
+    }
+    context.writes.let_original_go(claim, copies).await
+}

@@ -1,0 +1,73 @@
+//! Delete runs, of volumes, of what attempts of claims left, and of snapshots alike.
+
+use std::sync::Arc;
+
+use contract::request::Operation;
+
+use crate::api::writes::WriteError;
+use crate::config::Recipe;
+use crate::reconcile::context::Context;
+use crate::run::failure::LastFailure;
+use crate::run::job::{self, Place};
+use crate::run::state::{Cause, RunState};
+use crate::run::view::{Job, Pod};
+
+impl Context {
+    /// What became of a delete run under an id, by the name of its Job. It is not absent while another of the id is under
+    /// way: two of them never run at one time. One that failed and whose Job was taken away may have been begun anew, by a
+    /// pass that had not seen yet that its failure was noted.
+    pub(super) fn delete_state(
+        &self,
+        operation: Operation,
+        id: &str,
+        (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
+        name: &str,
+    ) -> RunState {
+        let is_other_alive = || {
+            jobs.iter().any(|job| job.marks.operation == operation.as_str() && !job.over)
+                || crate::run::view::pods_alive(pods, operation)
+                || self.shared.index().is_any_expected(&job::prefix(operation, id))
+        };
+        match self.run_state(jobs, pods, name) {
+            RunState::Absent if is_other_alive() => RunState::Running,
+            state => state,
+        }
+    }
+}
+
+/// Creates the Job of a delete run: in the config's namespace, or where that is gone in our own; and
+/// without what may be gone with it, if that kept the last one from starting. Returns why it cannot be
+/// created. An error says that nobody knows: the Job may exist, so that no other may take its place.
+pub(super) async fn start_delete_job(
+    context: &Context,
+    recipe: &Recipe,
+    request: &contract::request::Request,
+    mut place: Place,
+    last: Option<&LastFailure>,
+) -> Result<Option<Cause>, WriteError> {
+    place.without_account |= last.is_some_and(|failure| failure.without_account);
+    let own = &context.identity.namespace;
+    if place.namespace != *own && !context.identity.config_namespaces.contains(&place.namespace) {
+        place = Place { namespace: own.clone(), without_account: true, ..place };
+    }
+    loop {
+        let error = match context.create_job(&job::job(recipe, request, &place)).await {
+            Ok(()) => return Ok(None),
+            Err(error) => error,
+        };
+        let gone = match &error {
+            WriteError::NotFound { .. } => true,
+            // Our Role went with the namespace; authorization is asked before the namespace.
+            WriteError::Refused { message, .. } => {
+                message.contains("being terminated") || message.contains("cannot create resource")
+            }
+            WriteError::Conflict(_) | WriteError::Failed { .. } => return Err(error),
+            WriteError::Foreign(_) => false,
+        };
+        if gone && place.namespace != *own {
+            place = Place { namespace: own.clone(), without_account: true, ..place };
+            continue;
+        }
+        return Ok(Some(Cause::new("JobRefused", format!("the delete run's Job cannot be created: {error}"))));
+    }
+}

@@ -1,0 +1,142 @@
+//! The sweep: now and then all that is known is looked through for what is left over.
+//!
+//! It reads the index alone. Only before something is removed the API is asked, and only what is provably
+//! ours, and what nothing can need any more, is removed.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use contract::names::reason;
+
+use crate::api::events::About;
+use crate::api::writes::{WriteError, Writes};
+use crate::decision::Tell;
+use crate::orphans::{Finding, Removal, Severity, find};
+use crate::reconcile::context::{Context, Pass};
+use crate::state::index::Key;
+
+/// What is seen for the first time is looked at again after this time.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// One look over everything.
+pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
+    let Some(interval) = context.sweep.interval() else { return Ok(Pass::Done) };
+    let now = context.clock.now();
+    let snapshot = context.shared.index().whole(&context.identity, now, false);
+    let again = AGAIN.min(interval);
+    let sightings = {
+        let mut sightings = context.sweep.sightings.lock().expect("no code panics while it holds the sightings");
+        sightings.look(find(&snapshot, now), context.clock.passed(), again)
+    };
+    context.metrics.orphans(sightings.iter().filter(|s| s.settled).map(|s| &s.finding.kind));
+    tracing::debug!(found = sightings.len(), "looked for what is left over");
+    let mut claims = None;
+    for sighting in sightings.iter().filter(|sighting| sighting.settled) {
+        let finding = &sighting.finding;
+        if sighting.new {
+            told(context, finding);
+        }
+        // Versions are dropped where it is known what begins with them: in the pass over the configs. For a volume an admin
+        // alone can vouch.
+        if matches!(finding.removal, None | Some(Removal::Revision { .. } | Removal::Vouch)) {
+            continue;
+        }
+        if claims.is_none() {
+            claims = Some(context.writes.claim_ids().await?);
+        }
+        if remove(&context.writes, finding, claims.as_ref().unwrap_or(&HashSet::new())).await? {
+            context.metrics.orphan_removed(finding.kind);
+            let why = match finding.removal {
+                Some(Removal::StalledJob) => "the run is begun again, so it has been removed",
+                _ => "it was the provisioner's, nothing needs it, and it has been removed",
+            };
+            let message = format!("{}; {why}", finding.detail);
+            let tell = Tell { warning: false, reason: reason::ORPHAN_REMOVED, message };
+            context.tell(about(finding), tell);
+        }
+    }
+    // By the name of its claim a run is not found when another claim has that name now.
+    let strays = context.shared.index().ids_without_claim();
+    let mut waits = false;
+    for id in strays {
+        if claims.is_none() {
+            claims = Some(context.writes.claim_ids().await?);
+        }
+        if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
+            waits |= matches!(crate::reconcile::orphaned_runs::pass(context, &id).await?, Pass::InLine);
+        }
+    }
+    if !waits {
+        context.shared.change(|index| index.leave_line(&Key::Orphans));
+    }
+    let unsettled = sightings.iter().any(|sighting| !sighting.settled);
+    Ok(match waits {
+        true => Pass::InLine,
+        false => Pass::After(if unsettled { again } else { interval }),
+    })
+}
+
+fn about(finding: &Finding) -> About {
+    About { kind: finding.object.kind, name: finding.object.name.clone(), uid: finding.object.uid.clone() }
+}
+
+fn told(context: &Context, finding: &Finding) {
+    let Finding { kind, severity, object, detail, remedy, .. } = finding;
+    if kind.is_told() || object.uid.is_empty() {
+        tracing::warn!(%kind, %object, detail, remedy, "something is left over, or does not get on");
+        return;
+    }
+    let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
+    let tell = Tell { warning: *severity > Severity::Info, reason: reason::ORPHAN_FOUND, message };
+    context.tell(about(finding), tell);
+}
+
+/// Removes what a finding is about, if the API says too that nothing needs it: `claims` are the ids of all
+/// claims, read after the finding was made. Says whether it was removed.
+pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>) -> Result<bool, WriteError> {
+    let (name, uid) = (&finding.object.name, &finding.object.uid);
+    match &finding.removal {
+        None => return Ok(false),
+        Some(Removal::Job { claim, volume: Some(volume) }) => {
+            // The Job of a claim that lives is that claim's to remove.
+            if claims.contains(claim) || writes.read_volume(volume).await?.is_some() {
+                return Ok(false);
+            }
+            writes.remove_job(name, uid).await?;
+        }
+        Some(Removal::Job { claim, volume: None }) => {
+            if claims.contains(claim) && !is_settled(writes, claim).await? {
+                return Ok(false);
+            }
+            writes.remove_job(name, uid).await?;
+        }
+        Some(Removal::Pod { claim }) => {
+            if claims.contains(claim) {
+                return Ok(false);
+            }
+            writes.remove_pod(name, uid).await?;
+        }
+        Some(Removal::Vouch) => match writes.read_volume(&name.name).await? {
+            Some(volume) if volume.uid == *uid && volume.is_restored() => drop(writes.vouch(&volume).await?),
+            _ => return Ok(false),
+        },
+        Some(Removal::OldJob | Removal::StalledJob) => writes.remove_job(name, uid).await?,
+        Some(Removal::Revision { hash }) => {
+            if writes.is_stamped_with(hash).await? {
+                return Ok(false);
+            }
+            match writes.drop_revision(hash).await {
+                Ok(()) | Err(WriteError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// A claim is bound to the volume of its id, and owes nothing: nobody asks for its finished runs any more.
+async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
+    let volume = writes.read_volume(&contract::names::pv_name(claim)).await?;
+    let is_its = |volume: &crate::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
+    Ok(volume.is_some_and(|volume| volume.phase == "Bound" && is_its(&volume)))
+}

@@ -1,0 +1,177 @@
+//! Runs whose claim or snapshot is gone: observed, decided by [`late::decide`], and carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::names;
+use contract::request::{Operation, Request};
+
+use crate::api::writes::WriteError;
+use crate::config::Recipe;
+use crate::object::ObjectName;
+use crate::reconcile::context::{Context, Pass};
+use crate::reconcile::delete_run::start_delete_job;
+use crate::run::batch;
+use crate::run::job::{self, Place};
+use crate::run::late::{self, Observed, SCOPE, Step};
+use crate::run::view::{Job, Pod};
+use crate::state::index::{Asker, Key};
+use crate::volume::expand::with_program_of;
+
+/// A delete run that cannot be created is tried again after this time.
+const REFUSED: Duration = Duration::from_secs(30);
+
+/// What is left of a claim that is gone, by its name.
+pub(super) async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+    let jobs = context.shared.index().jobs_of_claim(name);
+    let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.marks.id.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    if ids.is_empty() {
+        return Ok(Pass::Done);
+    }
+    // The cache may be behind: ask before something is stopped.
+    if let Some(claim) = context.writes.read_claim(name).await? {
+        ids.retain(|left| !claim.ids().any(|id| id == *left));
+    }
+    let mut next = Pass::Done;
+    for id in ids {
+        next = match (next, pass(context, &id).await?) {
+            (Pass::After(before), Pass::After(delay)) => Pass::After(before.min(delay)),
+            (Pass::InLine, _) | (_, Pass::InLine) => Pass::InLine,
+            (before, Pass::Done | Pass::Behind | Pass::Started) => before,
+            (_, after) => after,
+        };
+    }
+    if !matches!(next, Pass::InLine) {
+        context.shared.change(|index| index.leave_line(&Key::Claim(name.clone())));
+    }
+    Ok(next)
+}
+
+/// One pass over the runs of a volume id that is no claim's any more.
+pub(super) async fn pass(context: &Context, id: &str) -> Result<Pass, WriteError> {
+    let (all, pods) = {
+        let index = context.shared.index();
+        (index.jobs_of(id), index.pods_of(id))
+    };
+    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_of_claim() && !job.deleting).collect();
+    let made = jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str());
+    let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
+    pass_over(context, &Left { id, jobs: &jobs, pods: &pods, volume, content: None }).await
+}
+
+/// What is left under an id whose owner is gone.
+pub(super) struct Left<'a> {
+    /// The id.
+    pub id: &'a str,
+    /// Its Jobs.
+    pub jobs: &'a [Arc<Job>],
+    /// Its pods.
+    pub pods: &'a [Arc<Pod>],
+    /// There is a volume of the id.
+    pub volume: bool,
+    /// The name of the VolumeSnapshotContent whose runs they are.
+    pub content: Option<&'a str>,
+}
+
+impl Left<'_> {
+    /// What stores something, and what takes it away.
+    fn operations(&self) -> (Operation, Operation) {
+        match self.content {
+            None => (Operation::Provision, Operation::Delete),
+            Some(_) => (Operation::Snapshot, Operation::DeleteSnapshot),
+        }
+    }
+}
+
+/// One pass over what is left.
+pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass, WriteError> {
+    let (stores, deletes) = left.operations();
+    let of = |operation: Operation| left.jobs.iter().filter(move |job| job.marks.operation == operation.as_str());
+    let stored: Vec<_> = of(stores).cloned().collect();
+    let cleared: Vec<_> = of(deletes)
+        .filter(|job| job.name.name == job::name(deletes, left.id, job.marks.attempt, SCOPE))
+        .map(|job| (job.marks.attempt, context.run_state(left.jobs, left.pods, &job.name.name)))
+        .collect();
+    let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
+        let now = context.class_recipe(&recipe.class);
+        with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
+    });
+    let seen: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
+    let decision = late::decide(
+        &Observed {
+            provisions: &seen,
+            pods_alive: crate::run::view::pods_alive(left.pods, stores),
+            volume: left.volume,
+            recipe: recipe.as_deref(),
+            deletes: &cleared,
+        },
+        context.clock.now(),
+    );
+    tracing::debug!(left.id, step = ?decision.step, "decided what is left when its owner is gone");
+    match (decision.step, &recipe, stored.first()) {
+        (Step::Clear, ..) => {
+            for job in stored.iter().chain(left.jobs.iter().filter(|job| job.marks.operation != stores.as_str())) {
+                context.remove_run(job).await?;
+            }
+            Ok(Pass::Done)
+        }
+        (Step::StartDelete { attempt }, Some(recipe), Some(run)) => start(context, left, recipe, run, attempt).await,
+        _ => Ok(context.wait(decision.wake_at, &[])),
+    }
+}
+
+/// Its request is that of the run that came late, which is all that is left.
+async fn start(
+    context: &Context,
+    left: &Left<'_>,
+    recipe: &Recipe,
+    run: &Job,
+    attempt: u32,
+) -> Result<Pass, WriteError> {
+    let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Pass::Done) };
+    let operation = left.operations().1;
+    let request = match batch::asked(job, left.id) {
+        Ok(request) => Request {
+            operation,
+            attempt,
+            provision_ts: context.timestamp(),
+            parameters: recipe.parameters.clone(),
+            clone_of: None,
+            // What a volume was to be made from says nothing about its deletion.
+            snapshot: request.snapshot.clone().filter(|_| left.content.is_some()),
+            ..request
+        },
+        Err(error) => {
+            tracing::warn!(job = %run.name, %error, "what a late run was asked cannot be read; look whether it left something behind, and remove the Job");
+            return Ok(Pass::Done);
+        }
+    };
+    let place = Place {
+        namespace: recipe.config.namespace.clone(),
+        scope: SCOPE.to_owned(),
+        node: recipe.pin(&request.node_name).map(str::to_owned),
+        content: left.content.map(|content| (content.to_owned(), left.id.to_owned())),
+        ..Place::default()
+    };
+    let name = job::name(operation, left.id, attempt, SCOPE);
+    let asker = match left.content {
+        Some(content) => Asker::content(content, &request.claim.namespace),
+        None => Asker::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
+    };
+    // Another claim has its name by now, and a turn of its own: the sweep looks again.
+    let taken = matches!(&asker.key, Key::Claim(name) if context.shared.index().claim(name).is_some());
+    let asker = if taken { Asker { key: Key::Orphans, ..asker } } else { asker };
+    if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(place.node.as_deref()), recipe) {
+        return Ok(wait);
+    }
+    tracing::info!(job = %run.name, "a run came when what it was for was gone; what it may have made is deleted");
+    match start_delete_job(context, recipe, &request, place, None).await? {
+        None => Ok(Pass::Started),
+        Some(cause) => {
+            tracing::warn!(job = %run.name, cause.message, "what a late run may have made cannot be deleted now");
+            Ok(Pass::After(REFUSED))
+        }
+    }
+}

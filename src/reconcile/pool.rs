@@ -1,0 +1,105 @@
+//! Pools: what each needs is looked at, and carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::names::reason;
+use contract::quantity::quantity;
+
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::config::Recipe;
+use crate::decision::Tell;
+use crate::pool::Step;
+use crate::reconcile::context::{Context, Pass};
+use crate::state::index::EXPECTED;
+
+/// Of what is too much or too little at one time so much is done in one pass; the next follows at once.
+const MANY: usize = 64;
+/// While claims wait, it is looked again whether they still do.
+const WAITING: Duration = Duration::from_secs(2);
+/// What an API server refuses is asked for again after this time.
+const REFUSED: Duration = Duration::from_secs(30);
+
+/// One pass over the pool of a class.
+pub(super) async fn pass(context: &Context, class: &str) -> Result<Pass, WriteError> {
+    let decided = context.shared.index().pool_steps(class);
+    context.metrics.ready(context.shared.index().ready_counts());
+    let Some((recipe, steps, claims_wait)) = decided else { return Ok(Pass::Done) };
+    if !steps.is_empty() {
+        tracing::debug!(class, ?steps, "decided about a pool");
+    }
+    // What fails for one keeps no other from being done.
+    let (mut failed, mut refused) = (None, None);
+    let more = steps.len() > MANY;
+    let asks = steps.iter().any(|step| matches!(step, Step::Ask { .. }));
+    for step in steps.into_iter().take(MANY) {
+        let done = match step {
+            Step::Drain(name) => drain(context, &name).await,
+            Step::Withdraw(name) => {
+                let claim = context.shared.index().claim(&name);
+                match claim {
+                    Some(claim) => context.writes.withdraw_request(&name, &claim.uid).await,
+                    None => Ok(()),
+                }
+            }
+            Step::Ask { size, count } => match &recipe {
+                Some(recipe) => ask(context, recipe, size, count).await,
+                None => Ok(()),
+            },
+        };
+        match done {
+            Ok(()) | Err(WriteError::NotFound { .. }) => {}
+            Err(error @ WriteError::Refused { .. }) => refused = Some(error),
+            Err(error) => failed = Some(error),
+        }
+    }
+    if let (Some(error), Some(recipe)) = (&refused, &recipe) {
+        tell_refused(context, recipe, error);
+    }
+    match (failed, refused) {
+        (Some(error), _) => Err(error),
+        (None, Some(_)) => Ok(Pass::After(REFUSED)),
+        (None, None) if more => Ok(Pass::After(Duration::from_millis(10))),
+        (None, None) if claims_wait => Ok(Pass::After(WAITING)),
+        // Who deletes a request before any watch has shown it leaves no event.
+        (None, None) if asks || context.shared.index().expects_request(class) => Ok(Pass::After(EXPECTED)),
+        (None, None) => Ok(Pass::Done),
+    }
+}
+
+/// From this write on nobody can take it any more.
+async fn drain(context: &Context, name: &str) -> Result<(), WriteError> {
+    let volume = context.shared.index().volume(name);
+    let Some(volume) = volume.filter(|volume| volume.ready().is_some()) else { return Ok(()) };
+    context.writes.drain(&volume).await?;
+    context.shared.index().expect_drained(name);
+    Ok(())
+}
+
+async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -> Result<(), WriteError> {
+    let names = context.shared.index().expect_requests(&recipe.class, size, count);
+    for (n, name) in names.iter().enumerate() {
+        let Err(error) = context.writes.request_volume(name, recipe, size).await else { continue };
+        // After any other error it may have been created all the same.
+        let unsure = usize::from(!matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }));
+        let mut index = context.shared.index();
+        names[n + unsure..].iter().for_each(|name| index.forget_request(name));
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Who wrote the pool into the config reads it there.
+fn tell_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
+    let Some(uid) = context.shared.index().config(&recipe.config).map(|config| config.uid.clone()) else { return };
+    let sizes = recipe.pool.iter().flat_map(|pool| pool.sizes.keys()).map(|size| quantity(*size).0);
+    let message = format!(
+        "the pool of class {} ({}) cannot be kept: Kubernetes refuses what the provisioner writes for it: {error}; it is tried again every {} s",
+        recipe.class,
+        sizes.collect::<Vec<_>>().join(", "),
+        REFUSED.as_secs()
+    );
+    let about = About { kind: "ConfigMap", name: recipe.config.clone(), uid };
+    context.tell(about, Tell { warning: true, reason: reason::POOL_FAILED, message });
+}

@@ -1,0 +1,488 @@
+//! What is stored for VolumeSnapshotContents: observed, decided by [`snapshot::decide`](crate::snapshot::decide), and
+//! carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::names;
+use contract::request::{ClaimRef, Operation};
+
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::claim::Claim;
+use crate::claim::origin::Copying;
+use crate::config::classes::Lookup;
+use crate::config::{NodeGone, Recipe, joined};
+use crate::decision::Tell;
+use crate::node::{NodeState, Places};
+use crate::reconcile::context::{Context, Pass, STEPS, refused_job};
+use crate::reconcile::data_source;
+use crate::reconcile::delete_run::start_delete_job;
+use crate::reconcile::orphaned_runs::{self, Left};
+use crate::run::failure::LastFailure;
+use crate::run::job::{self, Place};
+use crate::run::state::RunState;
+use crate::run::view::{Job, Pod};
+use crate::run::view::{alive_on, pods_alive};
+use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
+use crate::snapshot::request::request;
+use crate::snapshot::{Content, Provenance, Snapshot};
+use crate::state::index::{Asker, Key};
+use crate::volume::{self, Volume, expand};
+
+/// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
+fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
+    let asker = Asker::content(&content.name, &content.snapshot.namespace);
+    asker.on(recipe.pin(&provenance.node))
+}
+
+/// What was learnt in a pass beyond the index.
+#[derive(Default)]
+struct Learnt {
+    fresh: bool,
+    snapshot: Option<SnapshotState>,
+    source: Option<Claim>,
+    nodes: Vec<(String, NodeState)>,
+}
+
+/// What a decision borrows from.
+struct Seen {
+    snapshot: SnapshotState,
+    claim: Option<Arc<Claim>>,
+    volume: Option<Arc<Volume>>,
+    source: Result<(Provenance, Recipe), String>,
+    made_by: Result<(Provenance, Recipe), String>,
+    jobs: Vec<Arc<Job>>,
+    deletes: Vec<Arc<Job>>,
+    pods: Vec<Arc<Pod>>,
+    alive_on: Vec<String>,
+    places: Places,
+    node_gone: NodeGone,
+    filling: Vec<Copying>,
+}
+
+/// One pass over a content.
+pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let cached = context.shared.index().content(name);
+    let Some(mut content) = cached.map(|content| (*content).clone()) else { return tidy(context, name).await };
+    let mut learnt = Learnt::default();
+    for _ in 0..STEPS {
+        let seen = look(context, &content, &learnt);
+        let run_name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
+        let delete_name =
+            job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(&content), &content.uid);
+        let run = context.run_state(&seen.jobs, &seen.pods, &run_name);
+        let known = (&seen.deletes[..], &seen.pods[..]);
+        let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name);
+        let decision = decided(context, &content, &seen, &learnt, (run, delete_run));
+        let Decision { step, tell, wake_at } = decision;
+        tracing::debug!(content = content.name, ?step, "decided");
+        tell.into_iter().for_each(|tell| context.tell(About::content(&content), tell));
+        match act(context, &content, &seen, step, &mut learnt).await? {
+            Next::InLine if wake_at.is_none() => return Ok(Pass::InLine),
+            Next::InLine => return Ok(context.wait(wake_at, &[])),
+            Next::Wait => {
+                context.shared.change(|index| index.leave_line(&Key::Content(content.name.clone())));
+                return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
+            }
+            Next::Started => return Ok(Pass::Started),
+            Next::Again => {}
+            Next::With(newer) => content = *newer,
+            Next::Gone => return Ok(Pass::Done),
+        }
+    }
+    Ok(Pass::After(Duration::from_secs(1)))
+}
+
+enum Next {
+    Wait,
+    /// Until it is its turn.
+    InLine,
+    Started,
+    Again,
+    With(Box<Content>),
+    Gone,
+}
+
+fn decided(
+    context: &Context,
+    content: &Content,
+    seen: &Seen,
+    learnt: &Learnt,
+    (run, delete_run): (RunState, RunState),
+) -> Decision {
+    let jobs: Vec<&Job> = seen.jobs.iter().map(Arc::as_ref).collect();
+    let finalizer = names::source_finalizer(&content.snapshot_uid);
+    let claim = seen.claim.as_deref();
+    let observed = Observed {
+        content,
+        ours: content.is_ours(&context.identity),
+        fresh: learnt.fresh,
+        snapshot: seen.snapshot,
+        source: seen.source.as_ref().map_err(String::clone).map(|source| Source {
+            provenance: &source.0,
+            recipe: &source.1,
+            going: claim.is_some_and(|claim| claim.deleting),
+            kept: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
+            room: context.shared.index().has_room(&asker(content, source), &source.1),
+        }),
+        recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
+        home: home(seen),
+        jobs: &jobs,
+        run,
+        pods_alive: pods_alive(&seen.pods, Operation::Snapshot),
+        alive_on: &seen.alive_on,
+        places: &seen.places,
+        node_gone: seen.node_gone,
+        delete_run,
+        filling: &seen.filling,
+    };
+    decide(&observed, context.clock.now())
+}
+
+fn home(seen: &Seen) -> &str {
+    seen.made_by.as_ref().map_or("", |(provenance, _)| provenance.node.as_str())
+}
+
+fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
+    let index = context.shared.index();
+    let identity = &context.identity;
+    let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
+    let state = match &snapshot {
+        _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
+        Some(snapshot) if snapshot.deleting => SnapshotState::Going,
+        Some(_) => SnapshotState::Alive,
+        None => learnt.snapshot.unwrap_or(SnapshotState::Missing),
+    };
+    let newer = learnt.source.clone().map(Arc::new);
+    let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
+    let volume = snapshot.as_ref().map_or(Err("its VolumeSnapshot is not seen".to_owned()), |snapshot| {
+        let volume = super::source(&index, identity, snapshot)?;
+        volume.ok_or_else(|| "the claim's volume was not made by the driver of the snapshot's class".to_owned())
+    });
+    let classes = index.classes();
+    let class = |name: &str| match classes.lookup(name) {
+        Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+        _ => None,
+    };
+    let source = volume.as_ref().map_err(String::clone).and_then(|volume| {
+        let made = serde_json::from_str::<volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
+        let made = made.map_err(|error| format!("how its volume was made cannot be read: {error}"))?;
+        let now = class(&volume.class);
+        let record = expand::record(&made.record, now.as_ref().map(|recipe| &recipe.record));
+        let recipe = record
+            .recipe()
+            .map_err(|problems| format!("what its volume was made with cannot be used: {}", joined(&problems)))?;
+        let provenance = Provenance {
+            record,
+            node: made.node,
+            volume_id: volume.id().unwrap_or_default().to_owned(),
+            pv_name: volume.name.clone(),
+            size: volume.size.clone()?,
+            volume_mode: volume.volume_mode.clone(),
+        };
+        Ok((provenance, recipe))
+    });
+    let made_by = match (&content.provenance, &content.handle) {
+        (Some(text), _) => serde_json::from_str::<Provenance>(text)
+            .map_err(|error| format!("how it was made cannot be read: {error}"))
+            .and_then(|made_by| {
+                let now = class(&made_by.record.class);
+                let record = expand::record(&made_by.record, now.as_ref().map(|recipe| &recipe.record));
+                let recipe = record
+                    .recipe()
+                    .map_err(|problems| format!("what it was made with cannot be used: {}", joined(&problems)))?;
+                Ok((made_by, recipe))
+            }),
+        (None, Some(_)) => {
+            let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
+            of.and_then(|of| class(&of)).map(|recipe| (foreign(&recipe, content), (*recipe).clone())).ok_or_else(|| {
+                format!(
+                    "it was not made here, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
+                    crate::snapshot::STORAGE_CLASS
+                )
+            })
+        }
+        (None, None) => Err("nothing was begun for it".into()),
+    };
+    let (mut jobs, mut deletes) = (index.jobs_of_content(&content.name), Vec::new());
+    jobs.retain(|job| {
+        let deletes_it = job.marks.operation == Operation::DeleteSnapshot.as_str();
+        if deletes_it {
+            deletes.push(job.clone());
+        }
+        !deletes_it
+    });
+    let pods = index.pods_of(content.run_id());
+    let alive_on = alive_on(&pods);
+    let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
+    let mut places = index.places(alive_on.iter().chain([&node]));
+    places.0.extend(learnt.nodes.iter().cloned());
+    let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
+    let of_class = recorded.and_then(|recipe| class(&recipe.class)).map(|recipe| recipe.node_gone);
+    Seen {
+        snapshot: state,
+        claim,
+        volume: volume.ok(),
+        source,
+        node_gone: of_class.or(recorded.map(|recipe| recipe.node_gone)).unwrap_or_default(),
+        made_by,
+        jobs,
+        deletes,
+        pods,
+        alive_on,
+        places,
+        filling: data_source::filling(content, &index),
+    }
+}
+
+/// What is known of a snapshot that was not made here.
+fn foreign(recipe: &Recipe, content: &Content) -> Provenance {
+    Provenance {
+        record: recipe.record.clone(),
+        node: String::new(),
+        volume_id: String::new(),
+        pv_name: String::new(),
+        size: content.size.unwrap_or_default(),
+        volume_mode: content.volume_mode.clone().unwrap_or_default(),
+    }
+}
+
+async fn act(
+    context: &Context,
+    content: &Content,
+    seen: &Seen,
+    step: Step,
+    learnt: &mut Learnt,
+) -> Result<Next, WriteError> {
+    let writes = &context.writes;
+    let with = |content: Content| Next::With(Box::new(content));
+    match step {
+        Step::Nothing => Ok(Next::Wait),
+        Step::Hold => Ok(with(writes.hold_content(content).await?)),
+        Step::StandInLine => {
+            if let Ok(source) = &seen.source {
+                context.shared.change(|index| index.stand_in_line(&asker(content, source), &source.1));
+            }
+            Ok(Next::InLine)
+        }
+        Step::Stamp { attempt, provenance } => {
+            let Ok(source) = &seen.source else { return Ok(Next::Wait) };
+            let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
+            // Another worker may have taken the place since it was decided.
+            if !context.shared.index().reserve(&job, &asker(content, source), &source.1) {
+                return Ok(Next::Again);
+            }
+            let stamped = writes.stamp_content(content, attempt, &provenance).await;
+            if stamped.is_err() {
+                context.shared.change(|index| index.forget_expected(&job));
+            }
+            learnt.fresh = true;
+            Ok(with(stamped?))
+        }
+        Step::KeepSource => {
+            let Some(claim) = &seen.claim else { return Ok(Next::Wait) };
+            learnt.source = Some(writes.keep_source(claim, &content.snapshot_uid).await?);
+            Ok(Next::Again)
+        }
+        Step::Refresh => {
+            learnt.fresh = true;
+            match writes.read_content(&content.name).await? {
+                Some(newer) if newer.uid == content.uid => Ok(with(newer)),
+                _ => Ok(Next::Gone),
+            }
+        }
+        Step::StartRun => start(context, content, seen).await,
+        Step::RemoveJob { job } => {
+            let uid = seen.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
+            writes.remove_job(&job, &uid.unwrap_or_default()).await?;
+            Ok(Next::Wait)
+        }
+        Step::Report { error } => Ok(with(writes.report_content(content, &error, &context.time_in_status()).await?)),
+        Step::RecordFailure(failure) => {
+            context.metrics.snapshot_run(failure.operation, false);
+            Ok(with(writes.record_content_failure(content, &failure).await?))
+        }
+        Step::Finish { size } => {
+            let finished = writes.finish_content(content, size, context.clock.wall()).await?;
+            if content.handle.is_none() {
+                context.metrics.snapshot_run(Operation::Snapshot, true);
+            }
+            Ok(with(finished))
+        }
+        Step::LetGo { claims } => {
+            data_source::confirm_done(context, &claims, &content.name).await?;
+            Ok(with(writes.let_content_go(content, &claims).await?))
+        }
+        Step::ConfirmSnapshot => {
+            let found = writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
+            learnt.snapshot = Some(match found {
+                Some(snapshot) if snapshot.deleting => SnapshotState::Going,
+                Some(_) => SnapshotState::Alive,
+                None => SnapshotState::Gone,
+            });
+            Ok(Next::Again)
+        }
+        Step::ConfirmNode { node } => {
+            let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+            learnt.nodes.push((node, state));
+            Ok(Next::Again)
+        }
+        Step::StartDelete { attempt, elsewhere } => start_delete(context, content, seen, attempt, elsewhere).await,
+        Step::Release => {
+            // What is not known to be over might still store something.
+            if content.provenance.is_some() && !seen.is_clearing(content) {
+                confirm_no_run(context, content, seen).await?;
+            }
+            writes.release_content(content).await?;
+            if seen.is_clearing(content) {
+                context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
+            }
+            Ok(Next::Gone)
+        }
+        Step::Remove => {
+            writes.delete_content(content).await?;
+            Ok(Next::Gone)
+        }
+    }
+}
+
+/// The place of a run for a content.
+fn place(content: &Content, recipe: &Recipe, node: &str) -> Place {
+    Place {
+        namespace: recipe.config.namespace.clone(),
+        node: recipe.pin(node).map(str::to_owned),
+        content: Some((content.name.clone(), content.run_id().to_owned())),
+        ..Place::default()
+    }
+}
+
+async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next, WriteError> {
+    let (Ok((made_by, recipe)), Some(claim), Some(volume)) = (&seen.made_by, &seen.claim, &seen.volume) else {
+        return Ok(Next::Wait);
+    };
+    // Nothing is read by what a cache says: the VolumeSnapshot is there, and so is what it is of, and stays.
+    let snapshot = context.writes.read_snapshot(&content.snapshot).await?;
+    let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.deleting;
+    let fresh = context.writes.read_claim(&claim.name).await?;
+    let kept = names::source_finalizer(&content.snapshot_uid);
+    let same = |fresh: &Claim| fresh.uid == claim.uid && fresh.finalizers.contains(&kept);
+    if !snapshot.as_ref().is_some_and(wanted) || !fresh.as_ref().is_some_and(same) {
+        return Err(WriteError::Conflict(format!("what VolumeSnapshotContent {} is of", content.name)));
+    }
+    let source = context.writes.volume_source(volume).await?;
+    let of =
+        ClaimRef { namespace: claim.name.namespace.clone(), name: claim.name.name.clone(), uid: claim.uid.clone() };
+    let run = (content.attempt, context.timestamp());
+    let asked = request(
+        Operation::Snapshot,
+        content,
+        (made_by, recipe),
+        &context.identity,
+        &context.kube_api,
+        run,
+        (of, source),
+    );
+    let place = place(content, recipe, &made_by.node);
+    // The place that was taken with the stamp is given up when no Job comes for a while.
+    let name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
+    let asker = Asker::content(&content.name, &content.snapshot.namespace).on(place.node.as_deref());
+    if context.wait_for_place(&name, &asker, recipe).is_some() {
+        return Ok(Next::InLine);
+    }
+    let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &place)).await {
+        Ok(()) => {
+            let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);
+            context
+                .tell(About::content(content), Tell { warning: false, reason: names::reason::SNAPSHOTTING, message });
+            return Ok(Next::Started);
+        }
+        Err(error) => refused_job(error)?,
+    };
+    let decision = failed_run(content, &cause, kind, Some(recipe), context.clock.now());
+    decision.tell.into_iter().for_each(|tell| context.tell(About::content(content), tell));
+    let Step::RecordFailure(failure) = decision.step else { return Ok(Next::Wait) };
+    context.metrics.snapshot_run(Operation::Snapshot, false);
+    Ok(Next::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
+}
+
+impl Seen {
+    /// A delete-snapshot run has begun, which it does only when no other can be under way.
+    fn is_clearing(&self, content: &Content) -> bool {
+        let name = job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &content.uid);
+        self.deletes.iter().any(|job| job.name.name == name)
+    }
+}
+
+/// A Job or pod of a snapshot run that no watch has shown yet must not meet its deletion.
+async fn confirm_no_run(context: &Context, content: &Content, seen: &Seen) -> Result<(), WriteError> {
+    let Ok((_, recipe)) = &seen.made_by else { return Ok(()) };
+    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*seen.jobs, &*seen.pods));
+    match context.is_run_unseen(Operation::Snapshot, content.run_id(), of, known).await? {
+        false => Ok(()),
+        true => Err(WriteError::Conflict(format!("the runs of VolumeSnapshotContent {}", content.name))),
+    }
+}
+
+async fn start_delete(
+    context: &Context,
+    content: &Content,
+    seen: &Seen,
+    attempt: u32,
+    elsewhere: bool,
+) -> Result<Next, WriteError> {
+    let Ok((made_by, recipe)) = &seen.made_by else { return Ok(Next::Wait) };
+    // What is stored must not go by what a cache says.
+    let fresh = context.writes.read_content(&content.name).await?;
+    if fresh.as_ref().is_none_or(|fresh| fresh.resource_version != content.resource_version) {
+        return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
+    }
+    confirm_no_run(context, content, seen).await?;
+    let node = if elsewhere { "" } else { &made_by.node };
+    let place = Place { scope: content.uid.clone(), ..place(content, recipe, node) };
+    let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
+    let asker = Asker::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
+    if context.wait_for_place(&job, &asker.on(place.node.as_deref()), recipe).is_some() {
+        return Ok(Next::InLine);
+    }
+    let run = (attempt, context.timestamp());
+    let asked = request(
+        Operation::DeleteSnapshot,
+        content,
+        (made_by, recipe),
+        &context.identity,
+        &context.kube_api,
+        run,
+        Default::default(),
+    );
+    let last = content.last_failure.as_ref().filter(|failure| failure.operation == Operation::DeleteSnapshot);
+    match start_delete_job(context, recipe, &asked, place, last).await? {
+        None => Ok(Next::Started),
+        Some(cause) => {
+            let message = format!("delete-snapshot run {attempt}: {}", cause.message);
+            let reason = names::reason::SNAPSHOT_DELETE_FAILED;
+            context.tell(About::content(content), Tell { warning: true, reason, message });
+            context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
+            let failure =
+                LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);
+            Ok(Next::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
+        }
+    }
+}
+
+/// What is left of a content that is gone: its Jobs. One that makes a snapshot came late, as those before it were
+/// removed with the content; what it made is deleted.
+async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let jobs: Vec<_> = {
+        let index = context.shared.index();
+        index.jobs_of_content(name).into_iter().filter(|job| !job.deleting).collect()
+    };
+    // The cache may be behind: ask before something is stopped.
+    if jobs.is_empty() || context.writes.read_content(name).await?.is_some() {
+        return Ok(Pass::Done);
+    }
+    let id = jobs[0].marks.id.clone();
+    let pods = context.shared.index().pods_of(&id);
+    orphaned_runs::pass_over(context, &Left { id: &id, jobs: &jobs, pods: &pods, volume: false, content: Some(name) })
+        .await
+}

@@ -1,0 +1,155 @@
+//! VolumeSnapshots: observed, decided by [`bind`], and carried out.
+
+pub(super) mod content;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::config::classes::Identity;
+use crate::object::ObjectName;
+use crate::reconcile::context::{Context, Pass, STEPS};
+use crate::snapshot::bind::{ClassOf, Decision, Observed, Source, Step, decide};
+use crate::snapshot::{Content, Of, Snapshot};
+use crate::state::index::Index;
+use crate::volume::Volume;
+
+/// One pass over a VolumeSnapshot.
+pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+    let cached = context.shared.index().snapshot(name);
+    let Some(mut snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Pass::Done) };
+    let mut no_content = false;
+    let mut newer: Option<Content> = None;
+    for _ in 0..STEPS {
+        let seen = look(&context.shared.index(), &context.identity, &snapshot);
+        let content = newer.clone().map(Arc::new).or(seen.content);
+        let observed = Observed {
+            snapshot: &snapshot,
+            class: seen.class.of(),
+            source: match &seen.source {
+                Ok(Some(volume)) => Source::Ours(volume),
+                Ok(None) => Source::Foreign,
+                Err(why) => Source::Unbound(why.clone()),
+            },
+            content: content.as_deref(),
+            content_ours: content.as_ref().is_some_and(|content| content.is_ours(&context.identity)),
+            no_content,
+        };
+        let Decision { step, tell, .. } = decide(&observed);
+        tracing::debug!(snapshot = %snapshot.name, ?step, "decided");
+        let (before, after) = match matches!(step, Step::Mirror(_)) {
+            true => (None, tell),
+            false => (tell, None),
+        };
+        before.into_iter().for_each(|tell| context.tell(About::snapshot(&snapshot), tell));
+        let now = context.time_in_status();
+        match step {
+            Step::Nothing => return Ok(Pass::Done),
+            Step::Hold => snapshot = context.writes.hold_snapshot(&snapshot).await?,
+            Step::SetClass { class } => snapshot = context.writes.set_snapshot_class(&snapshot, &class).await?,
+            Step::CreateContent { policy } => {
+                let Ok(Some(volume)) = &seen.source else { return Ok(Pass::Done) };
+                let handle = volume.id().unwrap_or_default();
+                newer = Some(context.writes.create_content(&snapshot, &policy, (handle, &volume.volume_mode)).await?);
+            }
+            Step::BindContent => {
+                let Some(content) = &content else { return Ok(Pass::Done) };
+                newer = Some(context.writes.bind_content(content, &snapshot).await?);
+            }
+            Step::Mirror(status) => snapshot = context.writes.mirror(&snapshot, &status, &now).await?,
+            Step::Refuse { why } => snapshot = context.writes.refuse_snapshot(&snapshot, &why, &now).await?,
+            Step::DeleteContent => {
+                let Some(content) = &content else { return Ok(Pass::Done) };
+                context.writes.delete_content(content).await?;
+                return Ok(Pass::Done);
+            }
+            Step::ConfirmNoContent => {
+                let name = snapshot.content().unwrap_or_default();
+                newer = context.writes.read_content(&name).await?;
+                no_content = newer.as_ref().is_none_or(|content| content.snapshot_uid != snapshot.uid);
+            }
+            Step::Release => {
+                context.writes.release_snapshot(&snapshot).await?;
+                return Ok(Pass::Done);
+            }
+        }
+        after.into_iter().for_each(|tell| context.tell(About::snapshot(&snapshot), tell));
+    }
+    Ok(Pass::After(Duration::from_secs(1)))
+}
+
+/// What a decision borrows from.
+struct Seen {
+    class: SeenClass,
+    source: Result<Option<Arc<Volume>>, String>,
+    content: Option<Arc<Content>>,
+}
+
+enum SeenClass {
+    NotOurs,
+    Ours(String),
+    Unnamed(Result<String, String>),
+}
+
+impl SeenClass {
+    fn of(&self) -> ClassOf<'_> {
+        match self {
+            SeenClass::NotOurs => ClassOf::NotOurs,
+            SeenClass::Ours(policy) => ClassOf::Ours { policy },
+            SeenClass::Unnamed(default) => ClassOf::Unnamed(default.as_deref().map_err(String::clone)),
+        }
+    }
+}
+
+fn look(index: &Index, identity: &Identity, snapshot: &Snapshot) -> Seen {
+    let class = match &snapshot.class {
+        Some(class) => match index.snapshot_class(class).filter(|class| class.driver == identity.provisioner) {
+            Some(class) => SeenClass::Ours(class.policy.clone()),
+            None => SeenClass::NotOurs,
+        },
+        None => SeenClass::Unnamed(default(index, identity)),
+    };
+    let source = match &snapshot.of {
+        Of::Claim(_) => source(index, identity, snapshot),
+        Of::Content(_) | Of::Nothing => Ok(None),
+    };
+    Seen { class, source, content: snapshot.content().and_then(|name| index.content(&name)) }
+}
+
+/// The default class of our driver.
+fn default(index: &Index, identity: &Identity) -> Result<String, String> {
+    let ours = index.snapshot_classes().filter(|class| class.driver == identity.provisioner && class.default);
+    match ours.map(|class| class.name.clone()).collect::<Vec<_>>().as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(format!(
+            "the snapshot names no VolumeSnapshotClass, and none of driver {} is the default; name one",
+            identity.provisioner
+        )),
+        several => Err(format!(
+            "the snapshot names no VolumeSnapshotClass, and several of driver {} are the default: {}; name one",
+            identity.provisioner,
+            several.join(", ")
+        )),
+    }
+}
+
+/// The volume that a VolumeSnapshot is to be of; none if it is not ours.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) -> Result<Option<Arc<Volume>>, String> {
+    let Some(name) = snapshot.claim() else { return Err("the snapshot names no claim".into()) };
+    let waits = |why: &str| Err(format!("claim {name}, which the snapshot is to be of, {why}"));
+    let Some(claim) = index.claim(&name) else { return waits("is not there; it is waited for") };
+    if !claim.is_bound() || claim.phase != "Bound" {
+        return waits("is not bound; it is waited for");
+    }
+    let Some(volume) = claim.volume_name.as_deref().and_then(|name| index.volume(name)) else {
+        return waits("has a volume that is not seen yet; it is waited for");
+    };
+    if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.uid) {
+        return waits("has a volume that says it is another's");
+    }
+    Ok(Some(volume).filter(|volume| volume.is_of(identity) && volume.is_adopted()))
+}

@@ -1,0 +1,155 @@
+//! The size of a volume: observed for the decision, and its steps carried out.
+
+use std::sync::Arc;
+
+use contract::names::reason;
+use contract::request::Operation;
+
+use super::runs::{self, Learnt, Next};
+use crate::api::writes::WriteError;
+use crate::claim::Claim;
+use crate::claim::resize::Report;
+use crate::config::Recipe;
+use crate::decision::Tell;
+use crate::reconcile::context::{Context, Pass, refused_job};
+use crate::run::job;
+use crate::run::view::{Job, Pod};
+use crate::state::index::Key;
+use crate::volume::Volume;
+use crate::volume::change::Runs;
+use crate::volume::expand::{Decision, Observed, Step, failed_start, wish};
+use crate::volume::request::{expand, request};
+
+/// What a decision borrows from.
+pub(super) struct Seen {
+    claim: Option<Arc<Claim>>,
+    recipe: Result<Arc<Recipe>, String>,
+    node: String,
+    limit: Option<String>,
+    /// The expand runs.
+    pub runs: runs::Seen,
+}
+
+/// Looks at all that concerns the size of a volume.
+pub(super) fn look(
+    context: &Context,
+    volume: &Volume,
+    (recipe, node): (Result<Arc<Recipe>, String>, &str),
+    jobs: &[Arc<Job>],
+    pods: &[Arc<Pod>],
+    learnt: &Learnt,
+) -> Seen {
+    let runs = runs::look(context, volume, Operation::Expand, jobs, pods, learnt);
+    let mut index = context.shared.index();
+    let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
+    let claim = learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
+    let mut limit = None;
+    if let (Some(claim), Ok(recipe)) = (&claim, &recipe)
+        && let Some(wish) = wish(volume, claim)
+    {
+        limit = index.growth_is_refused(volume, claim, wish, recipe);
+        if limit.is_some() {
+            index.wait_for_room(Key::Volume(volume.name.clone()), &volume.class);
+        }
+    }
+    // No answer came to the creation of a Job, and none of it was seen: nothing grows.
+    let wishes = claim.as_ref().is_some_and(|claim| wish(volume, claim).is_some());
+    let woken = if wishes || runs.are_any() { Vec::new() } else { index.take_back_growth(volume) };
+    drop(index);
+    context.shared.queue.add_all(woken);
+    Seen { claim, recipe, node: node.to_owned(), limit, runs }
+}
+
+impl Seen {
+    /// For the decision.
+    pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
+        Observed {
+            claim: self.claim.as_deref(),
+            recipe: self.recipe.as_deref().map_err(String::clone),
+            runs,
+            limit: self.limit.as_deref(),
+        }
+    }
+
+    /// The claim, how runs for the volume work, and where: what else is decided about it rests on the same.
+    pub(super) fn basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
+        (self.claim.clone(), &self.recipe, &self.node)
+    }
+}
+
+/// Carries out a step.
+pub(super) async fn act(
+    context: &Context,
+    volume: &Volume,
+    seen: &Seen,
+    decision: Decision,
+    learnt: &mut Learnt,
+) -> Result<Next, WriteError> {
+    let Decision { step, tell, wake_at } = decision;
+    let told = |tell| runs::tell_claim(context, seen.claim.as_deref(), tell);
+    let (before, after) = runs::before_and_after(tell);
+    told(before);
+    let next = match step {
+        Step::Nothing => Next::Pass(seen.runs.wait(context, wake_at, &[])),
+        Step::Report(report) => {
+            let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
+            // The volume may have its size since.
+            if matches!(report, Report::Growing { .. } | Report::Infeasible { .. }) {
+                runs::confirm_volume(context, volume).await?;
+            }
+            learnt.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
+            if matches!(report, Report::Finished { .. } | Report::OnNode { .. }) {
+                context.metrics.expanded(&volume.class);
+            }
+            Next::Again
+        }
+        Step::Start { attempt, size } => start(context, volume, seen, attempt, size).await?,
+        Step::Grow { size } => context.writes.grow_volume(volume, size).await?.into(),
+        Step::Record(failed) => {
+            context.metrics.expand_failed(&volume.class);
+            context.writes.record_expansion(volume, Some(&failed)).await?.into()
+        }
+        Step::Forget => context.writes.record_expansion(volume, None).await?.into(),
+        Step::RemoveJob { job } => seen.runs.remove(context, job, learnt).await?,
+    };
+    told(after);
+    Ok(next)
+}
+
+async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, size: u64) -> Result<Next, WriteError> {
+    let (Ok(recipe), Some(claim)) = (&seen.recipe, &seen.claim) else { return Ok(Next::Pass(Pass::Done)) };
+    runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
+    let source = context.writes.volume_source(volume).await?;
+    let run = (attempt, context.timestamp());
+    let request = request(volume, &seen.node, recipe, &context.identity, &context.kube_api, run, source);
+    let place = runs::place(volume, recipe, &seen.node, &size.to_string());
+    let job = job::job(recipe, &expand(request, size), &place);
+    if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Expand, (&job, &place), recipe) {
+        return Ok(Next::Pass(wait));
+    }
+    {
+        let mut index = context.shared.index();
+        // Another worker may have given away what was left since it was decided.
+        if index.growth_is_refused(volume, claim, size, recipe).is_some() {
+            let woken = index.forget_expected(job.metadata.name.as_deref().unwrap_or_default());
+            drop(index);
+            context.shared.queue.add_all(woken);
+            return Ok(Next::Again);
+        }
+        index.promise_growth(&volume.name, size);
+    }
+    let (kind, cause) = match context.create_job(&job).await {
+        Ok(()) => {
+            let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
+            runs::tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::RESIZING, message }));
+            return Ok(Next::Pass(Pass::Started));
+        }
+        Err(error) => refused_job(error)?,
+    };
+    context.shared.change(|index| index.take_back_growth(volume));
+    let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
+    runs::tell_claim(context, Some(claim), decision.tell);
+    let Step::Record(failed) = decision.step else { return Ok(Next::Pass(Pass::Done)) };
+    context.metrics.expand_failed(&volume.class);
+    Ok(context.writes.record_expansion(volume, Some(&failed)).await?.into())
+}

@@ -1,0 +1,389 @@
+//! Volumes: observed, decided, and carried out.
+
+mod expand;
+mod modify;
+mod runs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::names::reason;
+use contract::request::Operation;
+
+use self::runs::{Learnt, Next};
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::claim::Claim;
+use crate::claim::fit::source_fits;
+use crate::config::classes::Lookup;
+use crate::config::{Placement, Recipe, joined};
+use crate::decision::Tell;
+use crate::node::NodeState;
+use crate::reconcile::batch::Due;
+use crate::reconcile::context::{Context, Pass, STEPS};
+use crate::reconcile::delete_run::start_delete_job;
+use crate::run::batch::{Member, Whom};
+use crate::run::failure::LastFailure;
+use crate::run::job::{self, Place};
+use crate::run::view::{Job, Pod};
+use crate::run::view::{alive_on, pods_alive};
+use crate::state::index::{Arrival, Asker, Key};
+use crate::volume::decide::{ClaimState, Decision, Observed, Step, attempt, decide, next_node};
+use crate::volume::request::request;
+use crate::volume::{Provenance, Volume, expand as expansion, modify as modification};
+
+/// One pass over a volume.
+pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let next = pass_over(context, name).await?;
+    if !matches!(next, Pass::InLine) {
+        context.shared.change(|index| index.leave_line(&Key::Volume(name.to_owned())));
+    }
+    Ok(next)
+}
+
+async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let cached = context.shared.index().volume(name);
+    let Some(mut volume) = cached.map(|volume| (*volume).clone()) else { return tidy(context, name).await };
+    if !volume.is_of(&context.identity) && !is_of_a_run(context, &volume) {
+        return Ok(Pass::Done);
+    }
+    let mut confirmed = None;
+    let mut nodes: Vec<(String, NodeState)> = Vec::new();
+    let (mut of_size, mut of_attributes) = (Learnt::default(), Learnt::default());
+    for _ in 0..STEPS {
+        let id = volume.id().unwrap_or_default().to_owned();
+        let (jobs, pods) = {
+            let index = context.shared.index();
+            (index.jobs_of(&id), index.pods_of(&id))
+        };
+        let claim = confirmed.unwrap_or_else(|| claim_state(context, &volume));
+        let provenance = provenance(context, &volume, &jobs);
+        let now = context.class_recipe(&volume.class);
+        let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
+            let record = expansion::record(&provenance.record, now.as_ref().map(|recipe| &recipe.record));
+            record.checked().map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
+        });
+        let home = provenance.as_ref().map_or("", |provenance| provenance.node.as_str());
+        let alive_on = alive_on(&pods);
+        let places = {
+            let home = home.to_owned();
+            let mut places = context.shared.index().places(volume.nodes.iter().chain(&alive_on).chain([&home]));
+            places.0.extend(nodes.iter().cloned());
+            places
+        };
+        let namesake = namesake(context, &volume);
+        let node = next_node(&volume, claim, home, &places);
+        let run_name = job_name(&volume, home, &node);
+        let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
+        let size = expand::look(context, &volume, (recipe.clone(), home), &jobs, &pods, &of_size);
+        let attributes = modify::look(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
+        let (expand_runs, modify_runs) = (size.runs.runs(), attributes.runs.runs());
+        let observed = Observed {
+            volume: &volume,
+            ours: true,
+            claim,
+            namesake: namesake.is_some(),
+            recipe: recipe.as_deref().map_err(String::clone),
+            run_known: jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str()),
+            pods_alive: pods_alive(&pods, Operation::Provision)
+                || is_pod_unseen(&jobs, &pods)
+                || context.shared.index().is_any_expected(&job::prefix(Operation::Provision, &id)),
+            alive_on: &alive_on,
+            places: &places,
+            home,
+            // What the class says now; where there is none any more, what it said.
+            node_gone: now.as_deref().or(recipe.as_deref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
+            run,
+            delete_job: jobs.iter().map(Arc::as_ref).find(|job| job.name.name == run_name),
+            expansion: size.observed(size.runs.observed(&expand_runs, &places)),
+            modification: attributes.observed(attributes.runs.observed(&modify_runs, &places)),
+        };
+        let Decision { step, tell, wake_at } = decide(&observed, context.clock.now());
+        tracing::debug!(volume = volume.name, ?step, "decided");
+        if let Some(tell) = tell.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
+            context.tell(About::volume(&volume), tell);
+        }
+        let mut next = Next::Again;
+        match step {
+            Step::Nothing if attributes.runs.is_starting() => {
+                return Ok(attributes.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)]));
+            }
+            Step::Nothing => return Ok(size.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)])),
+            Step::Expand(step) => {
+                let decision = expansion::Decision { step, tell, wake_at };
+                next = expand::act(context, &volume, &size, decision, &mut of_size).await?;
+            }
+            Step::Modify(step) => {
+                let decision = modification::Decision { step, tell, wake_at };
+                next = modify::act(context, &volume, &attributes, decision, &mut of_attributes).await?;
+            }
+            Step::Hold => volume = context.writes.hold_volume(&volume).await?,
+            Step::Unhold => {
+                context.writes.unhold_volume(&volume).await?;
+                return Ok(Pass::Done);
+            }
+            Step::Reserve => {
+                // The cache may still show the claim that was lost.
+                if let Some(claim) = &namesake {
+                    runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
+                }
+                let claim = match &namesake {
+                    Some(claim) => (claim.name.clone(), Some(claim.uid.as_str())),
+                    None => (volume.reservation(&context.identity.namespace), None),
+                };
+                volume = context.writes.reserve(&volume, (&claim.0, claim.1)).await?;
+            }
+            Step::ConfirmClaimGone => confirmed = Some(confirm(context, &volume, &jobs).await?),
+            Step::ConfirmNode { node } => {
+                let state = if context.writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
+                nodes.push((node, state));
+                confirmed = Some(claim);
+            }
+            Step::SettleNode { nodes } => {
+                volume = context.writes.settle_volume(&volume, &nodes).await?;
+                confirmed = Some(claim);
+            }
+            Step::StartDelete { attempt, node, elsewhere } => {
+                let Ok(recipe) = &recipe else { return Ok(Pass::Done) };
+                let run = Run { attempt, pinned: !elsewhere, home: node == home, node };
+                next = start(context, &volume, recipe, run).await?;
+                confirmed = Some(claim);
+            }
+            Step::RemoveJob { job } => {
+                if let Some(job) = jobs.iter().find(|candidate| candidate.name == job) {
+                    context.remove_run(job).await?;
+                }
+                return Ok(Pass::Done);
+            }
+            Step::RecordFailure(failure) => {
+                context.metrics.delete_failed(&volume.class);
+                volume = context.writes.record_volume_failure(&volume, &failure).await?;
+            }
+            Step::Remove => {
+                context.writes.remove_volume(&volume).await?;
+                context.metrics.deleted(&volume.class);
+                tracing::info!(
+                    volume = volume.name,
+                    class = volume.class,
+                    "the storage is gone, and the volume with it"
+                );
+                return Ok(Pass::Done);
+            }
+        }
+        match next {
+            Next::Again => {}
+            Next::With(newer) => volume = *newer,
+            Next::Pass(pass) => return Ok(pass),
+        }
+    }
+    Ok(Pass::After(Duration::from_secs(1)))
+}
+
+/// A script's volume may bear no more than the claim's UUID: its Job tells that it is ours.
+fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
+    let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
+    anonymous && volume.claim_uuid.as_deref().is_some_and(|uuid| !context.shared.index().jobs_of(uuid).is_empty())
+}
+
+/// The Job of the delete run that is due on a node.
+fn job_name(volume: &Volume, home: &str, node: &str) -> String {
+    job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &scope(volume, node == home, node))
+}
+
+/// Keeps apart the runs for a volume on its own node, in a batch and alone, and on others.
+fn scope(volume: &Volume, home: bool, node: &str) -> String {
+    match volume.batch() {
+        Some(batch) if home => batch.clone(),
+        _ if home => volume.uid.clone(),
+        _ => format!("{}/{node}", volume.uid),
+    }
+}
+
+/// The claim that a volume is reserved for by name, if it names the volume and says that both were bound before: the PV
+/// controller calls it Lost as long as the volume does not bear its UID.
+fn namesake(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
+    let reserved = match &volume.claim_ref {
+        Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
+        None => volume.had_claim.clone().filter(|_| volume.is_restored())?,
+    };
+    let claim = context.shared.index().claim(&reserved)?;
+    let names_it = claim.volume_name.as_deref() == Some(&volume.name) && claim.bind_completed;
+    (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
+}
+
+/// A provision run has not ended, and its pod is not seen: the watch of pods may be behind that of Jobs.
+fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
+    let begun = jobs.iter().filter(|job| job.marks.operation == Operation::Provision.as_str() && !job.over);
+    begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
+}
+
+fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
+    let index = context.shared.index();
+    if volume.ready().is_some() {
+        return ClaimState::Awaited;
+    }
+    // That it has none now is somebody's will.
+    if volume.is_taken_off() {
+        return ClaimState::None;
+    }
+    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref());
+    let Some(uid) = uid else { return ClaimState::None };
+    match index.claim_by_id(uid) {
+        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
+            ClaimState::Elsewhere
+        }
+        Some(_) => ClaimState::Alive,
+        // The PV controller says Released only when the claim is gone.
+        None if matches!(volume.phase.as_str(), "Released" | "Failed") => ClaimState::Gone,
+        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::Gone,
+        None => ClaimState::Missing,
+    }
+}
+
+/// Asks the API for the claim. A volume that is only reserved does not know its claim's name; a Job
+/// of it may, else all claims are looked through.
+async fn confirm(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
+    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref()).cloned().unwrap_or_default();
+    let by_job = jobs.iter().find_map(|job| job.claim.clone());
+    let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
+        Some(name) => {
+            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.id() == uid)
+        }
+        None => context.writes.has_claim(&uid).await?,
+    };
+    if alive {
+        return Ok(ClaimState::Alive);
+    }
+    if let Some(claim) = reference {
+        context.shared.index().note_claim_gone(&volume.name, claim);
+    }
+    Ok(ClaimState::Gone)
+}
+
+/// How a volume was made: as it stands on it, or for one that was never adopted, by its Jobs.
+fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
+    if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
+        return serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
+    }
+    let recipe = context.recipe_of_jobs(jobs)
+        .or_else(|| recipe_of_class(context, volume))
+        .ok_or("how it was made is not known: it was never adopted, no Job of it is left, and its class does not make and delete such volumes")?;
+    let node = volume.affinity.as_deref().and_then(crate::volume::affinity::only_host).unwrap_or_default();
+    let node = if recipe.placement == Placement::Any { "" } else { node };
+    Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
+}
+
+/// A delete run that is due.
+struct Run {
+    attempt: u32,
+    /// Whose storage it deletes; empty for no node in particular.
+    node: String,
+    /// It is the volume's own node, or none in particular.
+    home: bool,
+    /// It must run there.
+    pinned: bool,
+}
+
+impl Run {
+    /// The node that its pod must run on.
+    fn on(&self, recipe: &Recipe) -> Option<&str> {
+        recipe.pin(&self.node).filter(|_| self.pinned)
+    }
+}
+
+/// A volume that turned up when claim and Jobs were gone is deleted as its class deletes, if it is one that
+/// the class could have made.
+fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
+    let classes = context.shared.index().classes();
+    let Lookup::Ours(class) = classes.lookup(&volume.class) else { return None };
+    let recipe = class.recipe.as_ref().ok()?;
+    (recipe.reclaim_policy == "Delete" && source_fits(volume, recipe).is_ok()).then(|| recipe.clone())
+}
+
+/// Starts a delete run, or waits for that of a batch, or for a place. The volume that follows bears the batch that it is to be
+/// in, or the failure if the run could not be started.
+async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
+    let on = run.on(recipe);
+    // What is on other nodes, has failed, or is deleted without its config has a run of its own.
+    let first = run.home && run.pinned && run.attempt == 1;
+    let may = first && context.identity.config_namespaces.contains(&recipe.config.namespace);
+    let left;
+    let mut alone = volume;
+    if let Some(batch) = volume.batch().filter(|_| run.home)
+        && (!may || context.shared.index().is_without(batch, Operation::Delete, recipe, on))
+    {
+        left = context.writes.note_batch(volume, None).await?;
+        alone = &left;
+    } else if may && volume.batch().is_none() {
+        let job = job_name(volume, &run.node, &run.node);
+        if let Some(wait) = context.wait_for_place(&job, &asker(volume, on), recipe) {
+            return Ok(Next::Pass(wait));
+        }
+        let due = Due { volume, recipe, node: on, job: &job };
+        if let Some(noted) = context.join_deletion(&due).await? {
+            return Ok(noted.into());
+        }
+    }
+    begin(context, alone, recipe, run).await
+}
+
+fn asker(volume: &Volume, node: Option<&str>) -> Asker {
+    Asker::volume(volume, Operation::Delete).on(node)
+}
+
+/// Starts the run of a volume that bears no batch, or comes to that of its batch.
+async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
+    let on = run.on(recipe).map(str::to_owned);
+    let Run { attempt, node, home, .. } = run;
+    let scope = scope(volume, home, &node);
+    let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
+    if let Some(wait) = context.wait_for_place(&job, &asker(volume, on.as_deref()), recipe) {
+        return Ok(Next::Pass(wait));
+    }
+    // What the volume is made of says nothing about what was left elsewhere, but that it is as it was does.
+    let source = context.writes.volume_source(volume).await?;
+    let source = if home { source } else { String::new() };
+    let ts = context.timestamp();
+    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
+    let place = Place { namespace: recipe.config.namespace.clone(), node: on, ..Place::default() };
+    if let Some(batch) = volume.batch().filter(|_| home) {
+        let (id, whom) = (request.claim_uuid.clone(), Whom::Volume(volume.name.clone()));
+        let member = Member { id, attempt, whom, attributes: None };
+        let recipe = Arc::new(recipe.clone());
+        return match context.come(batch, Arrival { member, request, place, recipe }) {
+            true => Ok(Next::Pass(Pass::Started)),
+            false => context.writes.note_batch(volume, None).await.map(Next::from),
+        };
+    }
+    let place = Place { scope, volume: Some(volume.name.clone()), ..place };
+    let last = volume.last_failure.as_ref();
+    match start_delete_job(context, recipe, &request, place, last).await? {
+        None => {
+            tracing::info!(volume = volume.name, attempt, "delete run started");
+            Ok(Next::Pass(Pass::Started))
+        }
+        Some(cause) => {
+            let message = format!("delete run {attempt}: {}", cause.message);
+            context.tell(About::volume(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
+            context.metrics.delete_failed(&volume.class);
+            let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
+            context.writes.record_volume_failure(volume, &failure).await.map(Next::from)
+        }
+    }
+}
+
+/// What is left of a volume that is gone: its Jobs.
+async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
+    let jobs = context.shared.index().jobs_of_volume(name);
+    let left: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
+    // The cache may be behind: ask before something is stopped.
+    if left.is_empty() || context.writes.read_volume(name).await?.is_some() {
+        return Ok(Pass::Done);
+    }
+    for job in left {
+        context.remove_run(&job).await?;
+    }
+    Ok(Pass::Done)
+}

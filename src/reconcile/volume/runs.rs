@@ -1,0 +1,197 @@
+//! Runs that change a volume, its size or its attributes: looked at, and acted upon, in one way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use contract::names::reason;
+use contract::request::Operation;
+
+use crate::api::events::About;
+use crate::api::writes::WriteError;
+use crate::claim::Claim;
+use crate::config::Recipe;
+use crate::decision::Tell;
+use crate::node::Places;
+use crate::object::ObjectName;
+use crate::reconcile::context::{Context, Pass};
+use crate::run::backoff::ALL_TAKEN;
+use crate::run::job::{self, Place};
+use crate::run::state::RunState;
+use crate::run::view::pods_alive;
+use crate::run::view::{Job, Pod};
+use crate::state::index::{Asker, EXPECTED};
+use crate::volume::Volume;
+use crate::volume::change::{Run, Runs};
+
+/// Of these no two work at a volume at one time.
+const OPERATIONS: [Operation; 3] = [Operation::Provision, Operation::Expand, Operation::Modify];
+
+/// What was learnt in this pass beyond the index.
+#[derive(Default)]
+pub(super) struct Learnt {
+    /// The claim as it was written last.
+    pub claim: Option<Claim>,
+    /// Jobs that were told to go.
+    removed: BTreeSet<ObjectName>,
+}
+
+/// What follows after a step.
+pub(super) enum Next {
+    /// Decide again.
+    Again,
+    /// Decide again about this state of the volume.
+    With(Box<Volume>),
+    /// The pass is over.
+    Pass(Pass),
+}
+
+impl From<Volume> for Next {
+    fn from(volume: Volume) -> Self {
+        Next::With(Box::new(volume))
+    }
+}
+
+/// The runs of one operation for a volume, with what became of them.
+pub(super) struct Seen {
+    jobs: Vec<(Job, RunState)>,
+    starting: bool,
+    alive_on: Vec<String>,
+    pods_alive: bool,
+    others_alive: bool,
+}
+
+/// Looks at the runs of an operation for a volume.
+pub(super) fn look(
+    context: &Context,
+    volume: &Volume,
+    operation: Operation,
+    jobs: &[Arc<Job>],
+    pods: &[Arc<Pod>],
+    learnt: &Learnt,
+) -> Seen {
+    let of_it =
+        |job: &&Arc<Job>| job.marks.operation == operation.as_str() && job.volume.as_deref() == Some(&volume.name);
+    let with_state = |job: &Arc<Job>| {
+        let deleting = job.deleting || learnt.removed.contains(&job.name);
+        (Job { deleting, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
+    };
+    let alive = pods.iter().filter(|pod| pod.marks.operation == operation.as_str() && !pod.is_over());
+    // Whatever its number and target: both follow from what is seen.
+    let expected = job::prefix(operation, volume.id().unwrap_or_default());
+    Seen {
+        jobs: jobs.iter().filter(of_it).map(with_state).collect(),
+        starting: context.shared.index().is_any_expected(&expected),
+        alive_on: alive.filter_map(|pod| pod.node.clone()).collect(),
+        pods_alive: pods_alive(pods, operation),
+        others_alive: OPERATIONS.iter().any(|other| *other != operation && pods_alive(pods, *other)),
+    }
+}
+
+impl Seen {
+    /// The runs, for [`Seen::observed`].
+    pub(super) fn runs(&self) -> Vec<Run<'_>> {
+        self.jobs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect()
+    }
+
+    /// For the decision.
+    pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], places: &'a Places) -> Runs<'a> {
+        Runs {
+            all: runs,
+            starting: self.starting,
+            pods_alive: self.pods_alive,
+            lost: places.lost(&self.alive_on).map(String::as_str),
+            others_alive: self.others_alive,
+        }
+    }
+
+    /// Waits for the next event, or until a run that was started must have been seen.
+    pub(super) fn wait(&self, context: &Context, wake_at: Option<i64>, jobs: &[String]) -> Pass {
+        match wake_at {
+            None if self.starting => Pass::After(EXPECTED),
+            wake_at => context.wait(wake_at, jobs),
+        }
+    }
+
+    /// A run is there, or was started and is not seen yet.
+    pub(super) fn are_any(&self) -> bool {
+        self.starting || !self.jobs.is_empty()
+    }
+
+    /// Whether a run was started that is not seen yet.
+    pub(super) fn is_starting(&self) -> bool {
+        self.starting
+    }
+
+    /// Removes the Job of one of them.
+    pub(super) async fn remove(
+        &self,
+        context: &Context,
+        job: ObjectName,
+        learnt: &mut Learnt,
+    ) -> Result<Next, WriteError> {
+        let uid = self.jobs.iter().find(|(candidate, _)| candidate.name == job).map(|(job, _)| job.uid.clone());
+        context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
+        learnt.removed.insert(job);
+        Ok(Next::Again)
+    }
+}
+
+/// What is said goes to the claim: a failure before it is written, so that no crash can hide it, all else after.
+pub(super) fn before_and_after(tell: Option<Tell>) -> (Option<Tell>, Option<Tell>) {
+    if tell.as_ref().is_some_and(|tell| tell.warning) { (tell, None) } else { (None, tell) }
+}
+
+/// Says something on the claim of a volume, if it has one.
+pub(super) fn tell_claim(context: &Context, claim: Option<&Claim>, tell: Option<Tell>) {
+    if let (Some(claim), Some(tell)) = (claim, tell) {
+        context.tell(About::claim(claim), tell);
+    }
+}
+
+/// A cache that lags must not tell of what is over: the API has the volume as it is seen.
+pub(super) async fn confirm_volume(context: &Context, volume: &Volume) -> Result<(), WriteError> {
+    let fresh = context.writes.read_volume(&volume.name).await?;
+    match fresh.is_some_and(|fresh| fresh.resource_version == volume.resource_version) {
+        true => Ok(()),
+        false => Err(WriteError::Conflict(format!("volume {}", volume.name))),
+    }
+}
+
+/// Storage must not be changed by what a cache says: the API has the claim with the same wish.
+pub(super) async fn confirm_claim(
+    context: &Context,
+    claim: &Claim,
+    same_wish: impl Fn(&Claim) -> bool,
+) -> Result<(), WriteError> {
+    let fresh = context.writes.read_claim(&claim.name).await?;
+    match fresh.is_some_and(|fresh| fresh.uid == claim.uid && !fresh.deleting && same_wish(&fresh)) {
+        true => Ok(()),
+        false => Err(WriteError::Conflict(format!("claim {}", claim.name))),
+    }
+}
+
+/// Takes a place for a run, or tells the claim that it waits for one.
+pub(super) fn wait_for_place(
+    context: &Context,
+    (volume, claim): (&Volume, &Claim),
+    operation: Operation,
+    (job, place): (&k8s_openapi::api::batch::v1::Job, &Place),
+    recipe: &Recipe,
+) -> Option<Pass> {
+    let asker = Asker::volume(volume, operation).on(place.node.as_deref());
+    let wait = context.wait_for_place(job.metadata.name.as_deref().unwrap_or_default(), &asker, recipe)?;
+    let message = format!("the {operation} run waits: {ALL_TAKEN}");
+    tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::LIMIT_REACHED, message }));
+    Some(wait)
+}
+
+/// Where the run goes. Each target has Jobs of its own: the success of one is never taken for that of another.
+pub(super) fn place(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> Place {
+    Place {
+        namespace: recipe.config.namespace.clone(),
+        node: recipe.pin(node).map(str::to_owned),
+        scope: format!("{}-{target}", volume.uid),
+        volume: Some(volume.name.clone()),
+        ..Place::default()
+    }
+}

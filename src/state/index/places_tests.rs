@@ -1,0 +1,185 @@
+//! Who has a place, and who is woken when one is free.
+
+use std::collections::BTreeMap;
+
+use super::super::tests::{CLASS, index, name, recipe, with_limits};
+use super::*;
+use crate::claim::Claim;
+use crate::node::Node;
+use crate::run::view::{Marks, Pod};
+use crate::state::index::Change;
+
+fn asks(index: &mut Index, claim: &str) -> bool {
+    let has = index.reserve(claim, &Asker::claim(&name(claim)), &recipe(CLASS));
+    if !has {
+        index.stand_in_line(&Asker::claim(&name(claim)), &recipe(CLASS));
+    }
+    has
+}
+
+#[test]
+fn places_go_to_those_who_came_first() {
+    let mut index = index();
+    assert!(asks(&mut index, "a"));
+    assert!(!asks(&mut index, "b") && !asks(&mut index, "c"));
+    index.forget_expected("a");
+    assert!(!asks(&mut index, "new") && !asks(&mut index, "c"), "b is before them");
+    assert!(asks(&mut index, "b"));
+    index.forget_expected("b");
+    assert!(!asks(&mut index, "new") && asks(&mut index, "c"));
+    index.forget_expected("c");
+    assert!(
+        index.reserve("elsewhere", &Asker::claim(&name("z")), &recipe("other")),
+        "classes do not wait for each other"
+    );
+    assert!(asks(&mut index, "new"));
+}
+
+#[test]
+fn a_job_that_is_removed_under_way_is_remembered_while_its_claim_waits() {
+    let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
+    let claim = Claim::from(&claim);
+    let mut index = index();
+    index.change_claim(Change::Apply(claim.clone()));
+    let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("provision-u-1"), claim: Some(claim.name.clone()), marks, ..Job::default() };
+    let removed = |index: &mut Index, job: &Job| {
+        index.change_job(Change::Apply(job.clone()));
+        index.change_job(Change::Delete(job.name.clone()));
+        index.removed("u", "provision-u-1").map(|removed| removed.times)
+    };
+    assert_eq!(removed(&mut index, &Job { over: true, ..job.clone() }), None, "it was done");
+    assert_eq!((removed(&mut index, &job), removed(&mut index, &job)), (Some(1), Some(2)));
+    assert_eq!(index.removed("u", "provision-u-2"), None, "another attempt");
+    index.change_claim(Change::Delete(claim.name));
+    assert_eq!(index.removed("u", "provision-u-1"), None);
+    assert_eq!(removed(&mut index, &job), None, "nobody asks for it any more");
+}
+
+#[test]
+fn the_end_of_a_run_wakes_the_first_in_line() {
+    let mut index = with_limits(&[("max-in-flight", "1")]).0;
+    assert!(asks(&mut index, "a"));
+    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("a"), claim: Some(name("a")), marks, ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
+    let over = Job { over: true, ..job };
+    assert_eq!(index.change_job(Change::Apply(over.clone())), [Key::Claim(name("a")), Key::Claim(name("z"))]);
+    assert_eq!(index.change_job(Change::Apply(over)), [], "its end is told once");
+    assert!(asks(&mut index, "z"));
+}
+
+#[test]
+fn a_run_that_is_lost_leaves_its_place_to_the_next_in_line() {
+    let mut index = with_limits(&[("max-in-flight", "1")]).0;
+    let answers =
+        |reachable| Change::Apply(Node { name: "n".into(), labels: BTreeMap::new(), reachable, taints: vec![] });
+    index.change_node(answers(true));
+    assert!(asks(&mut index, "a"));
+    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    index.change_job(Change::Apply(Job { name: name("a"), marks: marks.clone(), ..Job::default() }));
+    index.change_pod(Change::Apply(Pod {
+        name: name("p"),
+        job: "a".into(),
+        node: Some("n".into()),
+        marks,
+        ..Pod::default()
+    }));
+    assert!(!asks(&mut index, "b"));
+    let next = Key::Claim(name("b"));
+    assert!(index.change_node(answers(false)).contains(&next), "nobody knows when it ends");
+    assert!(!index.change_node(answers(true)).contains(&next), "it goes on");
+    assert!(index.change_node(Change::Delete(ObjectName::new("", "n"))).contains(&next));
+    assert!(asks(&mut index, "b"));
+}
+
+#[test]
+fn snapshots_stand_in_the_same_line_as_claims() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "1"), ("max-in-flight-per-namespace", "1")]);
+    let (claim, content) = (Asker::claim(&name("a")), Asker::content("snapcontent-s", "team"));
+    assert!(index.reserve("snapshot-s-1", &content, &recipe));
+    assert!(!index.reserve("provision-a-1", &claim, &recipe));
+    index.stand_in_line(&claim, &recipe);
+    let run = |operation: &str, id: &str| {
+        let marks = Marks { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() };
+        Job { name: name(&format!("{operation}-{id}-1")), claim: Some(name("source")), marks, ..Job::default() }
+    };
+    let snapshot = Job { content: Some("snapcontent-s".into()), ..run("snapshot", "s") };
+    index.change_job(Change::Apply(snapshot.clone()));
+    let other = Asker::content("snapcontent-t", "team");
+    assert!(!index.has_room(&claim, &recipe) && !index.reserve("snapshot-t-1", &other, &recipe));
+    index.stand_in_line(&other, &recipe);
+    let woken = index.change_job(Change::Apply(Job { over: true, ..snapshot }));
+    assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
+    assert!(index.reserve("provision-a-1", &claim, &recipe));
+    let provision = run("provision", "a");
+    index.change_job(Change::Apply(provision.clone()));
+    let woken = index.change_job(Change::Delete(provision.name));
+    assert!(woken.contains(&other.key), "{woken:?}");
+    let deletion = run("delete-snapshot", "s");
+    index.change_job(Change::Apply(deletion.clone()));
+    assert!(!index.reserve("snapshot-t-1", &other, &recipe), "what takes something away takes a place");
+    index.change_job(Change::Delete(deletion.name));
+    index.change_job(Change::Apply(run("capacity", "")));
+    assert!(index.reserve("snapshot-t-1", &other, &recipe), "what is for the class as a whole takes none");
+}
+
+#[test]
+fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "3"), ("max-in-flight-per-namespace", "1")]);
+    let of = |namespace: &str, claim: &str| ObjectName::new(namespace, claim);
+    let asks = |namespace: &str, claim: &str| Asker::claim(&of(namespace, claim));
+    assert!(index.reserve("a", &asks("t", "a"), &recipe));
+    for claim in ["b", "c", "d", "e"] {
+        assert!(!index.reserve(claim, &asks("t", claim), &recipe), "{claim}");
+        index.stand_in_line(&asks("t", claim), &recipe);
+    }
+    assert!(index.reserve("x", &asks("u", "x"), &recipe), "the others of t are before it, and cannot go");
+    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job = Job { name: name("a"), claim: Some(of("t", "a")), marks, ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!index.reserve("b", &asks("t", "b"), &recipe));
+    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    assert_eq!(woken[1..], [Key::Claim(of("t", "b"))], "one place, one claim");
+    assert!(!index.reserve("c", &asks("t", "c"), &recipe) && index.reserve("b", &asks("t", "b"), &recipe));
+}
+
+#[test]
+fn a_node_with_all_its_runs_keeps_nobody_from_another() {
+    let limits = [("max-in-flight-per-node", "1"), ("placement", "selected-node")];
+    let (mut index, recipe) = with_limits(&limits);
+    let on = |claim: &str, node: &str| Asker::attempt(&name(claim), &recipe, &["old".to_owned(), node.to_owned()]);
+    assert!(index.reserve("provision-a-1", &on("a", "n"), &recipe));
+    assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "expected there");
+    assert!(index.stand_in_line(&on("b", "n"), &recipe).is_empty());
+    assert!(!index.has_room(&Asker::claim(&name("b")), &recipe), "it waits for that node");
+    let marks = Marks { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
+    let job =
+        Job { name: name("provision-a-1"), claim: Some(name("a")), marks, node: Some("n".into()), ..Job::default() };
+    index.change_job(Change::Apply(job.clone()));
+    assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "seen there");
+    assert!(index.reserve("provision-c-1", &on("c", "m"), &recipe), "another node");
+    let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
+    assert!(woken.contains(&Key::Claim(name("b"))), "{woken:?}");
+    assert!(index.reserve("provision-b-1", &on("b", "n"), &recipe));
+    assert!(index.stand_in_line(&on("d", "n"), &recipe).is_empty());
+    assert_eq!(index.stand_in_line(&on("d", "o"), &recipe), [Key::Claim(name("d"))], "it goes to another node");
+    assert!(index.has_room(&Asker::claim(&name("d")), &recipe));
+}
+
+#[test]
+fn whose_turn_it_is_is_told_also_when_one_before_goes() {
+    let (mut index, recipe) = with_limits(&[("max-in-flight", "1")]);
+    let asks = |claim: &str| Asker::claim(&name(claim));
+    assert!(index.reserve("a", &asks("a"), &recipe));
+    for claim in ["b", "c"] {
+        assert!(index.stand_in_line(&asks(claim), &recipe).is_empty(), "there is no place");
+    }
+    index.forget_expected("a");
+    assert!(index.leave_line(&asks("b").key).contains(&asks("c").key), "b had the next");
+    index.stand_in_line(&asks("b"), &recipe);
+    assert!(!index.reserve("d", &asks("d"), &recipe));
+    assert_eq!(index.stand_in_line(&asks("d"), &recipe), [asks("c").key], "nobody has told it yet");
+}
