@@ -1,8 +1,9 @@
 //! The tables of keys in `docs/config.md`.
 
+use flex_provisioner::config::capability;
 use flex_provisioner::config::keys::{self, Group, KeySpec};
 
-use crate::{Part, code, definition, table};
+use crate::{Part, code, definition, in_one_line, table};
 
 const SOURCE: &str = "crates/core/src/config/keys/table.rs";
 
@@ -22,6 +23,12 @@ pub fn parts() -> Vec<Part> {
             name: "taken from the class",
             print: |_, _| listed(|key| key.follows_class),
         },
+        Part {
+            file: "docs/config.md",
+            source: "crates/core/src/config/capability.rs",
+            name: "",
+            print: |_, _| capabilities(),
+        },
     ]
 }
 
@@ -33,6 +40,11 @@ fn group(group: Group) -> String {
         .map(|key| vec![code(key.name), key.value.to_owned(), key.default.to_owned(), code(key.example), errors(key)]);
     let docs: String = keys.iter().map(|key| definition(key.name, key.doc)).collect();
     format!("\n{}\n{docs}\n", table(&["key", "value", "default", "example", "error"], rows))
+}
+
+fn capabilities() -> String {
+    let rows = capability::ALL.iter().map(|capability| vec![code(capability.name), in_one_line(capability.doc)]);
+    format!("\n{}\n", table(&["capability", "meaning"], rows))
 }
 
 fn errors(key: &KeySpec) -> String {

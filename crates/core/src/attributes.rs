@@ -13,7 +13,7 @@ use crate::limits;
 use crate::object::hash;
 
 /// The capability that a config declares.
-pub const CAPABILITY: &str = "modify";
+pub const CAPABILITY: &str = crate::config::capability::MODIFY;
 
 /// `storage.k8s.io/v1`, as far as it matters. The types that this is built with are those of the oldest Kubernetes that is
 /// supported, which did not serve it yet.

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::text::line;
 
 /// What an image can do that tells how much room there is.
-pub const CAPABILITY: &str = "capacity";
+pub const CAPABILITY: &str = crate::config::capability::CAPACITY;
 
 /// What a published number is the answer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

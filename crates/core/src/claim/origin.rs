@@ -17,7 +17,7 @@ use crate::text::cut;
 use crate::volume::Volume;
 
 /// The capability that a config declares.
-pub const CAPABILITY: &str = "clone";
+pub const CAPABILITY: &str = crate::config::capability::CLONE;
 
 /// What a claim names as its data source.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use contract::{names, parameter, quantity, request};
 
+use super::capability;
 use super::keys::{self, KeySpec};
 use super::record::Record;
 use super::slips::misspelt;
@@ -19,7 +20,6 @@ use crate::object::is_dns_name;
 
 const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
-const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
@@ -263,8 +263,11 @@ fn bounded(record: &Record) -> Result<(), Vec<Problem>> {
 fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
     let declared = r.read(&keys::CAPABILITIES, |text| {
         let chosen = list(text)?;
-        match chosen.iter().find(|item| !CAPABILITIES.contains(&item.as_str())) {
-            Some(item) => Err(format!("`{item}` is no capability; known are {}", CAPABILITIES.join(", "))),
+        match chosen.iter().find(|item| !capability::names().any(|name| name == *item)) {
+            Some(item) => Err(format!(
+                "`{item}` is no capability; known are {}",
+                capability::names().collect::<Vec<_>>().join(", ")
+            )),
             None => Ok(chosen),
         }
     });

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::accounts::Accounts;
+use super::capability;
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
 };
@@ -394,7 +395,7 @@ fn with_object(
     let recipe = record_with(config, object).and_then(|record| record.checked());
     let is_ours = config.stands_for() != Some(object.provisioner.as_str());
     table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
-    if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can("expand")) {
+    if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can(capability::EXPAND)) {
         warn(
             table,
             config,
@@ -405,7 +406,8 @@ fn with_object(
             ),
         );
     }
-    if object.binding == BindingMode::Immediate && recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+    if object.binding == BindingMode::Immediate && recipe.as_ref().is_ok_and(|recipe| recipe.can(capability::CAPACITY))
+    {
         warn(
             table,
             config,
@@ -450,7 +452,7 @@ fn pure(
         );
     }
     let recipe = record_of(config, name).checked();
-    if recipe.as_ref().is_ok_and(|recipe| recipe.can("expand")) {
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can(capability::EXPAND)) {
         warn(
             table,
             config,
@@ -461,7 +463,7 @@ fn pure(
             ),
         );
     }
-    if recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can(capability::CAPACITY)) {
         warn(
             table,
             config,

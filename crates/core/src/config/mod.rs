@@ -7,6 +7,7 @@
 //! [`document`] reads the files that `validate` and `render` are given.
 
 pub mod accounts;
+pub mod capability;
 pub mod check;
 pub mod classes;
 pub mod document;

@@ -14,7 +14,7 @@ use crate::object::{ObjectName, hash};
 use crate::volume::{Provenance, Volume};
 
 /// What an image can do that lists.
-pub const CAPABILITY: &str = "list";
+pub const CAPABILITY: &str = crate::config::capability::LIST;
 
 /// A backend, as a class and its config lead to it.
 #[derive(Clone, Debug)]

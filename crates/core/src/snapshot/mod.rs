@@ -25,7 +25,7 @@ use crate::run::view::seconds;
 use crate::text::cut;
 
 /// The capability that a config declares.
-pub const CAPABILITY: &str = "snapshot";
+pub const CAPABILITY: &str = crate::config::capability::SNAPSHOT;
 
 /// The parameter of a VolumeSnapshotClass that names the StorageClass whose image deletes snapshots that were not made
 /// here.

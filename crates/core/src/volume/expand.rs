@@ -49,7 +49,7 @@ use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
 /// The capability that a config declares.
-pub const CAPABILITY: &str = "expand";
+pub const CAPABILITY: &str = crate::config::capability::EXPAND;
 
 /// What is remembered of the last failed expand run, on the volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -6,6 +6,7 @@ use contract::quantity;
 
 use super::{Reader, number, size};
 use crate::config::Recipe;
+use crate::config::capability;
 use crate::config::keys;
 use crate::config::pool::{MOST_READY, Marks, Pool};
 use crate::config::values::map;
@@ -61,7 +62,7 @@ fn sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
 
 /// Whether the rest of a config goes with its pool.
 pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe, pool: &Pool) {
-    if !recipe.can("pool") {
+    if !recipe.can(capability::POOL) {
         r.fail(
             &keys::POOL,
             "needs `pool` among the `capabilities`: only an image that needs nothing of a claim but its size can make volumes before there is one",
