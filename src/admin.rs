@@ -1,8 +1,8 @@
-//! The admin page: `/healthz`, `/readyz`, `/metrics`.
+//! The admin server: `/healthz`, `/readyz`, `/metrics`.
 //!
-//! Every pod of the cluster may be able to reach the port, so that no peer may cost more than a little memory for a short
-//! time. A connection serves one request, and has a deadline. Where too many are open, the oldest one is closed: whoever
-//! asks a whole question is answered before that, also while others hold their connections open.
+//! Every pod of the cluster may be able to reach the port. So a peer may cost only a little memory for a short time. A
+//! connection serves one request, and has a deadline. If too many connections are open, the server closes the oldest. A
+//! peer that sends a whole request at once is answered before that, even while others hold their connections open.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,30 +21,30 @@ use tokio::task::AbortHandle;
 
 use crate::reconcile::Context;
 
-/// What one peer, and all of them together, may take.
+/// The limits of one peer, and of all peers together.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections that are open at one time.
+    /// The number of open connections.
     connections: usize,
-    /// How long a request's header may take to arrive.
+    /// The time for a request's header to arrive.
     header: Duration,
-    /// How long a connection may live: a peer that does not read its answer keeps it no longer.
+    /// The lifetime of a connection. A peer that does not read its answer keeps the connection no longer.
     connection: Duration,
-    /// The bytes of a request's header. hyper takes no fewer than 8192.
+    /// The bytes of a request's header. hyper accepts no limit below 8192.
     header_bytes: usize,
 }
 
-/// A scrape takes milliseconds. The kubelet and Prometheus need two connections.
+/// The limits in use. A scrape takes milliseconds. The kubelet and Prometheus need two connections.
 const LIMITS: Limits =
     Limits { connections: 64, header: Duration::from_secs(2), connection: Duration::from_secs(10), header_bytes: 8192 };
 
-/// After an error that the next `accept` would have, too, such as too many open files.
+/// The delay after an error that would also hit the next `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
 /// Serves until the process ends.
 ///
 /// # Errors
-/// If the address cannot be listened on; the message names the flag.
+/// If the server cannot listen on the address. The message names the flag.
 pub async fn serve(address: SocketAddr, context: Arc<Context>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address} for health and metrics; choose another with --admin-address")
@@ -77,7 +77,7 @@ fn router(context: Arc<Context>) -> Router {
         )
 }
 
-/// Accepts connections for ever, and closes the oldest where one more would be too many.
+/// Accepts connections forever, and closes the oldest if there are too many.
 async fn answer(listener: TcpListener, router: Router, limits: Limits) {
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -96,7 +96,7 @@ async fn answer(listener: TcpListener, router: Router, limits: Limits) {
             oldest.abort();
         }
         open.push_back(tokio::spawn(connection(stream, router.clone(), limits)).abort_handle());
-        // The connections get their turn before the next one is accepted, however many wait to be.
+        // The open connections run before the next is accepted, however many wait.
         tokio::task::yield_now().await;
     }
 }
@@ -133,17 +133,17 @@ mod tests {
         address
     }
 
-    /// A connection that has sent a part of a request.
+    /// Opens a connection and sends a part of a request.
     async fn began(address: SocketAddr, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
         stream
     }
 
-    /// All that comes until the server closes the connection.
+    /// Reads everything until the server closes the connection.
     async fn rest(mut stream: TcpStream) -> String {
         let mut text = Vec::new();
-        // A connection that is closed with something unread is reset, which is an error here.
+        // If unread bytes are left, the close resets the connection, which is an error here.
         let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut text))
             .await
             .expect("the server closes the connection");
@@ -191,7 +191,7 @@ mod tests {
         let address = started(LIMITS).await;
         let mut stream = began(address, "GET /metrics HTTP/1.1\r\nX: ").await;
         let mut sent = 0;
-        // The sockets between take some on their own.
+        // The sockets in between buffer some bytes.
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {
             sent += 4096;
             assert!(sent < 64 << 20, "it takes everything");
@@ -209,7 +209,7 @@ mod tests {
         let start = Instant::now();
         assert!(scraped(address).await.ends_with(PAGE));
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-        // All but the allowed number were closed: what peers hold open is bounded.
+        // The server has closed all connections above its limit, so that peers cannot hold more.
         let mut open = 0;
         for mut stream in held {
             let read = tokio::time::timeout(Duration::from_millis(5), stream.read_u8()).await;

@@ -1,8 +1,7 @@
-//! The orchestrator: it turns a container image that can make one volume into a dynamic
-//! provisioner.
+//! The orchestrator, which turns a container image that can make a volume into a dynamic provisioner.
 //!
-//! `observe → decide → act`: [`api`] watches and writes, [`state`] keeps what it saw, `claim::decide` and `volume::decide` of
-//! the crate [`flex_core`] choose the next step and can do no I/O, and [`reconcile`] joins them.
+//! [`api`] watches and writes, and [`state`] is the cache. `claim::decide` and `volume::decide` of the crate
+//! [`flex_core`] choose the next step, without any I/O. [`reconcile`] observes, decides and takes the steps.
 
 pub mod admin;
 pub mod api;
@@ -13,6 +12,6 @@ pub mod reconcile;
 pub mod state;
 
 pub use flex_core::{
-    attributes, capacity, claim, config, decision, limits, marker, node, object, orphans, policies, pool, run,
+    attributes, capacity, claim, config, decision, limits, marker, model, node, object, orphans, policies, pool, run,
     snapshot, text, volume,
 };

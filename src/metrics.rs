@@ -1,4 +1,4 @@
-//! Metrics, under the names that the field's dashboards use where those exist.
+//! Metrics, with the names that dashboards for Kubernetes already use, where those exist.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,45 +87,45 @@ fn class(class: &str) -> Class {
 }
 
 impl Metrics {
-    /// A claim is bound, so long after its attempt began.
+    /// Counts a claim that is bound, with the time since its attempt began.
     pub fn provisioned(&self, name: &str, took: Duration) {
         self.provisioned.get_or_create(&class(name)).inc();
         self.provision_seconds.get_or_create(&class(name)).observe(took.as_secs_f64());
     }
 
-    /// An attempt failed.
+    /// Counts a failed attempt.
     pub fn provision_failed(&self, name: &str) {
         self.provision_failed.get_or_create(&class(name)).inc();
     }
 
-    /// A volume is gone with its storage.
+    /// Counts a volume that was deleted with its storage.
     pub fn deleted(&self, name: &str) {
         self.deleted.get_or_create(&class(name)).inc();
     }
 
-    /// A delete run failed.
+    /// Counts a failed delete run.
     pub fn delete_failed(&self, name: &str) {
         self.delete_failed.get_or_create(&class(name)).inc();
     }
 
-    /// The storage of a claim has grown.
+    /// Counts a successful expand run.
     pub fn expanded(&self, name: &str) {
         self.expanded.get_or_create(&class(name)).inc();
     }
 
-    /// A run about a snapshot ended.
+    /// Counts a run for a snapshot that has ended.
     pub fn snapshot_run(&self, operation: Operation, done: bool) {
         let outcome = if done { "done" } else { "failed" };
         self.snapshot_runs.get_or_create(&Outcome { operation: operation.as_str(), outcome }).inc();
     }
 
-    /// A run for so many claims or volumes of a class was begun.
+    /// Counts a run for several claims or volumes of a class.
     pub fn batch(&self, name: &str, claims: usize) {
         self.batches.get_or_create(&class(name)).inc();
         self.batch_claims.get_or_create(&class(name)).inc_by(claims as u64);
     }
 
-    /// So many volumes are ready, by class and size.
+    /// Sets the numbers of ready volumes, by class and size.
     pub fn ready(&self, counts: BTreeMap<(String, u64), usize>) {
         self.pool_ready.clear();
         for ((class, bytes), count) in counts {
@@ -133,23 +133,23 @@ impl Metrics {
         }
     }
 
-    /// A claim was given a volume that was ready.
+    /// Counts a claim that got a pooled volume.
     pub fn pool_hit(&self, name: &str) {
         self.pool_hits.get_or_create(&class(name)).inc();
     }
 
-    /// A volume had to be made for a claim of a class with a pool.
+    /// Counts a claim of a class with a pool for which a volume had to be made.
     pub fn pool_miss(&self, name: &str) {
         self.pool_misses.get_or_create(&class(name)).inc();
     }
 
-    /// A capacity run ended.
+    /// Counts a capacity run that has ended.
     pub fn capacity_run(&self, done: bool) {
         let outcome = if done { "done" } else { "failed" };
         self.capacity_runs.get_or_create(&Outcome { operation: CAPABILITY, outcome }).inc();
     }
 
-    /// How much room the scheduler is told of now: of classes that are asked.
+    /// Sets the published capacities of the classes that an image reports.
     pub fn capacities<'a>(&self, published: impl Iterator<Item = &'a Published>) {
         self.capacities.clear();
         for published in published.filter(|published| published.record.is_some()) {
@@ -160,27 +160,27 @@ impl Metrics {
         }
     }
 
-    /// An expand run failed.
+    /// Counts a failed expand run.
     pub fn expand_failed(&self, name: &str) {
         self.expand_failed.get_or_create(&class(name)).inc();
     }
 
-    /// A volume has got other attributes.
+    /// Counts a volume that has got other attributes.
     pub fn modified(&self, name: &str) {
         self.modified.get_or_create(&class(name)).inc();
     }
 
-    /// A modify run failed.
+    /// Counts a failed modify run.
     pub fn modify_failed(&self, name: &str) {
         self.modify_failed.get_or_create(&class(name)).inc();
     }
 
-    /// A step did not succeed.
+    /// Counts a failed step.
     pub fn errors(&self, category: &str) {
         self.errors.get_or_create(&Category { category: category.to_owned() }).inc();
     }
 
-    /// What the last look found, by kind.
+    /// Sets the numbers of findings of the last sweep, by kind.
     pub fn orphans<'a>(&self, kinds: impl Iterator<Item = &'a Kind>) {
         let mut counts: BTreeMap<Kind, i64> = BTreeMap::new();
         kinds.for_each(|kind| *counts.entry(*kind).or_default() += 1);
@@ -190,19 +190,19 @@ impl Metrics {
         }
     }
 
-    /// Another process leads, and looks.
+    /// Removes the findings, because another process leads and sweeps.
     pub fn forget(&self) {
         self.orphans.clear();
         self.capacities.clear();
         self.pool_ready.clear();
     }
 
-    /// Something was removed that was left over.
+    /// Counts an orphaned object that was deleted.
     pub fn orphan_removed(&self, kind: Kind) {
         self.orphans_removed.get_or_create(&OrphanKind { kind: kind.as_str() }).inc();
     }
 
-    /// How the configs stand.
+    /// Sets the states of the configs.
     pub fn configs<'a>(&self, verdicts: impl Iterator<Item = &'a Verdict>) {
         let (mut all, mut refused) = (0, 0);
         for verdict in verdicts {
@@ -213,10 +213,10 @@ impl Metrics {
         self.configs_refused.set(refused);
     }
 
-    /// All of it, as Prometheus reads it.
+    /// Returns all metrics in the text format of Prometheus.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        // Writing to a String cannot fail.
+        // A write to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

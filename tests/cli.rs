@@ -1,4 +1,4 @@
-//! `validate` and `render` as an admin calls them: what they print and how they exit.
+//! Tests of `validate` and `render` as an admin calls them: their output and their exit codes.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Claims: whatever a user writes on one, step by step to the Job.
+//! Claims: anything that a user can write on one, step by step to the Job.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,9 +10,10 @@ use flex_provisioner::claim::accept::acceptable;
 use flex_provisioner::claim::decide::{Decision, Observed, Serving, Step, decide};
 use flex_provisioner::claim::nodes::Choice;
 use flex_provisioner::claim::request::{Attempt, request};
-use flex_provisioner::claim::{Claim, Stamp};
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{Placement, Recipe};
+use flex_provisioner::model::claim::Claim;
+use flex_provisioner::model::claim::Stamp;
 use flex_provisioner::node::{NodeState, Places};
 use flex_provisioner::object::is_dns_name;
 use flex_provisioner::run::job::{Place, job};
@@ -187,7 +188,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             limit: None,
             promised: false,
             attributes: None,
-            binding: flex_provisioner::claim::Binding::Direct,
+            binding: flex_provisioner::model::claim::Binding::Direct,
             outside: draw.below(8) == 7,
             origin: None,
             copying: &[],

@@ -1,19 +1,19 @@
-//! Provisioner ConfigMaps with their StorageClass: checked, told, and made into a Job.
+//! Provisioner ConfigMaps with their StorageClass: checked, reported, and made into a Job.
 
 use std::collections::BTreeMap;
 
 use contract::request::Operation;
 use flex_provisioner::api::events::note;
-use flex_provisioner::claim::Claim;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, ClassObject, Config, Lookup, classes};
 use flex_provisioner::config::document::{self, Document};
 use flex_provisioner::config::sidecar::Sidecars;
 use flex_provisioner::config::{Recipe, keys};
+use flex_provisioner::model::claim::Claim;
+use flex_provisioner::model::volume::Provenance;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::config::annotation;
 use flex_provisioner::run::job::{Place, job};
-use flex_provisioner::volume::Provenance;
 use serde_json::json;
 
 use crate::draw::{Draw, MARKER};

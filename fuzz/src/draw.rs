@@ -1,4 +1,4 @@
-//! From the fuzzer's bytes to values: what somebody could write who means harm.
+//! From the fuzzer's bytes to values that a hostile writer could choose.
 
 use arbitrary::Unstructured;
 

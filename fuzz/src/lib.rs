@@ -1,8 +1,8 @@
-//! Bad input: what must hold whatever admins, users, images and nodes write.
+//! Fuzz targets: the properties that hold whatever admins, users, images and nodes write.
 //!
-//! Each target is a function of any bytes that panics where something does not hold. `scripts/fuzz.sh` runs
-//! them under libFuzzer, which looks for bytes that get further; the tests run them over the corpus, where
-//! every input is kept that has ever failed.
+//! Each target is a function of any bytes that panics if a property does not hold. `scripts/fuzz.sh` runs the targets
+//! under libFuzzer, which looks for bytes that reach new code. The tests run them over the corpus, which contains each
+//! input that has ever failed.
 
 pub mod claim;
 pub mod config;

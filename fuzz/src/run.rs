@@ -1,4 +1,4 @@
-//! What nodes and images say: statuses of pods and Jobs, exit codes, last words, complaints.
+//! The data of nodes and images: statuses of pods and Jobs, exit codes, last words, warnings.
 
 use contract::exit::{self, Failure};
 use flex_provisioner::api::events::note;

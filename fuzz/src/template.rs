@@ -1,9 +1,9 @@
 //! Pod templates of admins, merged under the generated pod.
 
 use contract::request::Operation;
-use flex_provisioner::claim::Claim;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::record::Record;
+use flex_provisioner::model::claim::Claim;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::job::{Place, job};
 use serde_json::{Map, Value, json};

@@ -1,5 +1,5 @@
-//! PersistentVolumes that images create: whatever one says, only what fits is bound, and no delete run
-//! is for anything but what was adopted.
+//! PersistentVolumes that images create: only a volume that fits is bound, and a delete run is only for an adopted
+//! volume.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -9,17 +9,20 @@ use flex_provisioner::api::events::note;
 use flex_provisioner::claim::decide::{self, Candidate, Observed, Serving, Step};
 use flex_provisioner::claim::fit::misfits;
 use flex_provisioner::claim::nodes::Choice;
-use flex_provisioner::claim::{Claim, Stamp};
 use flex_provisioner::config::classes::{BindingMode, Class};
 use flex_provisioner::config::{NodeGone, Recipe};
+use flex_provisioner::model::claim::Claim;
+use flex_provisioner::model::claim::Stamp;
+use flex_provisioner::model::volume::Provenance;
+use flex_provisioner::model::volume::Volume;
 use flex_provisioner::node::{NodeState, Places};
 use flex_provisioner::run::job::{Place, job};
 use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::change::Runs;
 use flex_provisioner::volume::decide::{self as of_volume, ClaimState};
 use flex_provisioner::volume::expand;
+use flex_provisioner::volume::modify;
 use flex_provisioner::volume::request::request;
-use flex_provisioner::volume::{Provenance, Volume, modify};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
@@ -176,7 +179,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             outside: false,
             origin: None,
             copying: &[],
-            binding: flex_provisioner::claim::Binding::Direct,
+            binding: flex_provisioner::model::claim::Binding::Direct,
             removed: None,
             left_out: false,
         },
@@ -256,7 +259,7 @@ fn goes(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();
-        volume.mark = Some(flex_provisioner::volume::mark(&text));
+        volume.mark = Some(flex_provisioner::model::volume::mark(&text));
         volume.provenance = Some(text);
     }
     let known = if volume.is_adopted() { Ok(&**recipe) } else { Err("how it was made is not known".to_owned()) };

@@ -1,4 +1,4 @@
-//! What surrounds the input: an orchestrator, a class, and what must hold of every Job.
+//! The surroundings of the input: an orchestrator, a class, and the properties of each Job.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The corpus, without a fuzzer: among it every input that has ever failed.
+//! Runs the corpus without a fuzzer. It contains each input that has ever failed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,18 @@
 #!/bin/sh
-# A directory on this node for each volume, as a `local` PersistentVolume; or with an image file in it, and its loop
-# device as volume. README.md tells how it is configured; the contract with the flex provisioner is in docs/.
+# A provisioner image: a directory on this node for each volume, as a `local` PersistentVolume. With `devices`, the
+# directory has an image file, and its loop device is the volume. README.md describes the config; the contract with the
+# flex provisioner is in docs/.
 set -eu
 
-# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. Every text in
-# here may come from somebody else: it is only ever used in quotes, but for the list of paths, in which nothing is expanded.
+# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. Somebody
+# else may have written any text in here: it is only used in quotes, except for the list of paths, which is not
+# expanded.
 set -f
 mode=${MODE:-0777}
 devices=${DEVICES:-}
 id=${CLAIM_UUID:-}
 sid=${SNAPSHOT_ID:-}
-# With `storage-mounts` in the config the directory of this run's volume is a mount point, and no other one is in the pod.
+# With `storage-mounts` in the config, the directory of this run's volume is a mount point, and the pod has no other.
 alone=${STORAGE_MOUNTS:-}
 
 fail() {
@@ -32,7 +34,7 @@ bases=$(
     }
 )
 
-# From here on one of them is meant.
+# Selects one of the directories.
 use() {
     base=$1
     volume=$base/$id
@@ -40,7 +42,7 @@ use() {
     snapshot=$base/.snapshot-$sid
 }
 
-# The one that has something of this name; the last of them if none has.
+# Selects the directory that contains this name, or the last if none does.
 find() {
     for one in $bases; do
         use "$one"
@@ -49,8 +51,8 @@ find() {
     return 1
 }
 
-# Where runs are alone with their volumes, the kubelet makes each directory that is not there, and gives it the mode of the
-# base path; and that of a deleted volume stays until the keeper removes it. Empty ones of these modes are nobody's.
+# If runs see only their own volumes, the kubelet makes each missing directory, with the mode of the base path. The
+# directory of a deleted volume stays until the keeper removes it. An empty directory of these modes is unused.
 nobodys() {
     case $(stat -c %a "$1" 2>/dev/null) in
         1700 | 1000) [ -z "$(ls -A "$1")" ] ;;
@@ -58,12 +60,12 @@ nobodys() {
     esac
 }
 
-# Nor is half a copy there, whoever began it.
+# Checks whether $1 exists, and is neither unused nor an unfinished copy.
 has() {
     [ -e "$1" ] && ! nobodys "$1" && [ ! -e "$1/.flex-partial" ]
 }
 
-# What the PersistentVolume of $1 names: the directory, or the link to its device.
+# Prints the path in the PersistentVolume of $1: the directory, or the link to its device.
 place() {
     if [ -n "$devices" ]; then echo "$devices/$1"; else echo "$base/$1"; fi
 }
@@ -116,7 +118,7 @@ check_base() {
         /?*) ;;
         *) fail config "base-path is \`$base\`: it must be an absolute path on the node" ;;
     esac
-    # Without the node's directory in the pod, a delete would find nothing and leave the data behind.
+    # Without the node's directory in the pod, a delete run would find nothing and leave the data behind.
     case $alone:${OPERATION:-} in
         :*) in_pod "$base" "$base" ;;
         *:list | *:capacity) mounted "$base" "$base" ;;
@@ -132,20 +134,20 @@ check_base() {
     done
 }
 
-# The directory $1 is here; $2 is what is to be mounted for that.
+# Checks that the pod has the directory $1. For that, $2 must be mounted.
 mounted() {
     [ -d "$1" ] || fail config "$1 is not in this pod: mount $2 from the node at the same path," \
         "with the config's key pod-template (see configmaps/hostpath.yaml)"
 }
 
-# And it can be written to.
+# Checks that the directory can also be written.
 in_pod() {
     mounted "$1" "$2"
     [ -w "$1" ] || fail config "$1 is not writable for user $(id -u):" \
         "allow root with run-as-user: \"0\" in the config, or give that user the directory"
 }
 
-# Room for so many bytes more.
+# Sets `free` to the free bytes.
 free() {
     at=$base
     if [ -n "$alone" ] && [ -d "$volume" ]; then at=$volume; fi
@@ -159,7 +161,7 @@ room_for() {
         fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
 }
 
-# The one with the most room.
+# Selects the directory with the most free bytes.
 roomiest() {
     most=-1
     for one in $bases; do
@@ -170,27 +172,28 @@ roomiest() {
     use "$best"
 }
 
-# A copy $2 of the directory $1, made as $3. It gets its name when it is whole: a run that dies leaves none that looks so.
+# Copies the directory $1 to $2, under the name $3. The copy gets its own name when it is complete, so that a run that
+# dies leaves nothing that looks complete.
 copied() {
     if [ -n "$alone" ]; then
-        # In its place, where it is known as half until it is whole.
+        # The copy is made in its place, and is marked as unfinished until it is complete.
         flex-pv copy "$1" "$2" || exit
         return
     fi
     if [ -L "$1" ] || ! has "$1"; then
         fail retry "$1, which is to be copied, is not on node ${POD_NODE:-?}"
     fi
-    # Of a run that was alone with it nothing may be left, or half a copy.
+    # A run that saw only this directory may have left it empty, or as an unfinished copy.
     [ ! -d "$2" ] || flex-pv remove "$2" || exit
-    # Not by rm, cp and mv: what is worked on may be in use, and a link that somebody puts there must not lead to other
-    # volumes.
+    # `rm`, `cp` and `mv` are not safe: the directory may be in use, and a link that somebody puts there must not lead
+    # to other volumes.
     flex-pv remove "$3" || exit
     flex-pv copy "$1" "$3" || exit
     flex-pv rename "$3" "$2" || exit
 }
 
-# Finds the loop devices whose file's path ends like this, a pattern. The path is what the kernel knows of the open file:
-# the name that losetup shows can be changed by the pod that has the device.
+# Sets `loops` to the loop devices whose file's path ends with this pattern. The path is what the kernel knows of the
+# open file: the pod that has the device can change the name that losetup shows.
 find_loops() {
     loops=
     blocks=$(ls /sys/block 2>&1) || fail retry "on node ${POD_NODE:-?}: $blocks"
@@ -203,8 +206,9 @@ find_loops() {
     done
 }
 
-# The image file of the volume $1 gets its device, and the device a name that goes with it when the node restarts: the
-# number may then be that of another file, and a volume that named it would give its pods the data of others.
+# Attaches the image file of the volume $1 to a device, and names the device by a link that vanishes when the node
+# restarts. The number may then be that of another file, and a volume that named it would give its pods the data of
+# others.
 attach() {
     name=$1
     why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
@@ -213,7 +217,7 @@ attach() {
         why=$(cd "$base" && losetup -f "$name/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
         find_loops "$name/disk"
     fi
-    # Another process may have attached it just now: both keep the one that is named already, else the first.
+    # Another process may have attached the file just now. Both keep the device that has the name, else the first.
     linked=$(readlink "$devices/$name" 2>/dev/null) || linked=
     first=
     for loop in $loops; do
@@ -221,7 +225,7 @@ attach() {
     done
     [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
     hold "$first"
-    # From here on its number cannot become that of another file; until then it could.
+    # From here on, the number cannot become that of another file. Until then it could.
     find_loops "$name/disk"
     case " $loops " in
         *" $first "*) ;;
@@ -238,12 +242,13 @@ attach() {
     if [ "$linked" != "$first" ]; then
         name_device
     fi
-    # It may have been deleted meanwhile.
+    # The volume may have been deleted meanwhile.
     [ -e "$base/$name/disk" ] || rm -f "$devices/$name"
 }
 
-# A pod can detach the device that it has. The number would go to the next file, and the pod, or the volume's name, would
-# lead there. So a second device, which no pod gets, holds it open: then a detached device stays until both are let go.
+# Holds the device open by a second device, which no pod gets. A pod can detach the device that it has. The number would
+# then go to the next file, and the pod, or the volume's name, would lead there. A device that is held stays until both
+# are detached.
 hold() {
     find_loops ".hold-$name-${1##*/}"
     [ -z "$loops" ] || return 0
@@ -255,7 +260,7 @@ hold() {
     ) || fail retry "on node ${POD_NODE:-?}: $1 cannot be held open: $why"
 }
 
-# The volume `name` names its device, and no other volume does.
+# Links the volume `name` to its device, and removes links of other volumes to that device.
 name_device() {
     why=$(ln -sfn "$first" "$devices/$name" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     links=$(ls -l "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $links"
@@ -267,14 +272,14 @@ name_device() {
     done
 }
 
-# The device $1 of the volume `name` goes; in use with its last user. It is let go last, so that its number is not another
-# file's before.
+# Detaches the device $1 of the volume `name`. A device in use vanishes with its last user. The hold ends last, so that
+# the number does not become another file's before.
 release() {
     why=$(losetup -d "$1" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     let_go "${1##*/}"
 }
 
-# Nothing holds the devices $1 of the volume `name`, a pattern, any more.
+# Ends all holds of the devices $1, a pattern, of the volume `name`.
 let_go() {
     find_loops ".hold-$name-$1"
     for loop in $loops; do
@@ -286,7 +291,7 @@ let_go() {
     done
 }
 
-# The device of the volume $1 goes, whose directory may have been renamed for $2 already.
+# Detaches the device of the volume $1, whose directory may have been renamed for $2 already.
 detach() {
     name=$1
     rm -f "$devices/$name"
@@ -299,8 +304,8 @@ detach() {
     let_go 'loop*'
 }
 
-# The image file in the directory $1 is as large as it should be, with all its blocks: what is promised is there. Sizes are
-# in whole pages, because a device has no half sectors.
+# Gives the image file in the directory $1 its size, with all blocks, so that the promised space exists. Sizes are whole
+# pages, because a device has no half sectors.
 sized() {
     size=0
     [ ! -f "$1/disk" ] || size=$(stat -c %s "$1/disk")
@@ -308,7 +313,7 @@ sized() {
     why=$(fallocate -l $(((SIZE_BYTES + 4095) / 4096 * 4096)) "$1/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
 }
 
-# A copy of the volume CLONE_OF.
+# Copies the volume CLONE_OF.
 copy() {
     from=$base/$CLONE_OF
     case ${CLONE_OF_SOURCE:-} in
@@ -319,7 +324,7 @@ copy() {
     copied "$from" "$volume" "$half"
 }
 
-# What was written to the device of the volume $1 is in its file.
+# Flushes the device of the volume $1 to its file.
 flushed() {
     [ -n "$devices" ] || return 0
     find_loops "$1/disk"
@@ -334,7 +339,7 @@ provision() {
         Filesystem:*) fail never "volumeMode Filesystem is not possible: this class makes block devices (\`devices\`)" ;;
         *) fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices" ;;
     esac
-    # What there is stays where it is, a copy goes where its blocks can be shared.
+    # An existing volume stays where it is. A copy is made where its blocks can be shared.
     if find "$id"; then
         :
     elif [ -n "${CLONE_OF:-}" ]; then
@@ -349,21 +354,21 @@ provision() {
         room_for "$SIZE_BYTES"
         make
     elif [ -n "$alone" ] && [ -n "${CLONE_OF:-}$sid" ]; then
-        # It may be half a copy.
+        # The volume may be an unfinished copy.
         make
     fi
     if [ -n "$devices" ]; then
         sized "$volume"
         attach "$id"
     elif [ -z "${CLONE_OF:-}$sid" ]; then
-        # After the mkdir and not by it: a run that died in between must not leave another mode behind.
+        # The mode is set after the mkdir and not by it, so that a run that died in between leaves no other mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
-    # What is to be a copy was made as one, by this run or an earlier one.
+    # This run or an earlier one has filled a volume that has a data source.
     exec flex-pv create --copied --local "$(place "$id")"
 }
 
-# Nobody but root gets into the directory of all volumes: a volume's own mode is for the pods that have it.
+# Lets only root enter the directory of all volumes. A volume's own mode is for the pods that have the volume.
 private() {
     case $(stat -c %a "$base") in *00) return 0 ;; esac
     why=$(chmod 0700 "$base" 2>&1) ||
@@ -371,7 +376,7 @@ private() {
             "give the directory to the run's user, with mode 0700"
 }
 
-# The volume is there with its content, or not at all.
+# Makes the volume with its content, or not at all.
 make() {
     if [ -n "${CLONE_OF:-}" ]; then
         copy
@@ -388,14 +393,14 @@ make() {
     fi
 }
 
-# Takes $1 away from each directory. Somebody who had the volume may still hold it open: nothing here follows a link.
+# Removes $1 from each directory. A process that had the volume may still hold it open: nothing here follows a link.
 remove() {
     for one in $bases; do
         if [ -n "$alone" ]; then
             flex-pv remove "$one/$1" || exit
             continue
         fi
-        # Renamed first, so that a run that dies half-way leaves something that can only be rubbish.
+        # The directory is renamed first, so that a run that dies half-way leaves only recognisable rubbish.
         if [ -e "$one/$1" ]; then
             flex-pv remove "$one/.deleting-$2" || exit
             flex-pv rename "$one/$1" "$one/.deleting-$2" || exit
@@ -405,9 +410,10 @@ remove() {
     done
 }
 
-# A snapshot is a copy that nobody can mount. It needs the room for what is in the volume, which only the copying tells.
+# Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume, which only the
+# copying tells.
 snapshot() {
-    # With runs that are alone it may be half, and `copied` sees that.
+    # In runs that see only their own volume, it may be an unfinished copy, which `copied` notices.
     if [ -z "$alone" ] && find ".snapshot-$sid"; then return 0; fi
     find "$id" || :
     case ${VOLUME_SOURCE:-} in
@@ -418,7 +424,8 @@ snapshot() {
     copied "$volume" "$snapshot" "$base/.copying-$sid"
 }
 
-# A directory has no size of its own: as in provision, the size is a promise, made when there is room.
+# Expands the volume. A directory has no size of its own: as in provision runs, the size is a promise, made if there is
+# space.
 expand() {
     find "$id" || :
     if [ ! -d "$volume" ] || ! has "$volume"; then
@@ -428,7 +435,7 @@ expand() {
         room_for $((SIZE_BYTES - OLD_SIZE_BYTES))
     else
         size=$(stat -c %s "$volume/disk" 2>&1) || fail never "on node ${POD_NODE:-?}: $size"
-        # What is there already, as of a run that died, needs no room.
+        # The present blocks, such as those of a run that died, need no space.
         [ "$size" -ge "$SIZE_BYTES" ] || room_for $((SIZE_BYTES - size))
         sized "$volume"
         attach "$id"
@@ -436,7 +443,7 @@ expand() {
     fi
 }
 
-# After a restart of the node no file has a device. This is what a DaemonSet runs there; then it has nothing to do.
+# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this there.
 attach_all() {
     [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
     for one in $bases; do
@@ -448,7 +455,7 @@ attach_all() {
     done
 }
 
-# A line for each volume, and for what a delete or a copy that died left. Other names are none of ours.
+# Prints a line for each volume, and for what an unfinished delete or copy left. Other names are not this image's.
 list() {
     for one in $bases; do
         [ -r "$one" ] || fail retry "on node ${POD_NODE:-?}: $one cannot be read"
@@ -467,7 +474,7 @@ list() {
     echo end
 }
 
-# Directories of one file system have their room together.
+# Adds up the free bytes. Directories of one file system share them.
 capacity() {
     sum=0 most=0 seen=
     for one in $bases; do

@@ -1,4 +1,4 @@
-//! The connection to the API server: as kubectl would have it, by the same kubeconfig and through the same proxy.
+//! The connection to the API server, as kubectl makes it: with the same kubeconfig and through the same proxy.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use kube::{Client, Config};
 
 use super::pages;
 
-/// No API request takes longer; a hung connection must not hold a worker for ever. Watches end
-/// before it by themselves, and the server sends bookmarks meanwhile.
+/// The longest duration of an API request. A hung connection must not block a worker forever. Watches end earlier by
+/// themselves, and the server sends bookmarks meanwhile.
 const READ: Duration = Duration::from_secs(240);
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Connects by the kubeconfig of the environment, or as a pod.
+/// Connects with the kubeconfig of the environment, or as a pod.
 ///
 /// # Errors
-/// If neither exists or is readable; the message says which were tried. If the environment names a proxy that cannot be one.
+/// If neither exists or is readable, or if the environment names an invalid proxy. The message says which were tried.
 pub async fn connect() -> anyhow::Result<(Client, String)> {
-    // Two crypto providers in one binary would make rustls panic at its first use.
+    // If one binary had two crypto providers, rustls would panic at its first use.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::infer().await.map_err(|error| {
-        // kubectl passes over such entries. The client reads them before it can be told not to.
+        // kubectl ignores such entries. The client reads them before it can be configured not to.
         let what = match format!("{error:?}").contains("ParseNoProxy") {
             true => "NO_PROXY cannot be read: write hosts, domains and networks with one comma between two of them",
             false => "no access to a cluster: set KUBECONFIG, or run as a pod with a ServiceAccount token",
@@ -35,7 +35,7 @@ pub async fn connect() -> anyhow::Result<(Client, String)> {
     through(config, named, |name| std::env::var(name).ok())
 }
 
-/// The proxy that a kubeconfig names for its current cluster.
+/// Returns the proxy that a kubeconfig names for its current cluster.
 fn proxy_of(kubeconfig: &Kubeconfig) -> Option<String> {
     let context = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|one| one.name == *context)?.context.as_ref()?;
@@ -43,13 +43,13 @@ fn proxy_of(kubeconfig: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
-/// A client by a config, through the proxy that the kubeconfig or the environment names.
+/// Builds a client from a config, with the proxy that the kubeconfig or the environment names.
 fn through(
     mut config: Config,
     named: Option<String>,
     environment: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<(Client, String)> {
-    // What the client finds out by itself goes by the address of the proxy, and not by that of the cluster.
+    // The client would derive its own settings from the address of the proxy, and not from that of the cluster.
     config.proxy_url = proxy(&config.cluster_url, named, environment)?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
@@ -59,8 +59,8 @@ fn through(
     Ok((pages::bounded(&client), address))
 }
 
-/// The proxy for a cluster: that of the kubeconfig always, else that of the environment, unless `NO_PROXY` names the cluster
-/// or it is on this machine.
+/// Returns the proxy for a cluster. A proxy in the kubeconfig always applies. A proxy in the environment applies unless
+/// `NO_PROXY` names the cluster or the cluster is on this machine.
 fn proxy(
     cluster: &Uri,
     named: Option<String>,
@@ -84,7 +84,7 @@ fn proxy(
     };
     let whole = if url.contains("://") { url.clone() } else { format!("http://{url}") };
     let parsed = whole.parse::<Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
-    // Its password is nobody's business.
+    // The message does not contain the proxy's address, which may have a password.
     let parsed = parsed.with_context(|| format!("{what} is no URL of a proxy; write http://HOST:PORT"))?;
     Ok(Some(parsed))
 }
@@ -94,7 +94,8 @@ fn is_here(cluster: &Uri) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// A cluster is among those that no proxy is for: hosts, domains, addresses and networks, each also with a port.
+/// Checks whether a cluster is among the exceptions from the proxy. These are hosts, domains, addresses and networks,
+/// each also with a port.
 fn is_excepted(cluster: &Uri, no: &str) -> bool {
     let port = cluster.port_u16().unwrap_or(if cluster.scheme_str() == Some("http") { 80 } else { 443 });
     let entries = no.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty());
@@ -102,14 +103,14 @@ fn is_excepted(cluster: &Uri, no: &str) -> bool {
         Some((host, of)) if !host.contains(':') => (of.parse::<u16>() == Ok(port)).then_some(host),
         _ => Some(entry),
     });
-    // `*.example.com` is how some write `.example.com`.
+    // Some write `*.example.com` for `.example.com`.
     let hosts: Vec<_> =
         hosts.map(|host| host.strip_prefix('*').filter(|rest| !rest.is_empty()).unwrap_or(host)).collect();
     let any = "http://proxy";
     Matcher::builder().http(any).https(any).no(hosts.join(",")).build().intercept(cluster).is_none()
 }
 
-/// Who asks, as it stands in the audit log: `flex-provisioner/VERSION (OS/ARCHITECTURE)`.
+/// Returns the user agent for the audit log: `flex-provisioner/VERSION (OS/ARCHITECTURE)`.
 fn user_agent() -> HeaderValue {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -177,7 +178,7 @@ mod tests {
         );
     }
 
-    /// A proxy that answers as the server behind it, and what it was told: all lines of both requests.
+    /// Runs a proxy that answers as the server behind it. Returns all lines of both requests that it got.
     async fn asked(environment: impl Fn(String) -> Vec<(String, String)>) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

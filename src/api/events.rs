@@ -1,5 +1,5 @@
-//! Events: what is told where its reader looks. Each text once, and again only after a while. What cannot be written
-//! while the API server is away is written when it is back.
+//! Events on the objects where their readers look. Each text is emitted once, and again only after a while. Events that
+//! cannot be written while the API server is away are written later.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,55 +14,57 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::unread::Unread;
-use crate::claim::Claim;
 use crate::clock::Clock;
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Volume;
 use crate::object::{ObjectName, hash};
-use crate::snapshot::{Content, Snapshot};
 use crate::text;
-use crate::volume::Volume;
 
-/// The same text on the same object is not repeated within this time.
+/// The time within which the same text on the same object is not repeated.
 const QUIET: Duration = Duration::from_secs(600);
-/// How often what was told long ago is forgotten, where it is more than so many.
+/// The time between two clean-ups of old entries.
 const SWEEP: Duration = Duration::from_secs(60);
 const MANY: usize = 20_000;
-/// What the API server takes as the note of an event.
+/// The largest note of an event that the API server accepts, in bytes.
 const MOST: usize = 1024;
-/// So many are written at one time; those about one object one after another.
+/// The number of events that are written at one time. Events on one object are written one after another.
 const LANES: usize = 8;
-/// An answer takes no longer; then the connection is dead, and another is tried.
+/// The longest time for an answer. Then the connection counts as dead, and another is tried.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Seconds between tries to write one event: two minutes and a half in all.
+/// The delays between tries to write one event, in seconds: two and a half minutes in all.
 const PAUSES: [u64; 9] = [1, 1, 2, 5, 10, 30, 30, 30, 40];
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: &'static str,
-    /// Its name; the namespace is empty for volumes.
+    /// The name of the object; the namespace is empty for volumes.
     pub name: ObjectName,
-    /// Its UID.
+    /// The UID of the object.
     pub uid: String,
 }
 
 impl About {
-    /// About a claim.
+    /// Names a claim as the object of an event.
     pub fn claim(claim: &Claim) -> Self {
         Self { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
     }
 
-    /// About a volume.
+    /// Names a volume as the object of an event.
     pub fn volume(volume: &Volume) -> Self {
         Self { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() }
     }
 
-    /// About a VolumeSnapshot.
+    /// Names a VolumeSnapshot as the object of an event.
     pub fn snapshot(snapshot: &Snapshot) -> Self {
         Self { kind: "VolumeSnapshot", name: snapshot.name.clone(), uid: snapshot.uid.clone() }
     }
 
-    /// About a content: its VolumeSnapshot, where its user looks; of one that is bound to none, itself.
+    /// Names the object of an event about a content. It is the VolumeSnapshot, where the user looks, or the content
+    /// itself if it is bound to none.
     pub fn content(content: &Content) -> Self {
         match content.snapshot_uid.is_empty() {
             false => Self { kind: "VolumeSnapshot", name: content.snapshot.clone(), uid: content.snapshot_uid.clone() },
@@ -74,8 +76,7 @@ impl About {
     }
 }
 
-/// A message as it is told: no longer than the API takes, and with nothing in it that a terminal
-/// would act on.
+/// Prepares a message: cuts it to the API's limit, and escapes everything on which a terminal would act.
 pub fn note(message: &str) -> String {
     text::printable(message, MOST)
 }
@@ -91,17 +92,19 @@ struct Note {
     message: String,
 }
 
-/// What was told.
+/// The events that were emitted lately.
 #[derive(Debug, Default)]
 struct Told {
-    /// The hash of each object, and of each text with its object: when last, and how often.
+    /// The hash of each object, and of each text with its object. The values are the time of the last event and the
+    /// number of events.
     hashes: HashMap<u64, (Duration, i32)>,
-    /// When what was told long ago was last forgotten.
+    /// The time of the last clean-up.
     swept: Duration,
 }
 
 impl Told {
-    /// A text is told about an object. Says how often that has been done with this time; none if it was a moment ago.
+    /// Records a text on an object. Returns how often it was emitted, this time included; `None` if it was emitted a
+    /// moment ago.
     fn tell(&mut self, text: u64, object: u64, now: Duration) -> Option<i32> {
         let is_new = |at: Duration| now.saturating_sub(at) < QUIET;
         if now.saturating_sub(self.swept) >= SWEEP && self.hashes.len() > MANY {
@@ -117,12 +120,12 @@ impl Told {
         Some(count)
     }
 
-    /// Something was told about an object not long ago.
+    /// Checks whether an event was emitted on an object lately.
     fn has(&self, object: u64) -> bool {
         self.hashes.contains_key(&object)
     }
 
-    /// A text could not be told about an object.
+    /// Forgets a text on an object that could not be written.
     fn forget(&mut self, text: u64, object: u64) {
         self.hashes.remove(&text);
         self.hashes.remove(&object);
@@ -133,7 +136,7 @@ fn locked(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
     told.lock().expect("no code panics while it holds what was told")
 }
 
-/// Tells. Never blocks: what is told is written in the background, for each object in order.
+/// The recorder of events. It never blocks: events are written in the background, in order for each object.
 #[derive(Debug)]
 pub struct Events {
     lanes: Vec<mpsc::UnboundedSender<Option<Note>>>,
@@ -142,8 +145,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Starts the writers. After [`Events::close`], await the handle to see all that was told
-    /// written.
+    /// Starts the writers. After [`Events::close`], await the handle until all events are written.
     pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
         let told = Arc::<Mutex<Told>>::default();
         let (lanes, receivers): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::unbounded_channel()).unzip();
@@ -154,7 +156,7 @@ impl Events {
         (Events { lanes, told, clock }, tokio::spawn(async move { drop(writers.await) }))
     }
 
-    /// Tells something about an object.
+    /// Emits an event on an object.
     pub fn tell(&self, about: About, warning: bool, reason: &'static Reason, message: impl Into<String>) {
         debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
         debug_assert!(reason.is_on(about.kind), "no event {reason} is on a {}", about.kind);
@@ -171,12 +173,12 @@ impl Events {
         let _ = self.lanes[lane].send(Some(Note { key, count, at, about, warning, reason, message }));
     }
 
-    /// This process has told something about an object not long ago.
+    /// Checks whether this process has emitted an event on an object lately.
     pub fn has_told(&self, uid: &str) -> bool {
         locked(&self.told).has(short(&hash(uid.as_bytes())))
     }
 
-    /// Nothing more is told: the writers end when all before is written.
+    /// Stops the recorder: the writers end when all earlier events are written.
     pub fn close(&self) {
         self.lanes.iter().for_each(|lane| drop(lane.send(None)));
     }
@@ -187,17 +189,17 @@ fn api_version(kind: &str) -> &'static str {
         "StorageClass" => "storage.k8s.io/v1",
         "Job" => "batch/v1",
         "ControllerRevision" => "apps/v1",
-        "VolumeSnapshot" | "VolumeSnapshotContent" => crate::snapshot::api::API_VERSION,
+        "VolumeSnapshot" | "VolumeSnapshotContent" => crate::model::snapshot::api::API_VERSION,
         _ => "v1",
     }
 }
 
-/// The hash as a number.
+/// Returns the beginning of the hash as a number.
 fn short(hash: &str) -> u64 {
     u64::from_str_radix(hash, 16).unwrap_or_default()
 }
 
-/// Writes what is told, one after another, through times in which the API server does not answer.
+/// Writes events one after another, and waits while the API server does not answer.
 async fn drain(
     mut notes: mpsc::UnboundedReceiver<Option<Note>>,
     client: Client,
@@ -225,14 +227,14 @@ async fn drain(
                 },
             };
             tracing::warn!(about = %note.about.name, reason = note.reason.name, message = note.message, error, "an event was not written");
-            // So that it is told when it is decided again.
+            // Forgotten, the event is emitted again when the object is reconciled.
             locked(&told).forget(short(&note.key), short(&hash(note.about.uid.as_bytes())));
             break;
         }
     }
 }
 
-/// The same request may succeed later.
+/// Checks whether the same request may succeed later.
 fn passes(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
@@ -273,12 +275,12 @@ async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     match Unread(api.clone()).create(&PostParams::default(), &event).await {
         Ok(()) => Ok(()),
-        // The same text was told before, by this process or an earlier one.
+        // This process or an earlier one has emitted the same text before.
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let body = json!({ "lastTimestamp": now, "count": count.max(&2) });
             Unread(api).patch(&event_name, &PatchParams::default(), body).await
         }
-        // The object's namespace is going: there is nobody left to tell.
+        // The namespace of the object is terminating, and nobody will read the event.
         Err(kube::Error::Api(status))
             if status.code == 404 || status.code == 403 && status.message.contains("terminated") =>
         {
@@ -300,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that refuses some writes before it takes the next.
+    /// Runs an API server that refuses some writes before it accepts the next.
     async fn api_server(refusals: usize, code: StatusCode) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let (written, asked) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let kept = written.clone();

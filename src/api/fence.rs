@@ -1,8 +1,8 @@
 //! The fence: writes pass only while this replica's term lasts.
 //!
-//! A leader looks at the Lease every few seconds, but a process can stand still between a decision
-//! and its write for longer than a term: suspended, out of CPU time, or waiting for an answer that
-//! does not come. So the time is looked at once more right before each write leaves.
+//! A leader reads the Lease every few seconds. But a process can stop between a decision and its write for longer than
+//! a term: it is suspended, has no CPU time, or waits for an answer. So the fence checks the time once more, right
+//! before each write is sent.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -11,12 +11,12 @@ use kube::Client;
 use kube::client::Body;
 use tower::BoxError;
 
-/// Why a write was not sent.
+/// The reason why a write was not sent.
 #[derive(Debug, thiserror::Error)]
 #[error("this replica does not lead any more; the write is left to the one that does")]
 struct NotLeading;
 
-/// Until when this replica may write. Clones are the same fence.
+/// The end of the time during which this replica may write. Clones are the same fence.
 #[derive(Clone, Debug, Default)]
 pub struct Fence(Arc<Mutex<Option<Instant>>>);
 
@@ -25,22 +25,22 @@ impl Fence {
         self.0.lock().expect("no code panics while it holds the fence")
     }
 
-    /// Writes pass until then.
+    /// Lets writes pass until then.
     pub fn open(&self, until: Instant) {
         *self.until() = Some(until);
     }
 
-    /// No write passes.
+    /// Lets no write pass.
     pub fn close(&self) {
         *self.until() = None;
     }
 
-    /// Writes pass now.
+    /// Checks whether writes pass now.
     pub fn is_open(&self) -> bool {
         self.until().is_some_and(|until| Instant::now() < until)
     }
 
-    /// A client behind the fence: it reads at any time, and writes while the fence is open.
+    /// Puts a client behind the fence. The client reads at any time, and writes while the fence is open.
     pub fn client(&self, client: &Client) -> Client {
         let (fence, through) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request: http::Request<Body>| {

@@ -1,5 +1,5 @@
-//! Objects as they come from the API, but for `metadata.managedFields`: it is often larger than all the rest, nobody here
-//! looks at it, and to skip it takes a fraction of what it takes to build it.
+//! Objects of the API without `metadata.managedFields`. The field is often larger than the rest, and nothing here reads
+//! it. To skip it takes a fraction of the time of building it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,18 +45,18 @@ impl<K: Resource> Resource for Lean<K> {
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
-    /// From the JSON of an API server, as text. It is cut before it is read: whatever brings it, each kind is read from one
-    /// form of text only, and so compiled once.
+    /// Reads the JSON of an API server as text, and cuts it before. Each kind is read from one form of text only,
+    /// whatever its source, and so compiled once.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let whole = <&RawValue>::deserialize(deserializer)?;
         cut(whole.get()).and_then(|text| serde_json::from_str(&text)).map(Lean).map_err(D::Error::custom)
     }
 }
 
-/// The fields of an object as text. Their names may be written with escapes.
+/// The fields of an object as text. Their names may contain escapes.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// An object without `metadata.managedFields`; anything else as it is.
+/// Cuts `metadata.managedFields` from an object. Anything else stays as it is.
 fn cut(text: &str) -> serde_json::Result<Cow<'_, str>> {
     if !text.contains("managedFields") {
         return Ok(text.into());
@@ -80,7 +80,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::snapshot::api::VolumeSnapshot;
+    use crate::model::snapshot::api::VolumeSnapshot;
 
     fn managed() -> serde_json::Value {
         json!([{ "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",

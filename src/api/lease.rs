@@ -1,8 +1,8 @@
-//! Who may write: one of several replicas leads, by a Lease.
+//! Leader election: one of several replicas leads, by a Lease.
 //!
-//! Every write of the Lease carries the resourceVersion that was read, so two can never both win
-//! one term. Whether another's term is over is judged by the time for which this process saw the
-//! Lease unchanged, never by comparing clocks of machines.
+//! Each write of the Lease carries the resourceVersion that was read, so that two replicas can never both win a term. A
+//! replica judges the end of another's term by the time for which it saw the Lease unchanged. It never compares the
+//! clocks of machines.
 
 use std::time::{Duration, Instant};
 
@@ -14,38 +14,38 @@ use tokio::sync::watch;
 
 use super::fence::Fence;
 
-/// A term ends when its holder has not renewed it for so long.
+/// The time without a renewal after which a term ends.
 pub const TERM: Duration = Duration::from_secs(15);
-/// A holder that could not renew for so long stops by itself, well before others may begin.
+/// The time without a renewal after which a holder stops by itself, well before others may begin.
 const RENEW_BY: Duration = Duration::from_secs(10);
-/// Between two looks at the Lease.
+/// The time between two reads of the Lease.
 const PACE: Duration = Duration::from_secs(2);
 
-/// The Lease as it was last seen.
+/// The Lease as it was last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Who holds it; empty after a graceful stop.
+    /// The holder; empty after a graceful stop.
     pub holder: String,
-    /// Its version: it changes with every renewal.
+    /// The resourceVersion, which changes with each renewal.
     pub version: String,
-    /// For how long this process has seen that version.
+    /// The time for which this process has seen that version.
     pub unchanged: Duration,
 }
 
-/// What to do about the Lease.
+/// The next step of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// There is none: create it.
+    /// Creates the Lease, which does not exist.
     Create,
-    /// It is ours: renew it.
+    /// Renews the candidate's own Lease.
     Renew,
-    /// Its holder is gone: take it.
+    /// Takes the Lease, whose holder is gone.
     Take,
-    /// Somebody else leads.
+    /// Waits, because another replica leads.
     Wait,
 }
 
-/// The next move of a candidate. Pure.
+/// Decides the next step of a candidate: a pure function.
 pub fn decide(seen: Option<&Seen>, me: &str) -> Move {
     match seen {
         None => Move::Create,
@@ -55,14 +55,14 @@ pub fn decide(seen: Option<&Seen>, me: &str) -> Move {
     }
 }
 
-/// How long to wait, `wish` at most: never past the time at which a holder stops by itself. Who
-/// leads not, or should have stopped already, waits as long as it wishes.
+/// Returns the time to wait, at most `wish`. It never passes the time at which a holder stops by itself. A candidate
+/// that does not lead, or should have stopped already, waits for `wish`.
 fn left(renewed: Option<Instant>, wish: Duration) -> Duration {
     let left = renewed.map(|at| RENEW_BY.saturating_sub(at.elapsed()));
     left.filter(|left| !left.is_zero()).map_or(wish, |left| left.min(wish))
 }
 
-/// A candidate for the Lease.
+/// A replica that competes for the Lease.
 pub struct Candidate {
     api: Api<Lease>,
     name: String,
@@ -72,8 +72,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate called `me` for the Lease `namespace/name`. It leads when the receiver says so;
-    /// the fence is open meanwhile.
+    /// Makes a candidate with the name `me` for the Lease `namespace/name`. It leads when the receiver says so, and the
+    /// fence is open meanwhile.
     pub fn new(
         client: Client,
         namespace: &str,
@@ -85,12 +85,12 @@ impl Candidate {
         (Candidate { api: Api::namespaced(client, namespace), name, me, leading, fence }, receiver)
     }
 
-    /// Stands until `stop` says so, then gives the Lease back.
+    /// Competes until `stop` says otherwise, then releases the Lease.
     pub async fn stand(self, mut stop: watch::Receiver<bool>) {
         let mut seen: Option<(String, Instant)> = None;
         let mut renewed: Option<Instant> = None;
         loop {
-            // The term counts from before the write: from then on others may see the Lease unchanged.
+            // The term counts from before the write, because from then on others may see the Lease unchanged.
             let began = Instant::now();
             match tokio::time::timeout(left(renewed, PACE * 2), self.turn(&mut seen)).await {
                 Ok(Ok(true)) => {
@@ -134,7 +134,7 @@ impl Candidate {
         }
     }
 
-    /// One look, and one move. Says whether this candidate leads.
+    /// Reads the Lease once, and takes one step. Returns whether this candidate leads.
     async fn turn(&self, seen: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
         let lease = self.api.get_opt(&self.name).await?;
         let view = lease.as_ref().map(|lease| {
@@ -172,13 +172,13 @@ impl Candidate {
         };
         match written {
             Ok(_) => Ok(true),
-            // Somebody else was faster.
+            // Another replica wrote first.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// After a graceful stop a standby need not wait for the end of the term.
+    /// Releases the Lease, so that a standby need not wait for the end of the term.
     async fn give_back(&self) {
         let Ok(Some(mut lease)) = self.api.get_opt(&self.name).await else { return };
         let spec = lease.spec.get_or_insert_default();

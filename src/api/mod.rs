@@ -1,7 +1,7 @@
-//! The Kubernetes API: the client, what is read and watched, what is written, and who may write.
+//! The Kubernetes API: the client, the watches and reads, the writes, and the right to write.
 //!
-//! - Reading: [`watch`] keeps the state up to date, and `lean`, `read` and `pages` say how objects arrive.
-//! - Writing: [`writes`] and [`events`], through the client of a leader ([`lease`], [`fence`]).
+//! - Reading: [`watch`] follows the objects, and `lean`, `read` and `pages` read them.
+//! - Writing: [`writes`] and [`events`] use the client of a leader ([`lease`], [`fence`]).
 //! - Others: [`policies`] reads the admission policies, and [`sidecar`] the Leases of external provisioners.
 
 pub mod client;

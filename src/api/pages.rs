@@ -1,9 +1,9 @@
-//! Lists in pages that fit into memory, whatever their objects weigh.
+//! Lists in pages that fit into memory, whatever the size of their objects.
 //!
-//! Users write objects of more than a megabyte. A page of a fixed number of these has no bound that a small process could
-//! hold, and one object at a time is slow for the many small ones that there are else. So the number of objects in a page
-//! follows from the bytes of the page before, and a page that is too large all the same is not read to its end: it is asked
-//! for again with fewer objects.
+//! Users can write objects of more than a megabyte. A page of a fixed number of these has no bound that a small process
+//! could hold. A page of one object is slow, because most objects are small. So the number of objects in a page follows
+//! from the bytes of the page before. If a page is still too large, the client does not read it to its end, and asks
+//! again for fewer objects.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,23 +14,23 @@ use kube::Client;
 use kube::client::Body;
 use tower::BoxError;
 
-/// The text of a page has no more bytes, unless it is of a single object. What is built of it may take ten times as much,
-/// for objects of many short texts, and several kinds are listed at one time.
+/// The largest text of a page, in bytes, unless the page has a single object. The objects built from it may take ten
+/// times as much memory, and several kinds are listed at one time.
 const MOST: usize = 4 << 20;
-/// What pages are to have, so that most of them need not be asked for again.
+/// The intended size of a page. It is smaller than the limit, so that few pages must be read again.
 const AIM: usize = MOST / 2;
-/// By how much a page becomes smaller that was too large.
+/// The factor by which a page becomes smaller if it was too large.
 const FEWER: u32 = 8;
 
-/// A page that came: how many objects it could have, and its bytes.
+/// A page that was read: the number of objects for which it had room, and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Page {
     limit: u32,
     bytes: usize,
 }
 
-/// How many objects to ask for in a page, after the last one of that kind, where so many are wanted at most. A page grows
-/// to twice its number at most, since what comes next may weigh more.
+/// Returns the number of objects for the next page, at most `most`. The number at most doubles, because the next
+/// objects may be larger.
 fn limit(most: u32, last: Option<Page>) -> u32 {
     let Some(Page { limit, bytes }) = last else { return most };
     let fit = AIM as u64 * u64::from(limit) / bytes.max(1) as u64;
@@ -38,12 +38,12 @@ fn limit(most: u32, last: Option<Page>) -> u32 {
     fit.min(limit.saturating_mul(2)).clamp(1, most.max(1))
 }
 
-/// How many to ask for where a page of so many was too large.
+/// Returns a smaller number after a page was too large.
 fn fewer(limit: u32) -> u32 {
     (limit / FEWER).max(1)
 }
 
-/// A client that reads lists in pages that fit. All other requests pass as they are.
+/// Wraps a client, so that it reads lists in pages that fit. All other requests pass unchanged.
 pub fn bounded(client: &Client) -> Client {
     let last: Arc<Mutex<HashMap<String, Page>>> = Arc::default();
     let through = client.clone();
@@ -59,7 +59,7 @@ pub fn bounded(client: &Client) -> Client {
     Client::new(service, client.default_namespace())
 }
 
-/// How many objects a request for a page wants.
+/// Returns the number of objects that a request for a page wants.
 fn wanted(method: &Method, uri: &Uri) -> Option<u32> {
     let of = |name: &'static str| {
         uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)
@@ -67,7 +67,7 @@ fn wanted(method: &Method, uri: &Uri) -> Option<u32> {
     (*method == Method::GET && of("watch").is_none()).then(|| of("limit")?.1.parse().ok()).flatten()
 }
 
-/// The same request for another number of objects.
+/// Returns the same request for another number of objects.
 fn with_limit(uri: &Uri, limit: u32) -> Result<Uri, http::Error> {
     let pairs = uri.query().unwrap_or_default().split('&').map(|pair| match pair.split_once('=') {
         Some(("limit", _)) => format!("limit={limit}"),
@@ -148,7 +148,8 @@ mod tests {
         assert_eq!(other, "https://h:1/api/v1/pods?&limit=7&continue=a%3D&labelSelector=a%2Cb");
     }
 
-    /// A server of so many claims, each with an annotation of so many bytes. It notes how many were asked for at one time.
+    /// Runs a server of claims with annotations of these sizes in bytes. It records how many objects each request asked
+    /// for.
     fn server(sizes: Vec<usize>) -> (Client, Arc<Mutex<Vec<u32>>>) {
         let asked: Arc<Mutex<Vec<u32>>> = Arc::default();
         let noted = asked.clone();
@@ -184,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn fat_objects_come_in_small_pages_and_all_of_them() {
-        // Small ones first, so that the next page is asked for as if all were.
+        // The small objects come first, so that the next page is requested as if all were small.
         let sizes = [vec![100; 600], vec![1_400_000; 20], vec![100; 600]].concat();
         let (client, asked) = server(sizes.clone());
         let pages = listed(&client).await;

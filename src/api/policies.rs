@@ -1,4 +1,4 @@
-//! Reads the admission policies of the cluster, for [`crate::policies`] to compare.
+//! Reads the admission policies of the cluster, for the comparison in [`crate::policies`].
 
 use kube::api::{DynamicObject, ListParams};
 use kube::discovery::ApiResource;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::policies::Kind;
 
-/// All admission policies and bindings that the cluster has. A kind that it does not serve has none.
+/// Returns all admission policies and bindings of the cluster. A kind that the cluster does not serve has none.
 ///
 /// # Errors
-/// If they cannot be read; the message says which and why.
+/// If they cannot be read. The message says which, and why.
 pub async fn read(client: &Client) -> Result<Vec<Value>, String> {
     let mut found = Vec::new();
     for kind in [Kind::Mutating, Kind::Validating] {
@@ -35,7 +35,7 @@ async fn list(client: &Client, kind: &str) -> Result<Vec<Value>, String> {
     };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     match api.list(&ListParams::default()).await {
-        // The items of a list do not bear their kind.
+        // The items of a list do not have their kind.
         Ok(list) => Ok(list
             .items
             .into_iter()

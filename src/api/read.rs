@@ -1,5 +1,5 @@
-//! Objects from their JSON as text, as the watches see them: for those who have them from elsewhere. Not generic, so that
-//! how a kind is read is compiled here alone.
+//! Reads objects from JSON text as the watches do, for callers that get them elsewhere. The functions are not generic,
+//! so that the code of each kind is compiled here only.
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1 as batch;
@@ -8,64 +8,66 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use serde::de::DeserializeOwned;
 use serde_json::Result;
 
-use crate::claim::Claim;
 use crate::config::classes::{ClassObject, Config, Revision};
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::run::view::{Job, Pod};
-use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::snapshot::{Content, Snapshot};
-use crate::volume::Volume;
 
 fn read<K: DeserializeOwned, V: for<'a> From<&'a K>>(json: &str) -> Result<V> {
     serde_json::from_str(json).map(|object: K| V::from(&object))
 }
 
-/// A PersistentVolumeClaim.
+/// Reads a PersistentVolumeClaim.
 pub fn claim(json: &str) -> Result<Claim> {
     read::<PersistentVolumeClaim, _>(json)
 }
 
-/// A PersistentVolume.
+/// Reads a PersistentVolume.
 pub fn volume(json: &str) -> Result<Volume> {
     read::<PersistentVolume, _>(json)
 }
 
-/// A Job.
+/// Reads a Job.
 pub fn job(json: &str) -> Result<Job> {
     read::<batch::Job, _>(json)
 }
 
-/// A pod.
+/// Reads a pod.
 pub fn pod(json: &str) -> Result<Pod> {
     read::<core::Pod, _>(json)
 }
 
-/// A ConfigMap.
+/// Reads a ConfigMap.
 pub fn config(json: &str) -> Result<Config> {
     read::<ConfigMap, _>(json)
 }
 
-/// A StorageClass.
+/// Reads a StorageClass.
 pub fn class(json: &str) -> Result<ClassObject> {
     read::<StorageClass, _>(json)
 }
 
-/// A node.
+/// Reads a node.
 pub fn node(json: &str) -> Result<Node> {
     read::<core::Node, _>(json)
 }
 
-/// A VolumeSnapshot.
+/// Reads a VolumeSnapshot.
 pub fn snapshot(json: &str) -> Result<Snapshot> {
     read::<VolumeSnapshot, _>(json)
 }
 
-/// A VolumeSnapshotContent.
+/// Reads a VolumeSnapshotContent.
 pub fn content(json: &str) -> Result<Content> {
     read::<VolumeSnapshotContent, _>(json)
 }
 
-/// A ControllerRevision: the hash of its record, and what is kept of it; none if it is not ours.
+/// Reads a ControllerRevision: the hash of its record, and the revision. Returns `None` if it is not the
+/// orchestrator's.
 pub fn revision(json: &str) -> Result<Option<(String, Revision)>> {
     serde_json::from_str::<ControllerRevision>(json).map(super::watch::revision)
 }

@@ -1,7 +1,7 @@
-//! Looks for the external provisioners of the drivers that configs stand for, by their Leases.
+//! Looks for the external provisioners of the drivers that configs replace, by their Leases.
 //!
-//! Not by a watch: Leases of every node are renewed all the time, and a watch by name would have to begin anew with each
-//! config that names another driver.
+//! It does not watch them. The Leases of all nodes are renewed all the time, and a watch by name would begin again with
+//! each config that names another driver.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::clock::Clock;
 use crate::config::sidecar::{self, Drivers, Found, Sidecar, Sidecars, Watched, lease_name};
 use crate::state::Shared;
 
-/// Between two looks.
+/// The time between two looks.
 const PACE: Duration = Duration::from_secs(2);
-/// No look takes longer.
+/// The longest time of a look.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Looks again and again, until the process ends. Where no config stands for a driver, nothing is asked.
+/// Looks again and again, until the process ends. If no config replaces a driver, it reads nothing.
 pub async fn follow(client: Client, shared: Shared, clock: Clock) {
     let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
     let mut known: BTreeMap<String, Found> = BTreeMap::new();
@@ -40,7 +40,7 @@ pub async fn follow(client: Client, shared: Shared, clock: Clock) {
                 Some(Err(kube::Error::Api(status))) if status.code == 403 => {
                     known.insert(driver, Sidecar::Unknown(Some(forbidden(&status.message))).into());
                 }
-                // An API server that does not answer lets nobody write either.
+                // While the API server does not answer, it accepts no writes either.
                 Some(Err(error)) => {
                     tracing::warn!(driver, %error, "the Lease of an external provisioner cannot be looked for")
                 }

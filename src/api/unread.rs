@@ -1,5 +1,5 @@
-//! Writes whose answers nobody looks at. The object that comes back is not built, which takes longer than all else that is
-//! done for a request here; that it is JSON at all is seen to.
+//! Writes whose answers nobody reads. The returned object is not built, which would take longer than all other work on
+//! a request. Only its form as JSON is checked.
 
 use std::result;
 

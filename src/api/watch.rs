@@ -1,4 +1,4 @@
-//! The watches: each keeps one part of the index up to date, and says what must be decided anew.
+//! The watches: each updates one part of the cache, and requeues the items that its changes concern.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -18,24 +18,23 @@ use serde::de::DeserializeOwned;
 
 use super::lean::Lean;
 use crate::attributes::{self, VolumeAttributesClass};
-use crate::claim::grant::{self, ReferenceGrant};
 use crate::config::classes::{Identity, Revision};
 use crate::config::record::{Record, revision_name};
+use crate::model::grant::{self, ReferenceGrant};
+use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, seconds};
-use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::state::Shared;
 use crate::state::index::{Change, Index, Key};
 
-/// Some load balancers cut idle connections after four minutes.
+/// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
-/// A namespace or kind that does not exist is looked for at least so often.
+/// The longest time between two looks for a namespace or kind that does not exist.
 const LOOK: Duration = Duration::from_secs(30);
-/// Objects of one page of a list, at most: see [`pages`](super::pages).
+/// The largest number of objects in a page of a list: see [`pages`](super::pages).
 pub(super) const PAGE: u32 = 500;
 
-/// Starts all watches. They go on, through errors and restarts of the API server, until the
-/// process ends.
+/// Starts all watches. They continue through errors and restarts of the API server, until the process ends.
 pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     let everything = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     let ours = || everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
@@ -55,7 +54,7 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     follow::<CSIDriver, _>(shared, Api::all(client.clone()), driver, kept, Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     follow::<ControllerRevision, _>(shared, revisions, ours(), revision, Index::change_revision);
-    // These kinds a cluster may not have.
+    // A cluster may lack these kinds.
     follow::<VolumeSnapshotClass, _>(
         shared,
         Api::all(client.clone()),
@@ -88,12 +87,12 @@ pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
     }
 }
 
-/// What is kept of an object, of a kind of which every one matters.
+/// Converts an object, of a kind of which all objects are kept.
 fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
     Some(V::from(&object))
 }
 
-/// Keeps one kind of object: each is turned into what is kept of it as soon as it arrives.
+/// Watches one kind of object. Each object is converted to its cached form as soon as it arrives.
 fn follow<K, V>(
     shared: &Shared,
     api: Api<Lean<K>>,
@@ -115,14 +114,14 @@ fn follow<K, V>(
         let mut stream = watcher(api, config).default_backoff().boxed();
         let mut listed = HashSet::new();
         let mut first = true;
-        // How often its namespace, or the kind itself, was found not to be there, one time after another.
+        // The number of consecutive times that the namespace, or the kind itself, was missing.
         let mut absent = 0;
         let ready = |first: &mut bool| {
             if std::mem::take(first) {
                 shared.listed();
             }
         };
-        // Watches of other namespaces fill the same index.
+        // Watches of other namespaces fill the same cache.
         let retain = |all: HashSet<ObjectName>| match namespace.is_empty() {
             true => Change::Retain(all),
             false => Change::RetainIn(namespace.clone(), all),
@@ -150,8 +149,8 @@ fn follow<K, V>(
                     view(object.0).into_iter().for_each(|view| apply(Change::Apply(view)))
                 }
                 Ok(watcher::Event::Delete(object)) => apply(Change::Delete(name_of(&object))),
-                // A config namespace that was deleted takes our Role in it along. The others go on, and so
-                // does this one when it comes back.
+                // With a config namespace, the orchestrator's Role in it is deleted too. The other watches continue,
+                // and so does this one when the namespace returns.
                 Err(error)
                     if is_absent(&error, optional) || is_forbidden(&error) && is_gone(&client, &namespace).await =>
                 {
@@ -162,7 +161,7 @@ fn follow<K, V>(
                         apply(retain(HashSet::new()));
                         ready(&mut first);
                     }
-                    // Each try begins anew for the watcher, so that its own pace stays what it is at first.
+                    // Each try begins again for the watcher, so that its own backoff stays at its first value.
                     tokio::time::sleep(until_next_look(absent)).await;
                     absent += 1;
                 }
@@ -172,18 +171,18 @@ fn follow<K, V>(
     });
 }
 
-/// How long to wait before a namespace is looked for again that was not there so often before.
+/// Returns the delay before the next look for a namespace that was missing so often.
 fn until_next_look(absent: u32) -> Duration {
     Duration::from_secs(1 << absent.min(5)).min(LOOK)
 }
 
-/// Whether a namespace is really gone: to be forbidden there for a moment says nothing about what is in it.
+/// Checks whether a namespace is really gone. A temporary lack of permission there says nothing about its objects.
 async fn is_gone(client: &Client, namespace: &str) -> bool {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     !namespace.is_empty() && matches!(namespaces.get_opt(namespace).await, Ok(None))
 }
 
-/// The code with which the API server refuses a list or watch.
+/// Returns the code with which the API server refuses a list or watch.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -196,12 +195,12 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     code(error) == Some(403)
 }
 
-/// Of the kinds that a cluster need not have this one is not there, or the installed rights are from before it was used.
+/// Checks whether an optional kind is missing, or the installed ClusterRole is too old to allow it.
 fn is_absent(error: &watcher::Error, optional: bool) -> bool {
     optional && matches!(code(error), Some(403 | 404))
 }
 
-/// What is off without a kind that a cluster need not have, or whose rights are from before it was used.
+/// Returns the feature that is off without a kind that the cluster may lack.
 fn without(kind: &str) -> Option<&'static str> {
     match kind {
         attributes::KIND => Some("claims cannot have one"),
@@ -212,7 +211,7 @@ fn without(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Says once what is off, where all kinds are absent together.
+/// Logs once which features are off, where all kinds of a feature are missing.
 fn tell_of_absence(kind: &str, namespace: &str, without: Option<&'static str>, error: &watcher::Error) {
     match (without, is_forbidden(error), kind) {
         (None, ..) => tracing::warn!(kind, namespace, "the namespace does not exist; it is looked for now and then"),
@@ -232,8 +231,8 @@ fn name_of<K: Resource>(object: &K) -> ObjectName {
     ObjectName::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The name of a revision is the hash of its record behind a fixed prefix; what does not hold a
-/// record of that hash is not ours.
+/// Reads a revision. Its name is the hash of its record behind a fixed prefix. An object without a record of that hash
+/// is not the orchestrator's.
 pub fn revision(object: ControllerRevision) -> Option<(String, Revision)> {
     let record: Record = serde_json::from_value(object.data.clone()?.0).ok()?;
     let hash = record.hash();
@@ -261,7 +260,7 @@ fn complaint(event: Event) -> Option<Complaint> {
 fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<Key> {
     match change {
         Change::Apply(complaint) => index.complain(complaint),
-        // Events expire; what they said stays true until the object changes.
+        // Events expire. Their warnings stay true until the object changes.
         Change::Delete(_) | Change::Retain(_) | Change::RetainIn(..) => Vec::new(),
     }
 }

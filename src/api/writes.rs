@@ -1,5 +1,5 @@
-//! What is written to the cluster. Every write is idempotent by name or guarded by the
-//! resourceVersion of what was decided on; *AlreadyExists* means: read it and see that it is ours.
+//! Writes to the cluster. Each write is idempotent by its name, or guarded by the resourceVersion that the decision
+//! used. After *AlreadyExists* the object is read, to check that it is the orchestrator's.
 
 mod capacity;
 mod claims;
@@ -21,44 +21,44 @@ use serde_json::{Value, json};
 
 use crate::api::lean::Lean;
 use crate::api::unread::Unread;
-pub use crate::claim::Binding;
 use crate::config::classes::Identity;
 use crate::config::record::{Record, revision_name};
+pub use crate::model::claim::Binding;
 use crate::object::{ObjectName, hash};
 use crate::state::Shared;
 use crate::state::index::Key;
 
-/// Why a write did not happen.
+/// The reason why a write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The object changed meanwhile; its event decides again.
+    /// The object has changed meanwhile, and its event brings a new decision.
     #[error("{0} changed meanwhile")]
     Conflict(String),
-    /// The object, or its namespace, is not there.
+    /// The object or its namespace does not exist.
     #[error("{what}: {message}")]
     NotFound {
-        /// Which.
+        /// The object.
         what: String,
-        /// The API server's words.
+        /// The message of the API server.
         message: String,
     },
-    /// The API server refuses it: quota, admission, or a right that is missing.
+    /// The API server refuses the write: because of a quota, admission, or a missing permission.
     #[error("{what}: {message}")]
     Refused {
-        /// Which.
+        /// The object.
         what: String,
-        /// The API server's words.
+        /// The message of the API server.
         message: String,
-        /// It will be refused again as it stands.
+        /// The object is invalid, and would be refused again.
         invalid: bool,
     },
-    /// An object of that name belongs to somebody else.
+    /// An object with that name belongs to somebody else.
     #[error("{0} exists already and is not ours; remove it")]
     Foreign(String),
-    /// Anything else: tried again.
+    /// Any other error. The write is tried again.
     #[error("{what}: {source}")]
     Failed {
-        /// Which.
+        /// The object.
         what: String,
         /// The error.
         source: Box<kube::Error>,
@@ -83,8 +83,7 @@ impl WriteError {
         }
     }
 
-    /// How long the API server wants to be left alone, if it has too much to do: as it says, and a second where it only
-    /// says that.
+    /// Returns the time for which an overloaded API server asks to wait; one second if it states none.
     pub fn retry_after(&self) -> Option<Duration> {
         let WriteError::Failed { source, .. } = self else { return None };
         let kube::Error::Api(status) = &**source else { return None };
@@ -92,12 +91,12 @@ impl WriteError {
         (status.code == 429 || told > 0).then(|| Duration::from_secs(u64::from(told.max(1))))
     }
 
-    /// Nothing was written. After any other error it may have been all the same.
+    /// Checks that nothing was written. After any other error the write may have succeeded.
     pub fn is_certain(&self) -> bool {
         matches!(self, WriteError::Conflict(_) | WriteError::Refused { .. } | WriteError::NotFound { .. })
     }
 
-    /// A short category, for metrics.
+    /// Returns a short category, for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             WriteError::Conflict(_) => "conflict",
@@ -111,13 +110,13 @@ impl WriteError {
 
 type Result<T> = std::result::Result<T, WriteError>;
 
-/// The writer.
+/// All writes of one orchestrator.
 #[derive(Clone)]
 pub struct Writes {
     client: Client,
     identity: Identity,
     binding: Binding,
-    /// Who is to know what was written before a watch shows it.
+    /// The cache, which learns of each write before a watch shows it.
     shared: Option<Shared>,
 }
 
@@ -139,7 +138,7 @@ fn guarded(uid: &str, resource_version: &str) -> DeleteParams {
     }
 }
 
-/// A deletion, of what may be gone already.
+/// Turns the result of a deletion into one that accepts a missing object.
 fn deleted(deleted: kube::Result<()>, what: impl Into<String>) -> Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -154,7 +153,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// A merge patch that holds only for the version that was seen.
+/// Builds a merge patch that applies only to the observed version.
 fn patch(uid: &str, resource_version: &str, metadata: Value, rest: Value) -> Value {
     let mut body = json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } });
     merge(&mut body["metadata"], metadata);
@@ -163,23 +162,23 @@ fn patch(uid: &str, resource_version: &str, metadata: Value, rest: Value) -> Val
 }
 
 impl Writes {
-    /// How claims become bound.
+    /// Returns how claims become bound.
     pub fn binding(&self) -> Binding {
         self.binding
     }
 
-    /// A writer for one orchestrator.
+    /// Makes the writes of one orchestrator.
     pub fn new(client: Client, identity: Identity, binding: Binding) -> Self {
         Writes { client, identity, binding, shared: None }
     }
 
-    /// Passes over what was written wait until the watches have shown that.
+    /// Makes reconciles of a written object wait until the watches have shown the write.
     pub fn seen_by(self, shared: &Shared) -> Self {
         Writes { shared: Some(shared.clone()), ..self }
     }
 
-    /// The answer to a write of a claim or volume, which the watches have yet to show. To take the last finalizer off an
-    /// object that is terminating ends it.
+    /// Handles the answer to a write of a claim or volume that no watch has shown yet. The removal of the last
+    /// finalizer ends a terminating object.
     fn written<K, V>(&self, key: Key, what: String, answer: kube::Result<Lean<K>>) -> Result<V>
     where
         K: Resource,
@@ -196,12 +195,12 @@ impl Writes {
         Ok(V::from(&written.0))
     }
 
-    /// A claim or volume is gone by a write, which the watches have yet to show.
+    /// Records that a write ended a claim or volume, which no watch has shown yet.
     fn ended(&self, key: Key) {
         self.shared.iter().for_each(|shared| shared.index().ended(key.clone()));
     }
 
-    /// Keeps a recipe, as the newest of its config and class.
+    /// Stores a recipe as the newest revision of its config and class.
     pub async fn keep_revision(&self, record: &Record, number: i64) -> Result<()> {
         let name = revision_name(&record.hash());
         let what = format!("revision {name}");
@@ -230,7 +229,7 @@ impl Writes {
         }
     }
 
-    /// Drops a revision that nothing refers to.
+    /// Deletes a revision to which nothing refers.
     pub async fn drop_revision(&self, hash: &str) -> Result<()> {
         let name = revision_name(hash);
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.identity.namespace);

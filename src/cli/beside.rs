@@ -1,4 +1,4 @@
-//! What is beside the configs, as an admin may see it.
+//! Objects beside the configs, as far as an admin may read them.
 
 use contract::names;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
@@ -10,7 +10,7 @@ use crate::config::classes::{Config, Identity};
 use crate::config::keys;
 use crate::object::ObjectName;
 
-/// The ServiceAccounts of the config namespaces, where they may be read.
+/// Returns the ServiceAccounts of the config namespaces, as far as they can be read.
 pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {
     let mut accounts = Accounts::default();
     for namespace in &identity.config_namespaces {
@@ -24,15 +24,15 @@ pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {
     accounts
 }
 
-/// The configs for this orchestrator where it does not look for any: it never sees them, so that only an admin can be told.
-/// None, if not all namespaces may be read.
+/// Returns configs for this orchestrator in namespaces where it does not look. The orchestrator never sees them, so
+/// that only a command can tell the admin. Returns none if not all namespaces can be read.
 pub(super) async fn unseen_configs(client: &Client, identity: &Identity) -> Vec<ObjectName> {
     let marked = ListParams::default().labels(&format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG));
     let all = Api::<ConfigMap>::all(client.clone()).list(&marked).await;
     all.map(|all| unseen(identity, all.items.iter().map(Config::from))).unwrap_or_default()
 }
 
-/// Without its plugin name a config may be another orchestrator's.
+/// Selects the configs with the orchestrator's plugin name. Without it a config may belong to another orchestrator.
 fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<ObjectName> {
     let is_meant =
         |config: &Config| config.data.get(keys::PLUGIN_NAME.name).is_some_and(|name| name.trim() == identity.plugin);
@@ -40,7 +40,7 @@ fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<Obj
     elsewhere.filter(is_meant).map(|config| config.name).collect()
 }
 
-/// Says that nobody reads these configs.
+/// Prints that no orchestrator reads these configs.
 pub(super) fn print_unseen(configs: &[ObjectName], identity: &Identity) {
     let namespaces = identity.config_namespaces.join(", ");
     for config in configs {

@@ -1,4 +1,4 @@
-//! The command line: a file per subcommand.
+//! The command line, with a file for each subcommand.
 
 mod beside;
 mod doctor;
@@ -33,22 +33,22 @@ enum Command {
     Validate(validate::ValidateArgs),
     /// Print the Job that a claim would get, without a cluster.
     Render(render::RenderArgs),
-    /// Find objects that are orphaned or stuck, and say what to do.
+    /// Find orphaned and stuck objects, and say what to do.
     ///
-    /// Reads only, unless told to --fix. Exits 0 if nothing is the matter, 2 if there is something to do, 3 if
-    /// data is lost or no orchestrator is at work, and 1 if it could not look.
+    /// Only reads, unless --fix is given. Exits 0 if there is no problem, 2 if somebody must act, 3 if data is lost or
+    /// no orchestrator leads, and 1 if the cluster could not be read.
     Doctor(doctor::DoctorArgs),
     /// Confirm the record of PersistentVolumes that were restored from a backup.
     ///
-    /// Such a volume lacks the mark that the orchestrator wrote into its status, so that its storage is neither deleted nor
-    /// changed. Prints the record, checks it against the volume and its class, and writes the mark again. Exits 0 if all
-    /// were confirmed, 2 if any was refused, and 1 if the cluster could not be asked.
+    /// Such a volume lacks the mark that the orchestrator wrote into its status, so that its storage is neither deleted
+    /// nor changed. Prints the record, checks it against the volume and its class, and writes the mark again. Exits 0
+    /// if all were confirmed, 2 if any was refused, and 1 if the cluster could not be read.
     Vouch(vouch::VouchArgs),
     /// Show classes, claims in progress, pools, capacity and admission policies.
     Status(status::StatusArgs),
 }
 
-/// What the orchestrator is called; the same for all subcommands.
+/// The names of the orchestrator, which are the same for all subcommands.
 #[derive(Clone, Debug, Args)]
 struct Names {
     /// The `provisioner` of StorageClasses: a DNS name without a slash, not of kubernetes.io.
@@ -57,18 +57,18 @@ struct Names {
     /// The `plugin-name` of provisioner ConfigMaps.
     #[arg(long, env = "FLEX_PLUGIN_NAME", default_value = names::DEFAULT_PLUGIN)]
     plugin_name: String,
-    /// The id of this orchestrator on every object; several in one cluster need different ones.
+    /// The id of this orchestrator on all its objects. Several orchestrators in one cluster need different ids.
     #[arg(long, env = "FLEX_INSTANCE", default_value = names::DEFAULT_INSTANCE, value_parser = instance_id)]
     instance: String,
 }
 
-/// Where the orchestrator lives and looks for configs.
+/// The namespaces of the orchestrator and of its configs.
 #[derive(Clone, Debug, Args)]
 struct Namespaces {
     /// The orchestrator's own namespace, with its Lease and the versions of configs.
     #[arg(long, env = "POD_NAMESPACE", default_value = "flex-provisioner")]
     namespace: String,
-    /// Namespaces in which the orchestrator reads configs, comma-separated [default: its own].
+    /// Namespaces of provisioner ConfigMaps, comma-separated [default: the orchestrator's own].
     #[arg(long = "config-namespace", env = "FLEX_CONFIG_NAMESPACES", value_delimiter = ',')]
     config_namespaces: Vec<String>,
 }
@@ -119,7 +119,7 @@ fn shown(path: &Path) -> String {
     if path == Path::new("-") { "<stdin>".into() } else { path.display().to_string() }
 }
 
-/// Files, and the YAML files of directories.
+/// Returns the files, and for each directory its YAML files.
 fn expand(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -141,7 +141,7 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the command line and carries it out.
+/// Parses the command line and runs the subcommand.
 pub fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     let done = match command {

@@ -1,4 +1,4 @@
-//! `render`: the Job that a claim would get, without a cluster.
+//! `render`: prints the Job that a claim would get, without a cluster.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,31 +11,31 @@ use contract::request::Operation;
 use manifest::to_yaml;
 
 use super::{Names, Namespaces, Output, expand, read, shown};
-use crate::claim::Claim;
 use crate::claim::accept::acceptable;
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassObject, Config, Lookup, classes};
 use crate::config::document::{self, Document};
 use crate::config::sidecar::Sidecars;
 use crate::config::topology::Topologies;
+use crate::model::claim::Claim;
 use crate::run::job::{Place, job};
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
-    /// Files or directories with a claim, its provisioner ConfigMap and, where there is one, its StorageClass.
+    /// Files or directories with a claim, its provisioner ConfigMap and its StorageClass, if there is one.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The node that the scheduler would have selected.
+    /// The node that the scheduler would select.
     #[arg(long)]
     node: Option<String>,
-    /// The form of the answer: YAML, or JSON.
+    /// The form of the output: YAML, or JSON.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     #[command(flatten)]
     names: Names,
 }
 
-/// A claim in a file has no UID yet; this one shows where it will stand.
+/// The UID in the output. A claim in a file has none yet.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 
 pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! `run`: the orchestrator itself.
+//! `run`: runs the orchestrator itself.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use crate::reconcile::{self, Context};
 use crate::state::Shared;
 use crate::text::{Escape, Lines};
 
-/// Between the wish to stop and the end: what is under way may be written.
+/// The time for writes in progress, after the signal to stop.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -33,7 +33,7 @@ enum LogFormat {
     Json,
 }
 
-/// A length of time, or never.
+/// A duration, or never.
 #[derive(Clone, Copy, Debug)]
 struct Interval(Option<Duration>);
 
@@ -53,22 +53,22 @@ pub(super) struct RunArgs {
     /// The controller that completes a claim: `direct` for the orchestrator, `controller` for the PV controller.
     #[arg(long, env = "FLEX_BINDING", default_value = "direct", value_parser = bindings())]
     binding: Binding,
-    /// The address of health and metrics.
+    /// The address that serves health and metrics.
     #[arg(long, env = "FLEX_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
     admin_address: SocketAddr,
-    /// The API address that images get as KUBE_API [default: the one in use].
+    /// The API address that images get as KUBE_API [default: the address in use].
     #[arg(long, env = "FLEX_KUBE_API")]
     kube_api: Option<String>,
     /// The form of the log: `text` or `json`.
     #[arg(long, env = "FLEX_LOG_FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
-    /// The filter of the log, such as `info` or `flex_provisioner=debug,info`.
+    /// The log filter, such as `info` or `flex_provisioner=debug,info`.
     #[arg(long, env = "FLEX_LOG", default_value = "info")]
     log: String,
-    /// The time between two sweeps, such as `10m`, or `off`.
+    /// The time between two searches for orphaned and stuck objects, such as `10m`, or `off`.
     #[arg(long, env = "FLEX_SWEEP_INTERVAL", default_value = "10m", value_parser = interval)]
     sweep_interval: Interval,
-    /// The name of this replica in the Lease [default: the host's name].
+    /// The name of this replica in the Lease [default: the host name].
     #[arg(long, env = "POD_NAME")]
     replica: Option<String>,
 }
@@ -83,14 +83,14 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let filter = EnvFilter::try_new(&log).map_err(|error| anyhow::anyhow!("--log `{log}`: {error}"))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // A colour is a control character, and what images and users write has none either.
+        // Colours are control characters. The texts of images and users contain no control characters either.
         .with_ansi(false);
     match log_format {
         LogFormat::Text => subscriber.with_writer(|| Lines(std::io::stderr(), Escape::Text)).init(),
         LogFormat::Json => subscriber.json().with_writer(|| Lines(std::io::stderr(), Escape::Json)).init(),
     }
     let identity = names.identity(&namespaces);
-    // One thread: all work here is waiting, and memory and wake-ups stay small.
+    // The runtime has one thread: the work here is mostly waiting, and one thread needs less memory and fewer wake-ups.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
         let (client, address) = client::connect().await?;
@@ -114,7 +114,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let lease = format!("flex-provisioner-{}", identity.instance);
         let (candidate, mut leading) = Candidate::new(client.clone(), &identity.namespace, lease, replica, fence);
         let (stop, stopped) = watch::channel(false);
-        // Who is not ready does not stand: it would keep the Lease from a replica that is.
+        // A replica that is not ready does not compete for the Lease, so that a ready one can lead.
         let listed = shared.clone();
         let standing = tokio::spawn(async move {
             listed.until_ready().await;
@@ -152,7 +152,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                         context.sweep.forget();
                     }
                     if leads {
-                        // A leader decides everything anew, from what is known by then.
+                        // A new leader reconciles everything, from the cache at that time.
                         shared.change(|index| index.begin_term());
                     }
                     shared.queue.pause(!leads);
@@ -175,7 +175,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Says in the log what is off for want of admission policies. Nothing here depends on them.
+/// Logs which features are off without admission policies. The orchestrator itself does not depend on them.
 async fn tell_of_policies(client: kube::Client) {
     match crate::api::policies::read(&client).await {
         Ok(live) => tracing::info!("{}", policies::summary(&policies::states(&live))),

@@ -1,4 +1,4 @@
-//! `status`: the classes, the claims under way, and the admission policies.
+//! `status`: shows the classes, the claims in progress, and the admission policies.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -17,18 +17,18 @@ use serde_json::json;
 use super::{Names, Namespaces, Output};
 use crate::api::{client, policies as live, sidecar};
 use crate::capacity::Published;
-use crate::claim::Claim;
 use crate::config::classes::{Class, ClassObject, Classes, Config, Lookup, classes};
 use crate::config::pool::Marks;
 use crate::config::sidecar::drivers_stood_for;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::policies::{self, Policy, State};
 use crate::run::failure::LastFailure;
 use crate::text::line;
-use crate::volume::Volume;
 
-/// A class that works by an older version of its config.
+/// The note on a class that uses an older version of its config.
 const LAST_GOOD: &str = "the config has errors; its last good version is in use";
-/// The words of a failure beside its class: they stand whole beside its claim.
+/// The length of a failure's message beside its class. The claim has the whole message.
 const LAST_WORDS: usize = 200;
 
 #[derive(Debug, Args)]
@@ -37,12 +37,12 @@ pub(super) struct StatusArgs {
     names: Names,
     #[command(flatten)]
     namespaces: Namespaces,
-    /// The form of the answer.
+    /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }
 
-/// A claim under way, for people.
+/// A claim in progress, for people.
 struct Row {
     claim: String,
     class: String,
@@ -54,13 +54,13 @@ struct Row {
 }
 
 impl Row {
-    /// The last words of the image, or why there are none.
+    /// Returns the last words of the image, or the reason why there are none.
     fn words(&self) -> String {
         self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
     }
 
-    /// When this claim showed that the class fails. An attempt that can never succeed says so at any time, and only
-    /// about its own claim: it counts from the time when it was asked for.
+    /// Returns the time at which this claim showed that the class fails. An attempt that can never succeed counts only
+    /// for its own claim, from the time of the claim's creation.
     fn failed_at(&self) -> Option<i64> {
         let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
         let failure =
@@ -69,7 +69,7 @@ impl Row {
     }
 }
 
-/// The claims of a class whose attempts fail, where none has succeeded since.
+/// The claims of a class whose attempts fail, if no attempt has succeeded since.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 struct Failing {
     claims: usize,
@@ -152,13 +152,13 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
     Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, failure })
 }
 
-/// It asks for more than it has.
+/// Checks whether the claim requests more than it has.
 fn grows(claim: &Claim) -> bool {
     let wish = claim.size.as_ref().copied().unwrap_or_default();
     claim.resize.is_some() || claim.capacity.is_some_and(|now| now < wish)
 }
 
-/// Claims of a class by state, such as `Bound 3, Failed 1`.
+/// Counts the claims of a class by state, such as `Bound 3, Failed 1`.
 fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
     ["Bound", "Growing", "Modifying", "Running", "Waiting", "Failed", "Deleting"]
         .into_iter()
@@ -167,7 +167,7 @@ fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
         .collect()
 }
 
-/// Says whether a class fails: the last that is known of its attempts is a failure, and not a volume.
+/// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.
 fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let made = volumes.iter().filter(|volume| volume.class == class && volume.is_adopted());
     let made = made.map(|volume| volume.created).max();
@@ -192,7 +192,7 @@ fn verdict(class: &Class, failing: Option<&Failing>) -> String {
     }
 }
 
-/// What a class keeps ready of a size.
+/// The pooled volumes of a class, for one size.
 struct Kept<'a> {
     class: &'a str,
     size: u64,
@@ -200,7 +200,7 @@ struct Kept<'a> {
     ready: usize,
 }
 
-/// What the classes keep ready.
+/// Returns the pools of all classes.
 fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
     let classes = table.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
     let kept = classes.flat_map(|(class, pool)| {
@@ -294,7 +294,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     }
 }
 
-/// How much room the scheduler is told that there is, or why that is not known.
+/// The published capacities, or the reason why they are not known.
 type Capacities = Result<Vec<Published>, String>;
 
 fn print_capacities(capacities: &Capacities) {
@@ -315,7 +315,7 @@ fn print_capacities(capacities: &Capacities) {
     }
 }
 
-/// What is known of the admission policies, or why nothing is.
+/// The admission policies, or the reason why they are not known.
 type Policies = Result<Vec<(&'static Policy, State)>, String>;
 
 fn print_policies(policies: &Policies) {
@@ -405,10 +405,10 @@ mod tests {
         }
     }
 
-    /// A volume of a class that was made at that time, and adopted.
+    /// Returns an adopted volume of a class that was made at that time.
     fn made(class: &str, created: i64) -> Volume {
         let provenance = "{}";
-        let mark = Some(crate::volume::mark(provenance));
+        let mark = Some(crate::model::volume::mark(provenance));
         let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
         let volume = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
         Volume { created, provenance: Some(provenance.into()), mark, ..volume }

@@ -1,4 +1,4 @@
-//! `validate`: the check of `run`, on files.
+//! `validate`: checks files as `run` checks the cluster.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
-    /// Files or directories with provisioner ConfigMaps, and the StorageClasses that use them; `-` for standard input.
+    /// Files or directories with provisioner ConfigMaps and the StorageClasses that use them; `-` for standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The form of the answer.
+    /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -30,15 +30,15 @@ pub(super) struct ValidateArgs {
     namespaces: Namespaces,
 }
 
-/// A file that is checked.
+/// A file to check.
 struct File {
     name: String,
     text: String,
-    /// It was named itself, and not its directory.
+    /// The command line names the file itself, and not its directory.
     named: bool,
 }
 
-/// Something to say about a place in a file.
+/// A message about a place in a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     file: String,
@@ -47,19 +47,19 @@ struct Finding {
     message: String,
 }
 
-/// A config of a file.
+/// A config in a file.
 struct Found {
     config: Config,
     file: String,
     lines: Lines,
 }
 
-/// All that is in the files, and what is to say about it.
+/// The contents of all files, and the messages about them.
 #[derive(Default)]
 struct Checked {
     configs: Vec<Found>,
     objects: Vec<ClassObject>,
-    /// Where each StorageClass begins.
+    /// The file and the first line of each StorageClass.
     classes: BTreeMap<String, (String, u64)>,
     findings: Vec<Finding>,
 }
@@ -76,13 +76,13 @@ pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Checks files for an orchestrator of this name that looks for configs in these namespaces.
+/// Checks files for an orchestrator with these names and config namespaces.
 fn check(files: &[File], identity: &Identity) -> Checked {
     let mut checked = Checked::default();
     for file in files {
         checked.read(file, identity);
     }
-    // All are checked, also where the orchestrator would not look: that is told by itself.
+    // The configs of all namespaces are checked. A message of its own names those that the orchestrator would not read.
     let config_namespaces = checked.configs.iter().map(|found| found.config.name.namespace.clone()).collect();
     let everywhere = Identity { config_namespaces, ..identity.clone() };
     let configs = checked.configs.iter().map(|found| &found.config);
@@ -174,7 +174,7 @@ impl Checked {
             );
             self.tell(&other, lines.of(""), "warning", message);
         }
-        // In a file the earlier one is the older.
+        // In a file, the earlier config counts as the older one.
         config.created = format!("{:09}", self.configs.len());
         self.configs.push(Found { config, file: file.name.clone(), lines });
     }
@@ -190,7 +190,7 @@ impl Checked {
         }
     }
 
-    /// What the table of classes says.
+    /// Adds the messages that follow from the table of classes.
     fn judge(&mut self, table: &Classes, identity: &Identity) {
         let mut findings = Vec::new();
         for Found { config, file, lines } in &self.configs {
@@ -223,7 +223,8 @@ impl Checked {
     }
 }
 
-/// Where a config names a ServiceAccount that is not among those beside it. Where there are none, they are elsewhere.
+/// Returns the message if a config names a ServiceAccount that is not among those in the files. Without any
+/// ServiceAccount in the files, the accounts are elsewhere.
 fn account(config: &Config, accounts: &[ObjectName]) -> Option<(&'static str, String)> {
     const KEY: &str = keys::SERVICE_ACCOUNT_NAME.name;
     let named = config.data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())?;

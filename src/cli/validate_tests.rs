@@ -18,14 +18,14 @@ fn file(name: &str, text: &str) -> File {
     File { name: name.into(), text: text.into(), named: true }
 }
 
-/// What is said of a file, each as `LINE: SEVERITY: MESSAGE`.
+/// Returns the messages about a file, each as `LINE: SEVERITY: MESSAGE`.
 fn said(text: &str) -> Vec<String> {
     let checked = check(&[file("a.yaml", text)], &identity(&["flex-provisioner"]));
     let shown = |Finding { line, severity, message, .. }: &Finding| format!("{line}: {severity}: {message}");
     checked.findings.iter().map(shown).collect()
 }
 
-/// One thing is said of a file, and it begins with the first text and has the second in it.
+/// Checks that there is one message about a file, that it begins with the first text, and that it contains the second.
 #[track_caller]
 fn says(text: &str, begin: &str, within: &str) {
     let said = said(text);
@@ -91,7 +91,7 @@ fn files_without_a_config_do_not_pass_in_silence() {
         assert!(said[0].contains("no provisioner ConfigMap was found"), "{said:?}");
     }
     assert_eq!(check(&[], &identity(&[])).findings.len(), 1, "a directory without files of YAML");
-    // Beside others, and in a directory.
+    // The config is beside others, and in a directory.
     let two = |named| [file("a", GOOD), File { named, ..file("b", other) }];
     assert_eq!(check(&two(false), &identity(&["flex-provisioner"])).findings, []);
     let findings = check(&two(true), &identity(&["flex-provisioner"])).findings;
@@ -124,7 +124,7 @@ fn an_account_that_is_not_among_those_of_the_file_is_told() {
     }
 }
 
-/// The shipped files, each with its text.
+/// Returns the shipped files, each with its text.
 fn shipped(folder: &str) -> Vec<File> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
@@ -144,7 +144,7 @@ fn nothing_is_said_of_the_shipped_configs_and_examples() {
     let files: Vec<_> = shipped("configmaps").into_iter().chain(shipped("examples")).collect();
     let Checked { configs, objects, findings, .. } = check(&files, &identity(&["flex-provisioner", "admin"]));
     assert!(configs.len() >= 12 && objects.len() >= 8, "{} configs, {} classes", configs.len(), objects.len());
-    // The first config of all, whose token stands in it.
+    // The first config contains its token.
     let (told, findings): (Vec<_>, Vec<_>) =
         findings.into_iter().partition(|finding| finding.message.starts_with("service-token: stands in a ConfigMap"));
     assert_eq!((told.len(), told[0].file.as_str()), (1, "configmaps/silver.yaml"));

@@ -1,4 +1,4 @@
-//! `vouch`: an admin confirms the record of volumes that were restored without the orchestrator's mark.
+//! `vouch`: an admin confirms the provenance of volumes that were restored without the adoption mark.
 
 use std::process::ExitCode;
 
@@ -22,10 +22,10 @@ pub(super) struct VouchArgs {
     /// The PersistentVolumes to confirm.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     volumes: Vec<String>,
-    /// Confirm every PersistentVolume that has a record without the mark.
+    /// Confirm all PersistentVolumes that have a record without the mark.
     #[arg(long)]
     all: bool,
-    /// Confirm also a record that differs from the provisioner config as it is now; look at the printed record first.
+    /// Confirm also a record that differs from the present provisioner config: check the printed differences first.
     #[arg(long)]
     trust_record: bool,
     /// Confirm also volumes whose claim is gone and whose policy is Delete: their storage is deleted at once.

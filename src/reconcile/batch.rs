@@ -1,4 +1,4 @@
-//! Batches: the Job of one run for several is created, and removed when none of them wants anything of it.
+//! Reconciles batches: creates their Jobs, and deletes a Job when no member wants it any more.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use contract::request::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
+use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Pass, refused_job};
 use crate::run::batch;
 use crate::run::gather::Step;
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::index::{Arrival, Key};
-use crate::volume::Volume;
 
-/// One pass over a batch that gathers.
+/// Reconciles a batch that gathers its members.
 pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let (step, come, woken) = context.shared.index().gathered(name);
     context.shared.queue.add_all(woken);
@@ -25,7 +25,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     let Some(first) = come.first() else { return Ok(Pass::Done) };
     let _creation = Creation { context, name };
     let members: Vec<_> = come.iter().map(|arrival| (arrival.member.clone(), arrival.request.clone())).collect();
-    // Those who have no room in it see it without them.
+    // Members that do not fit see the Job without them.
     let (job, count) = batch::job(&first.recipe, name, &members, &first.place);
     let Err(error) = context.create_job(&job).await else {
         context.metrics.batch(&first.recipe.class, count);
@@ -38,7 +38,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     let why = match why {
         Ok(why) => why,
         Err(unknown) => {
-            // One of its name that is being removed must be gone first.
+            // A terminating Job of the same name must be gone first.
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
@@ -46,13 +46,13 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
             return Err(unknown);
         }
     };
-    // A run of its own meets the same refusal, and tells it on its claim; or it is the batch that is too much.
+    // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
     tracing::warn!(batch = name, why, "a run for several cannot be created; each gets one of its own");
     context.shared.change(|index| index.refuse_batch(name));
     Ok(Pass::Done)
 }
 
-/// The creation of a batch's Job is under way until this is dropped, also where its pass is given up.
+/// The creation of a batch's Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
 struct Creation<'a> {
     context: &'a Context,
     name: &'a str,
@@ -64,24 +64,24 @@ impl Drop for Creation<'_> {
     }
 }
 
-/// A volume whose first delete run is due, and where that is to be.
+/// A volume whose first delete run is due, with the place of that run.
 pub(super) struct Due<'a> {
     pub volume: &'a Volume,
     pub recipe: &'a Recipe,
     pub node: Option<&'a str>,
-    /// The Job of a run of its own.
+    /// The name of the run's own Job outside a batch.
     pub job: &'a str,
 }
 
 impl Context {
-    /// One that was stamped for a batch is there. Says whether it is to wait for that.
+    /// Records that a stamped member has arrived for its batch. Returns whether the member must wait.
     pub(super) fn come(&self, batch: &str, arrival: Arrival) -> bool {
         let taken = self.shared.index().come(batch, arrival);
         self.shared.queue.add(Key::Batch(batch.to_owned()));
         taken
     }
 
-    /// Notes on a volume for which batch its delete run is to be. Returns it as it then is; none for a run of its own.
+    /// Records on a volume the batch of its delete run. Returns the written volume; `None` for a run of its own.
     pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<Volume>, WriteError> {
         let Due { volume, recipe, node, job } = *due;
         let ts = self.timestamp();
@@ -99,8 +99,8 @@ impl Context {
         noted.map(Some)
     }
 
-    /// Removes the Job of a run for a claim or volume. That of a batch goes when none wants anything of it any more; until
-    /// then this one sees it as being removed.
+    /// Deletes the Job of a run for a claim or volume. The Job of a batch is deleted when no member wants it any more.
+    /// Until then this member sees it as terminating.
     pub(super) async fn remove_run(&self, job: &Job) -> Result<(), WriteError> {
         if job.batch.is_none() {
             return self.writes.remove_job(&job.name, &job.uid).await;
@@ -117,7 +117,7 @@ impl Context {
         removed
     }
 
-    /// Whether the API has the Job of a batch, or a pod of it, that the watches have not shown yet.
+    /// Checks whether the API has the Job of a batch, or one of its pods, before the watches show it.
     pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
         let seen: (Vec<Arc<Job>>, Vec<_>) = {
             let index = self.shared.index();

@@ -1,4 +1,4 @@
-//! How much room there is: observed, decided by [`decide`], and carried out.
+//! Reconciles capacities: observes, decides with [`decide`], and takes the steps.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::reconcile::context::{Context, Pass, refused_job};
 use crate::run::view;
 use crate::state::index::Change;
 
-/// One look at all segments.
+/// Reconciles all segments.
 pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
     if !context.shared.index().has_capacities() && context.shared.index().capacity_runs().is_empty() {
         context.metrics.capacities(std::iter::empty());
@@ -50,7 +50,7 @@ fn planned(context: &Context, now: i64) -> Plan {
     let published = index.capacities();
     context.metrics.capacities(published.values().map(Arc::as_ref));
     let runs = index.capacity_runs();
-    // The state of a run asks the index itself.
+    // The state of a run needs the cache itself.
     drop(index);
     let run = |(job, pods): (Arc<view::Job>, Vec<Arc<view::Pod>>)| {
         let state = context.run_state(std::slice::from_ref(&job), &pods, &job.name.name);
@@ -76,13 +76,14 @@ async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> 
             let before = published(&segment.object_name());
             let done = record.as_ref().map(|record| record.failures == 0);
             let written = writes.publish(&segment, answer, record.as_deref(), before.as_deref()).await?;
-            // What was written is known at once: no run may begin for what was just answered.
+            // The cache learns of the write at once: no run may begin for a question that was just answered.
             context.shared.index().change_capacity(Change::Apply(written));
             done.into_iter().for_each(|done| context.metrics.capacity_run(done));
         }
         Step::Start { segment, source, ask } => {
             let seen = published(&segment.object_name());
-            // The watches of Jobs and objects do not keep step: a run that was published already must not be repeated.
+            // The watches of Jobs and of published objects may differ. A run whose answer is published must not be
+            // repeated.
             let version = |p: &crate::capacity::Published| (p.uid.clone(), p.resource_version.clone());
             let there = writes.read_capacity(&segment.object_name()).await?;
             if there.as_ref().map(version) != seen.as_deref().map(version) {
@@ -122,7 +123,7 @@ async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> 
     Ok(())
 }
 
-/// On the config: there the admin looks who can do something about it.
+/// Emits an event on the config, where the admin who can act looks.
 fn told(context: &Context, config: &ObjectName, tell: Tell) {
     let uid = context.shared.index().config(config).map(|config| config.uid.clone());
     match uid {

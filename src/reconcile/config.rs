@@ -1,4 +1,4 @@
-//! Provisioner configs: verdicts are told, and recipes in use are kept as revisions.
+//! Reconciles provisioner configs: writes verdicts, and stores the recipes in use as revisions.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Pass};
 use crate::state::index::{Key, UNUSED};
 
-/// Revisions that nothing refers to are dropped at this pace.
+/// The time between two clean-ups of revisions to which nothing refers.
 const SWEEP: Duration = Duration::from_secs(15 * 60);
 
-/// One pass over all configs.
+/// Reconciles all configs.
 pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     let (keys, later) = context.shared.index().serve_without_objects();
     context.shared.queue.add_all(keys);
     let classes = context.shared.index().classes();
-    // What fails for one config is told there, and keeps no other from being served.
+    // A failure of one config is reported on that config, and does not stop the others.
     let mut failed = None;
     for (record, number) in &classes.unkept {
         if let Err(error) = context.writes.keep_revision(record, *number).await {
@@ -56,8 +56,9 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     Ok(Pass::After(again))
 }
 
-/// A revision with which no attempt begins, also before the watch says that it is gone. Dropped with a pass that fails or
-/// takes too long, it gives the revision back: no event would tell of one that was there all the time.
+/// A revision with which no attempt begins, also before the watch shows that it is gone. If the reconcile fails or
+/// takes too long, dropping this value gives the revision back. No event would report a revision that existed all the
+/// time.
 struct Taken<'a> {
     context: &'a Context,
     hash: &'a str,
@@ -65,7 +66,7 @@ struct Taken<'a> {
 
 impl<'a> Taken<'a> {
     fn take(context: &'a Context, hash: &'a str) -> Option<Self> {
-        // The lock of the index is over before there is a value whose end takes it.
+        // The lock of the cache is released before the value exists, because dropping the value takes the lock.
         let taken = context.shared.index().take_revision(hash);
         taken.then(|| Taken { context, hash })
     }
@@ -78,12 +79,12 @@ impl<'a> Taken<'a> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let keys = self.context.shared.index().give_back_revision(self.hash);
-        // Who waited for it. The configs have this very pass, and its pace.
+        // These are the items that waited for the revision. The configs are being reconciled now.
         self.context.shared.queue.add_all(keys.into_iter().filter(|key| *key != Key::Configs));
     }
 }
 
-/// The verdict as it stands on a ConfigMap.
+/// Returns the text of a verdict in the annotation of a ConfigMap.
 pub fn annotation(verdict: &Verdict) -> String {
     match (verdict.problems.is_empty(), verdict.last_good) {
         (true, _) if verdict.warnings.is_empty() => "ok".into(),
@@ -93,7 +94,7 @@ pub fn annotation(verdict: &Verdict) -> String {
     }
 }
 
-/// Claims of its classes wait until it is kept.
+/// Emits an event that claims of the classes wait until the revision is stored.
 fn tell_unkept(context: &Context, name: &ObjectName, error: &WriteError) {
     let uid = match context.shared.index().config(name) {
         Some(config) => config.uid.clone(),

@@ -1,4 +1,4 @@
-//! What the reconcilers share: the services that they call, and what they do with a run's Job.
+//! The common part of the reconcilers: the services that they call, and the steps on the Job of a run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,48 +20,48 @@ use crate::run::view::{Job, Pod};
 use crate::state::Shared;
 use crate::state::index::{Asker, EXPECTED, Key};
 
-/// Steps of one pass; a healthy claim needs five.
+/// The largest number of steps in a reconcile. A healthy claim needs five.
 pub(super) const STEPS: usize = 16;
 
-/// All that a worker needs.
+/// The services that a worker needs.
 pub struct Context {
-    /// Who we are.
+    /// The names of the orchestrator.
     pub identity: Identity,
-    /// What is known of the cluster.
+    /// The cache and the queue.
     pub shared: Shared,
-    /// What is written to it.
+    /// The writes to the cluster.
     pub writes: Writes,
-    /// What is told.
+    /// The recorder of events.
     pub events: Events,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
     /// The address that images get as `KUBE_API`.
     pub kube_api: String,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// What was found left over.
+    /// The state of the search for findings.
     pub sweep: Sweep,
     pub(super) capacity: Pace,
     failures: Mutex<HashMap<Key, u32>>,
 }
 
-/// What a pass over one key left.
+/// The result of a reconcile.
 #[derive(Debug)]
 pub enum Pass {
-    /// All is done until the next event.
+    /// Nothing is to be done until the next event.
     Done,
-    /// Nothing was decided: its event, or a while without one, decides.
+    /// The cache is stale, and nothing was decided. The item's event requeues it, or a delay.
     Behind,
-    /// A Job was created: its event decides again, or a while without one.
+    /// A Job was created. Its event requeues the item, or a delay.
     Started,
-    /// There is no place for its run: its turn decides again, or a while without one.
+    /// There is no free slot. The item's turn requeues it, or a delay.
     InLine,
-    /// To be decided again after this time, whatever happens.
+    /// The item is requeued after this time, whatever happens.
     After(Duration),
 }
 
 impl Context {
-    /// A context with nothing failed yet.
+    /// Makes a context without any failures.
     pub fn new(
         identity: Identity,
         shared: Shared,
@@ -80,7 +80,7 @@ impl Context {
         self.events.tell(about, warning, reason, message);
     }
 
-    /// What became of a run of a volume id, by the name of its Job.
+    /// Returns the state of a volume id's run, by the name of its Job.
     pub(super) fn run_state(&self, jobs: &[Arc<Job>], pods: &[Arc<Pod>], name: &str) -> RunState {
         let job = jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
         let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();
@@ -94,8 +94,8 @@ impl Context {
         }
     }
 
-    /// Takes a place of the class for a run whose Job will have this name. Where there is none, who asks stands in line, and its
-    /// pass ends with what is returned.
+    /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
+    /// and its reconcile ends with the returned value.
     pub(super) fn wait_for_place(&self, job: &str, asker: &Asker, recipe: &Recipe) -> Option<Pass> {
         if self.shared.index().reserve(job, asker, recipe) {
             return None;
@@ -105,21 +105,21 @@ impl Context {
         Some(Pass::InLine)
     }
 
-    /// Creates the Job of a run, and does not take it for absent until the watch shows it.
+    /// Creates the Job of a run. Until the watch shows the Job, it does not count as absent.
     pub(super) async fn create_job(&self, job: &k8s_openapi::api::batch::v1::Job) -> Result<(), WriteError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        // Before the Job exists: the watch may be faster than the answer.
+        // The expectation begins before the Job exists, because the watch may be faster than the answer.
         self.shared.index().expect_job(name);
         let created = self.writes.create_job(job).await;
-        // After any other error it may have been created all the same.
+        // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
             self.shared.change(|index| index.forget_expected(name));
         }
         created
     }
 
-    /// Whether the API has a Job or pod of a run under an id that the watches have not shown yet: in a config namespace, or
-    /// in any where the run's is not known.
+    /// Checks whether the API has a Job or pod of an id's run that the watches have not shown yet. It looks in a config
+    /// namespace, or in all if the run's is not known.
     pub(super) async fn is_run_unseen(
         &self,
         operation: Operation,
@@ -137,12 +137,12 @@ impl Context {
         Ok(false)
     }
 
-    /// The time of a run, as RFC 3339 with microseconds: it differs with every attempt.
+    /// Returns the time of a run, as RFC 3339 with microseconds. It differs with each attempt.
     pub(super) fn timestamp(&self) -> String {
         format!("{:.6}", self.clock.wall())
     }
 
-    /// The recipe of a class as it is now.
+    /// Returns the present recipe of a class.
     pub(super) fn class_recipe(&self, class: &str) -> Option<Arc<Recipe>> {
         match self.shared.index().classes().lookup(class) {
             Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
@@ -150,19 +150,19 @@ impl Context {
         }
     }
 
-    /// The recipe of a Job that is known by its labels.
+    /// Returns the recipe of Jobs that are known by their labels.
     pub(super) fn recipe_of_jobs(&self, jobs: &[Arc<Job>]) -> Option<Arc<Recipe>> {
         let index = self.shared.index();
         jobs.iter().filter(|job| hash_of(&job.config).is_some()).find_map(|job| index.recipe(&job.config))
     }
 
-    /// The time as it stands in a status.
+    /// Returns the present time in the form of a status.
     pub(super) fn time_in_status(&self) -> String {
         self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// Waits for the next event; at the latest until the time that was decided, or until a created
-    /// Job must have been seen, whose name begins as one of these.
+    /// Waits for the next event. Ends at the decided time, or when a new Job must be visible whose name has one of
+    /// these prefixes.
     pub(super) fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {
         let index = self.shared.index();
         match wake_at {
@@ -184,11 +184,11 @@ impl Context {
     }
 }
 
-/// Why a Job cannot be created, and what follows for its run: for quota, admission, a namespace that is gone, and a Job that
-/// the API server takes for malformed.
+/// Returns the cause and the reaction for a run whose Job cannot be created. The reason is a quota, admission, a
+/// namespace that is gone, or a Job that the API server rejects as invalid.
 ///
 /// # Errors
-/// Any other error says that nobody knows: the Job may exist.
+/// If any other error occurred: the Job may exist.
 pub(super) fn refused_job(error: WriteError) -> Result<(Failure, Cause), WriteError> {
     let (kind, why) = match error {
         WriteError::Refused { message, invalid: true, .. } => (Failure::Never, message),

@@ -1,4 +1,4 @@
-//! What claims are made from, other claims and snapshots: observed for the decision, and its steps carried out.
+//! The data sources of claims, other claims and snapshots: the observation, and the steps about them.
 
 use std::sync::Arc;
 
@@ -6,17 +6,23 @@ use contract::names;
 use contract::request::{Original, Snapshot as Told};
 
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
-use crate::claim::origin::{Copied, Copying, DataSource, Origin, kept_for, snapshot_of};
+use crate::claim::origin::{Copied, Origin};
 use crate::config::classes::{Identity, Lookup};
 use crate::config::sidecar;
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::data_source::DataSource;
+use crate::model::data_source::kept_for;
+use crate::model::data_source::snapshot_of;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 use crate::snapshot::restore::Stored;
-use crate::snapshot::{self, Content, Snapshot};
 use crate::state::index::Index;
-use crate::volume::{Provenance, Volume};
 
-/// What is seen of what a claim is to be made from.
+/// The observed state of a data source.
 pub(super) enum Seen {
     /// A claim.
     Claim(SeenClaim),
@@ -24,24 +30,24 @@ pub(super) enum Seen {
     Snapshot(SeenSnapshot),
 }
 
-/// What of it was written in this pass.
+/// The data source as this reconcile has written it.
 #[derive(Default)]
 pub(super) struct Newer {
     claim: Option<Claim>,
     content: Option<Content>,
 }
 
-/// What a run is told of what it copies.
+/// The part of a request that describes the data source.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// A volume.
+    /// The volume to copy.
     pub clone_of: Option<Original>,
-    /// A snapshot.
+    /// The snapshot to restore.
     pub snapshot: Option<Told>,
 }
 
 impl Seen {
-    /// Looks at what a claim is to be made from, if from anything.
+    /// Observes the data source of a claim, if it has one.
     pub(super) fn of(copy: &Claim, index: &Index, identity: &Identity, newer: &Newer) -> Option<Self> {
         match copy.data_source.as_ref()? {
             DataSource::Claim(_) => SeenClaim::of(copy, index, identity, newer.claim.as_ref()).map(Seen::Claim),
@@ -52,7 +58,7 @@ impl Seen {
         }
     }
 
-    /// For the decision.
+    /// Returns the observation for the decision.
     pub(super) fn origin(&self) -> Origin<'_> {
         match self {
             Seen::Claim(seen) => Origin::Claim(seen.copied()),
@@ -60,7 +66,7 @@ impl Seen {
         }
     }
 
-    /// Puts the finalizer on it.
+    /// Adds the finalizer to the data source.
     pub(super) async fn keep(&self, context: &Context, copy: &Claim) -> Result<Newer, WriteError> {
         let mut newer = Newer::default();
         match self {
@@ -75,7 +81,8 @@ impl Seen {
         Ok(newer)
     }
 
-    /// What the run of a copy is told. All of it is read anew: what is to be read must be there, and stay.
+    /// Returns the part of a request that describes the data source. All objects are read from the API: they must
+    /// exist, and be protected.
     pub(super) async fn request(&self, context: &Context, copy: &Claim) -> Result<Asked, WriteError> {
         match self {
             Seen::Claim(seen) => Ok(Asked { clone_of: Some(seen.request(context, copy).await?), ..Asked::default() }),
@@ -86,16 +93,17 @@ impl Seen {
     }
 }
 
-/// What is seen of the VolumeSnapshot that a claim is to be made from.
+/// The observed state of a VolumeSnapshot that is a data source.
 pub(super) struct SeenSnapshot {
     snapshot: Option<Arc<Snapshot>>,
     content: Option<Arc<Content>>,
     ours: bool,
-    made_by: Option<snapshot::Provenance>,
+    made_by: Option<crate::model::snapshot::Provenance>,
     granted: bool,
 }
 
-/// The driver whose volumes a claim's class makes, where its config says so: that can restore what its own snapshotter made.
+/// Returns the driver that the config of a claim's class replaces. Its volumes can be restored from snapshots of its
+/// own snapshotter.
 fn stands_for(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
     let Lookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
@@ -110,7 +118,8 @@ impl SeenSnapshot {
             let content = index.content(snapshot.content()?.as_str())?;
             (content.snapshot_uid == snapshot.uid && content.snapshot == *name).then_some(content)
         });
-        // The one that is kept for it stays the one, whatever bears the VolumeSnapshot's name by now.
+        // The content that is protected for the claim stays its source, whatever object has the VolumeSnapshot's name
+        // now.
         let content = newer.cloned().map(Arc::new).or_else(|| index.content_kept_for(&copy.uid)).or(bound);
         let made_by = content.as_ref().and_then(|content| content.made_by());
         let stands_for = stands_for(copy, index);
@@ -139,11 +148,11 @@ impl SeenSnapshot {
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
-        Ok(snapshot::request::told(&fresh))
+        Ok(crate::snapshot::request::told(&fresh))
     }
 }
 
-/// The claims for whose sake a content is kept.
+/// Returns the claims for which a content is kept.
 pub(super) fn filling(content: &Content, index: &Index) -> Vec<Copying> {
     let under_way = |uid: &str| {
         let claim = index.claim_by_id(uid)?;
@@ -153,17 +162,17 @@ pub(super) fn filling(content: &Content, index: &Index) -> Vec<Copying> {
     kept_for(&content.finalizers).map(|uid| Copying { uid: uid.to_owned(), under_way: under_way(uid) }).collect()
 }
 
-/// What is seen of the claim that another is to be a copy of.
+/// The observed state of a claim that is a data source.
 pub(super) struct SeenClaim {
     claim: Option<Arc<Claim>>,
     volume: Option<Arc<Volume>>,
-    /// Whose the volume is, and where it was made.
+    /// The provenance of its volume.
     provenance: Option<Provenance>,
     granted: bool,
 }
 
 impl SeenClaim {
-    /// Looks at the original of a claim, if it is to be a copy. `newer` is the original as it was written last.
+    /// Observes the claim to copy, if there is one. `newer` is that claim as it was last written.
     fn of(copy: &Claim, index: &Index, identity: &Identity, newer: Option<&Claim>) -> Option<Self> {
         let claim = newer.cloned().map(Arc::new).or_else(|| index.claim(copy.original()?));
         copy.original()?;
@@ -201,7 +210,7 @@ impl SeenClaim {
     }
 }
 
-/// The claims and VolumeSnapshots for whose sake a claim is kept.
+/// Returns the claims and VolumeSnapshots for which a claim is kept.
 pub(super) fn copying(claim: &Claim, index: &Index) -> Vec<Copying> {
     let under_way = |uid: &str| {
         let copy = index.claim_by_id(uid)?;
@@ -216,7 +225,7 @@ pub(super) fn copying(claim: &Claim, index: &Index) -> Vec<Copying> {
     copies.chain(snapshots).collect()
 }
 
-/// Sees that nothing is under way for these claims, by the API and not by the cache.
+/// Confirms by the API, not by the cache, that none of these claims is in progress.
 pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str) -> Result<(), WriteError> {
     for uid in copies {
         let known = context.shared.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
@@ -231,7 +240,7 @@ pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str)
     Ok(())
 }
 
-/// Takes off the finalizers of copies and snapshots for which nothing is under way.
+/// Removes the finalizers of copies and snapshots that are not in progress.
 pub(super) async fn let_go(context: &Context, claim: &Claim, copies: &[String]) -> Result<Claim, WriteError> {
     let (snapshots, claims): (Vec<_>, Vec<_>) =
         copies.iter().cloned().partition(|uid| snapshot_of(claim).any(|of| of == uid));

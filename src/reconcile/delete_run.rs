@@ -1,4 +1,4 @@
-//! Delete runs, of volumes, of what attempts of claims left, and of snapshots alike.
+//! Delete runs of volumes, of storage that attempts of claims left, and of snapshots.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, Pod};
 
 impl Context {
-    /// What became of a delete run under an id, by the name of its Job. It is not absent while another of the id is under
-    /// way: two of them never run at one time. One that failed and whose Job was taken away may have been begun anew, by a
-    /// pass that had not seen yet that its failure was noted.
+    /// Returns the state of a delete run for an id, by the name of its Job. The run does not count as absent while
+    /// another of the same id is in progress: two never run at one time. If a run failed and its Job was deleted, a
+    /// reconcile that did not see the record of the failure may have begun it again.
     pub(super) fn delete_state(
         &self,
         operation: Operation,
@@ -35,9 +35,9 @@ impl Context {
     }
 }
 
-/// Creates the Job of a delete run: in the config's namespace, or where that is gone in our own; and
-/// without what may be gone with it, if that kept the last one from starting. Returns why it cannot be
-/// created. An error says that nobody knows: the Job may exist, so that no other may take its place.
+/// Creates the Job of a delete run in the config's namespace, or in the orchestrator's own if that is gone. It leaves
+/// out what may be gone with the config, if that prevented the last run. Returns the reason if the Job cannot be
+/// created. An error means that the Job may exist, so that no other may take its place.
 pub(super) async fn start_delete_job(
     context: &Context,
     recipe: &Recipe,
@@ -57,7 +57,7 @@ pub(super) async fn start_delete_job(
         };
         let gone = match &error {
             WriteError::NotFound { .. } => true,
-            // Our Role went with the namespace; authorization is asked before the namespace.
+            // The orchestrator's Role vanished with the namespace, and authorization is checked before the namespace.
             WriteError::Refused { message, .. } => {
                 message.contains("being terminated") || message.contains("cannot create resource")
             }

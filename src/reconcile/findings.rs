@@ -1,7 +1,7 @@
-//! The sweep: now and then all that is known is looked through for what is left over.
+//! The sweep: searches the cache for findings every few minutes.
 //!
-//! It reads the index alone. Only before something is removed the API is asked, and only what is provably
-//! ours, and what nothing can need any more, is removed.
+//! It asks the API only before it deletes an object. It deletes only objects that are provably the orchestrator's, and
+//! that nothing can need any more.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::orphans::{Finding, Removal, Severity, find};
 use crate::reconcile::context::{Context, Pass};
 use crate::state::index::Key;
 
-/// What is seen for the first time is looked at again after this time.
+/// The delay before a new finding is checked again.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// One look over everything.
+/// Searches the whole cache once.
 pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
     let Some(interval) = context.sweep.interval() else { return Ok(Pass::Done) };
     let now = context.clock.now();
@@ -36,8 +36,8 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
         if sighting.new {
             told(context, finding);
         }
-        // Versions are dropped where it is known what begins with them: in the pass over the configs. For a volume an admin
-        // alone can vouch.
+        // The reconciler of configs deletes revisions, because it knows which attempts begin with them. Only an admin
+        // can vouch for a volume.
         if matches!(finding.removal, None | Some(Removal::Revision { .. } | Removal::Vouch)) {
             continue;
         }
@@ -55,7 +55,7 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
             context.tell(about(finding), tell);
         }
     }
-    // By the name of its claim a run is not found when another claim has that name now.
+    // If another claim has the name now, the run is not found by the name of its claim.
     let strays = context.shared.index().ids_without_claim();
     let mut waits = false;
     for id in strays {
@@ -91,14 +91,14 @@ fn told(context: &Context, finding: &Finding) {
     context.tell(about(finding), tell);
 }
 
-/// Removes what a finding is about, if the API says too that nothing needs it: `claims` are the ids of all
-/// claims, read after the finding was made. Says whether it was removed.
+/// Deletes the object of a finding, if the API confirms that nothing needs it. `claims` are the ids of all claims, read
+/// after the finding was made. Returns whether the object was deleted.
 pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>) -> Result<bool, WriteError> {
     let (name, uid) = (&finding.object.name, &finding.object.uid);
     match &finding.removal {
         None => return Ok(false),
         Some(Removal::Job { claim, volume: Some(volume) }) => {
-            // The Job of a claim that lives is that claim's to remove.
+            // The reconciler of an existing claim deletes the claim's Job.
             if claims.contains(claim) || writes.read_volume(volume).await?.is_some() {
                 return Ok(false);
             }
@@ -134,9 +134,9 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
     Ok(true)
 }
 
-/// A claim is bound to the volume of its id, and owes nothing: nobody asks for its finished runs any more.
+/// Checks whether a claim is settled and bound to the volume of its id. Nobody needs its finished runs then.
 async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
     let volume = writes.read_volume(&contract::names::pv_name(claim)).await?;
-    let is_its = |volume: &crate::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
+    let is_its = |volume: &crate::model::volume::Volume| volume.is_adopted() && volume.id() == Some(claim);
     Ok(volume.is_some_and(|volume| volume.phase == "Bound" && is_its(&volume)))
 }

@@ -1,19 +1,19 @@
-//! What reconcilers remember between two reconciles. All of it may be lost.
+//! The memory of reconcilers from one reconcile to the next. It can be lost without harm.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::orphans::Sightings;
 
-/// All is looked through, so not for each of many changes.
+/// The shortest time between two reconciles. Each looks at everything, so that it must not follow each of many changes.
 const PACE: Duration = Duration::from_secs(1);
 
-/// When it was last looked through.
+/// The time of the last reconcile.
 #[derive(Debug, Default)]
 pub(super) struct Pace(Mutex<Option<Duration>>);
 
 impl Pace {
-    /// How long to wait; if not at all, it is begun.
+    /// Returns the time to wait; `None` begins a reconcile.
     pub(super) fn begin(&self, now: Duration) -> Option<Duration> {
         let mut last = self.0.lock().expect("no code panics while it holds the pace");
         let left = last.and_then(|last| PACE.checked_sub(now.saturating_sub(last))).filter(|left| !left.is_zero());
@@ -24,10 +24,10 @@ impl Pace {
     }
 }
 
-/// How often all is looked through, unless it is said otherwise.
+/// The time between two sweeps, unless configured otherwise.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// What the sweep remembers.
+/// The state of the sweep.
 #[derive(Debug)]
 pub struct Sweep {
     interval: Mutex<Option<Duration>>,
@@ -41,12 +41,12 @@ impl Default for Sweep {
 }
 
 impl Sweep {
-    /// How often to look; never with none.
+    /// Sets the time between two sweeps; `None` for never.
     pub fn every(&self, interval: Option<Duration>) {
         *self.interval.lock().expect("no code panics while it holds the interval") = interval;
     }
 
-    /// Another leads from now on: what was seen is worth nothing.
+    /// Forgets all findings, because another replica leads now.
     pub fn forget(&self) {
         self.sightings.lock().expect("no code panics while it holds the sightings").forget();
     }

@@ -1,7 +1,7 @@
-//! The reconcilers: `observe → decide → act`.
+//! The reconcilers.
 //!
-//! [`start`] begins the workers. A worker takes a key from the queue, and [`pass`] calls the reconciler for the key. The
-//! reconciler looks at the index, asks the pure decision, and carries out its step.
+//! [`start`] starts the workers. A worker takes an item from the queue, and [`pass`] calls the reconciler of the item.
+//! The reconciler observes the cache, calls the pure decision, and takes its step.
 
 mod batch;
 mod capacity;
@@ -29,14 +29,15 @@ use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::state::index::{BEHIND, EXPECTED, Key};
 
-/// Keys that are decided at one time.
+/// The number of items that are reconciled at one time.
 const WORKERS: usize = 64;
-/// A decision with all its steps takes no longer; then it starts anew.
+/// The longest time of a reconcile with all its steps. Then it is requeued.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Who stands in line is woken when its turn has come; this is for the case that others before it have left.
+/// The delay of an item in the fair queue. Normally it is requeued when its turn comes; this is for the case that items
+/// before it have left.
 const IN_LINE: Duration = Duration::from_secs(30);
 
-/// One pass over a key. In a box, so that it is compiled here alone, and not where it is awaited as well.
+/// Reconciles a work item. The future is boxed, so that it is compiled here only, and not also where it is awaited.
 pub fn pass<'a>(context: &'a Context, key: &'a Key) -> BoxFuture<'a, Result<Pass, WriteError>> {
     if context.shared.index().is_behind(key) {
         return std::future::ready(Ok(Pass::Behind)).boxed();
@@ -55,7 +56,7 @@ pub fn pass<'a>(context: &'a Context, key: &'a Key) -> BoxFuture<'a, Result<Pass
     }
 }
 
-/// A refused write is told where its reader looks; it is repeated, but somebody has to help.
+/// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
 fn tell_refused(context: &Context, key: &Key, error: &WriteError) {
     let index = context.shared.index();
     let (about, reason) = match key {
@@ -80,8 +81,8 @@ fn tell_refused(context: &Context, key: &Key, error: &WriteError) {
     context.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
 }
 
-/// When a key is decided again at the latest, after a pass over it. None as its outcome: it was
-/// broken off, because the API server did not answer.
+/// Returns the latest time of the next reconcile after one of an item. `None` as its outcome means that it timed
+/// out because the API server did not answer.
 pub fn again(context: &Context, key: &Key, outcome: Option<Result<Pass, WriteError>>) -> Option<Duration> {
     match outcome {
         Some(Ok(pass)) => {
@@ -96,8 +97,8 @@ pub fn again(context: &Context, key: &Key, outcome: Option<Result<Pass, WriteErr
                 Pass::InLine => Some(IN_LINE),
             }
         }
-        // Everyday life: somebody else wrote first. The event of that write decides anew; the
-        // alarm is for the case that it came before our write was refused.
+        // This happens all the time: somebody else wrote first. The event of that write requeues the item; the
+        // delay is for the case that the event came before the refusal.
         Some(Err(WriteError::Conflict(what))) => {
             tracing::debug!(what, "changed meanwhile");
             context.metrics.errors("conflict");

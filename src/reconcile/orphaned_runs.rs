@@ -1,4 +1,4 @@
-//! Runs whose claim or snapshot is gone: observed, decided by [`late::decide`], and carried out.
+//! Late runs, whose claim or snapshot is gone: observes, decides with [`late::decide`], and takes the steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, Key};
 use crate::volume::expand::with_program_of;
 
-/// A delete run that cannot be created is tried again after this time.
+/// The delay before a delete run that could not be created is tried again.
 const REFUSED: Duration = Duration::from_secs(30);
 
-/// What is left of a claim that is gone, by its name.
+/// Cleans up after a claim that is gone, by its name.
 pub(super) async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
     let jobs = context.shared.index().jobs_of_claim(name);
     let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.marks.id.clone()).collect();
@@ -30,7 +30,7 @@ pub(super) async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, W
     if ids.is_empty() {
         return Ok(Pass::Done);
     }
-    // The cache may be behind: ask before something is stopped.
+    // The cache may be stale: the API is asked before a run is stopped.
     if let Some(claim) = context.writes.read_claim(name).await? {
         ids.retain(|left| !claim.ids().any(|id| id == *left));
     }
@@ -49,7 +49,7 @@ pub(super) async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, W
     Ok(next)
 }
 
-/// One pass over the runs of a volume id that is no claim's any more.
+/// Reconciles the runs of a volume id that belongs to no claim any more.
 pub(super) async fn pass(context: &Context, id: &str) -> Result<Pass, WriteError> {
     let (all, pods) = {
         let index = context.shared.index();
@@ -61,22 +61,22 @@ pub(super) async fn pass(context: &Context, id: &str) -> Result<Pass, WriteError
     pass_over(context, &Left { id, jobs: &jobs, pods: &pods, volume, content: None }).await
 }
 
-/// What is left under an id whose owner is gone.
+/// The objects of an id whose owner is gone.
 pub(super) struct Left<'a> {
     /// The id.
     pub id: &'a str,
-    /// Its Jobs.
+    /// The Jobs of the id.
     pub jobs: &'a [Arc<Job>],
-    /// Its pods.
+    /// The pods of the id.
     pub pods: &'a [Arc<Pod>],
-    /// There is a volume of the id.
+    /// A volume with the id exists.
     pub volume: bool,
-    /// The name of the VolumeSnapshotContent whose runs they are.
+    /// The name of the VolumeSnapshotContent, if the runs are for one.
     pub content: Option<&'a str>,
 }
 
 impl Left<'_> {
-    /// What stores something, and what takes it away.
+    /// Returns the operation that stores, and the one that deletes.
     fn operations(&self) -> (Operation, Operation) {
         match self.content {
             None => (Operation::Provision, Operation::Delete),
@@ -85,7 +85,7 @@ impl Left<'_> {
     }
 }
 
-/// One pass over what is left.
+/// Reconciles the objects of an id once.
 pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass, WriteError> {
     let (stores, deletes) = left.operations();
     let of = |operation: Operation| left.jobs.iter().filter(move |job| job.marks.operation == operation.as_str());
@@ -122,7 +122,7 @@ pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass
     }
 }
 
-/// Its request is that of the run that came late, which is all that is left.
+/// Starts a delete run. Its request is derived from the late run, the only record that is left.
 async fn start(
     context: &Context,
     left: &Left<'_>,
@@ -139,7 +139,7 @@ async fn start(
             provision_ts: context.timestamp(),
             parameters: recipe.parameters.clone(),
             clone_of: None,
-            // What a volume was to be made from says nothing about its deletion.
+            // The data source of a volume does not matter for its deletion.
             snapshot: request.snapshot.clone().filter(|_| left.content.is_some()),
             ..request
         },
@@ -160,7 +160,7 @@ async fn start(
         Some(content) => Asker::content(content, &request.claim.namespace),
         None => Asker::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
     };
-    // Another claim has its name by now, and a turn of its own: the sweep looks again.
+    // Another claim has the name now, and its own turn in the queue. The sweep looks again.
     let taken = matches!(&asker.key, Key::Claim(name) if context.shared.index().claim(name).is_some());
     let asker = if taken { Asker { key: Key::Orphans, ..asker } } else { asker };
     if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(place.node.as_deref()), recipe) {

@@ -1,4 +1,4 @@
-//! Pools: what each needs is looked at, and carried out.
+//! Reconciles pools: observes, decides, and takes the steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::pool::Step;
 use crate::reconcile::context::{Context, Pass};
 use crate::state::index::EXPECTED;
 
-/// Of what is too much or too little at one time so much is done in one pass; the next follows at once.
+/// The largest number of steps in a reconcile. The next follows at once.
 const MANY: usize = 64;
-/// While claims wait, it is looked again whether they still do.
+/// The delay after which a pool checks again whether claims still wait.
 const WAITING: Duration = Duration::from_secs(2);
-/// What an API server refuses is asked for again after this time.
+/// The delay before a request that the API server refused is created again.
 const REFUSED: Duration = Duration::from_secs(30);
 
-/// One pass over the pool of a class.
+/// Reconciles the pool of a class.
 pub(super) async fn pass(context: &Context, class: &str) -> Result<Pass, WriteError> {
     let decided = context.shared.index().pool_steps(class);
     context.metrics.ready(context.shared.index().ready_counts());
@@ -29,7 +29,7 @@ pub(super) async fn pass(context: &Context, class: &str) -> Result<Pass, WriteEr
     if !steps.is_empty() {
         tracing::debug!(class, ?steps, "decided about a pool");
     }
-    // What fails for one keeps no other from being done.
+    // The failure of one step does not stop the others.
     let (mut failed, mut refused) = (None, None);
     let more = steps.len() > MANY;
     let asks = steps.iter().any(|step| matches!(step, Step::Ask { .. }));
@@ -62,13 +62,13 @@ pub(super) async fn pass(context: &Context, class: &str) -> Result<Pass, WriteEr
         (None, Some(_)) => Ok(Pass::After(REFUSED)),
         (None, None) if more => Ok(Pass::After(Duration::from_millis(10))),
         (None, None) if claims_wait => Ok(Pass::After(WAITING)),
-        // Who deletes a request before any watch has shown it leaves no event.
+        // If somebody deletes a request before any watch has shown it, there is no event.
         (None, None) if asks || context.shared.index().expects_request(class) => Ok(Pass::After(EXPECTED)),
         (None, None) => Ok(Pass::Done),
     }
 }
 
-/// From this write on nobody can take it any more.
+/// Drains a volume. From this write on no claim can get it.
 async fn drain(context: &Context, name: &str) -> Result<(), WriteError> {
     let volume = context.shared.index().volume(name);
     let Some(volume) = volume.filter(|volume| volume.ready().is_some()) else { return Ok(()) };
@@ -81,7 +81,7 @@ async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -
     let names = context.shared.index().expect_requests(&recipe.class, size, count);
     for (n, name) in names.iter().enumerate() {
         let Err(error) = context.writes.request_volume(name, recipe, size).await else { continue };
-        // After any other error it may have been created all the same.
+        // After any other error the request may exist.
         let unsure = usize::from(!matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }));
         let mut index = context.shared.index();
         names[n + unsure..].iter().for_each(|name| index.forget_request(name));
@@ -90,7 +90,7 @@ async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -
     Ok(())
 }
 
-/// Who wrote the pool into the config reads it there.
+/// Emits an event on the config with the pool, where its author looks.
 fn tell_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
     let Some(uid) = context.shared.index().config(&recipe.config).map(|config| config.uid.clone()) else { return };
     let sizes = recipe.pool.iter().flat_map(|pool| pool.sizes.keys()).map(|size| quantity(*size).0);

@@ -1,14 +1,14 @@
-//! Markers are created, and removed when they have told what they were for.
+//! Reconciles sync probes: creates them, and deletes them after use.
 
 use contract::names::MARKER_PREFIX;
 
 use crate::api::writes::WriteError;
-use crate::claim::Binding;
 use crate::marker::{PATIENCE, Step};
+use crate::model::claim::Binding;
 use crate::object::hash;
 use crate::reconcile::context::{Context, Pass};
 
-/// One pass over all markers.
+/// Reconciles all sync probes.
 pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
     if context.writes.binding() != Binding::Direct {
         return Ok(Pass::Done);
@@ -26,7 +26,7 @@ pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
             Step::Create => match context.writes.create_marker(&name).await {
                 Ok(()) => return Ok(Pass::After(PATIENCE)),
                 Err(error) => {
-                    // After any other error it may have been created all the same, and tell.
+                    // After any other error the probe may exist, and get its phase.
                     if matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }) {
                         context.shared.index().marker_refused();
                     }

@@ -1,5 +1,4 @@
-//! What is kept of the cluster, with the relations that decisions need. Every change says which
-//! keys must be decided anew.
+//! The cache of the cluster, with the relations that decisions need. Each change returns the work items to requeue.
 
 mod accounts;
 mod attributes;
@@ -35,97 +34,99 @@ use std::time::Duration;
 use contract::request::Operation;
 
 use crate::capacity::{Driver, Published};
-use crate::claim::Claim;
 use crate::claim::decide::{Removed, run_node};
-use crate::claim::grant::Grant;
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::accounts::Accounts;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Revision};
 use crate::config::sidecar::Sidecars;
+use crate::model::claim::Claim;
+use crate::model::grant::Grant;
+use crate::model::volume::Reference;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
-use crate::volume::{Reference, Volume};
 
-/// A watch that shows a created Job later than this is broken, and a quorum read decides.
+/// The time within which a watch shows a new Job. Later the watch counts as broken, and a quorum read decides.
 pub const EXPECTED: Duration = Duration::from_secs(10);
 
-/// For so long a version of a config is kept after an attempt began with it: its stamp may be on its way.
+/// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.
 pub const UNUSED: Duration = Duration::from_secs(60);
 
-/// For so long a class whose StorageClass was deleted is not served by its label alone.
+/// The time for which a class whose StorageClass was deleted is not served by its label alone.
 pub const REPLACED: Duration = Duration::from_secs(30);
 
-/// A Job that the watch does not show yet.
+/// An expectation: a Job that the watch does not show yet.
 #[derive(Debug, Default)]
 struct Expected {
     since: Duration,
     class: String,
     namespace: String,
     created: bool,
-    /// What it does; none while only its name is known.
+    /// The operation of the Job; `None` while only its name is known.
     operation: Option<Operation>,
-    /// It makes a volume that is to be kept ready.
+    /// The Job makes a pooled volume.
     for_pool: bool,
-    /// The node that its pod must run on.
+    /// The node to which the pod is bound.
     node: Option<String>,
-    /// The batch that there is in its place, and whom its run is for.
+    /// The batch that exists in place of the Job, and the work item of the member.
     batch: Option<(String, Key)>,
 }
 
-/// Whom a run would be for.
+/// The subject of a run that needs a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
-    /// A claim, a volume, or a VolumeSnapshotContent.
+    /// The work item: a claim, a volume, or a VolumeSnapshotContent.
     pub key: Key,
-    /// What the run does.
+    /// The operation of the run.
     pub operation: Operation,
-    /// The namespace of its user.
+    /// The namespace of the user.
     pub namespace: String,
-    /// The node that the run must be on.
+    /// The node on which the run must be.
     pub node: Option<String>,
 }
 
 impl Asker {
-    /// For a provision run of a claim.
+    /// Describes a provision run of a claim.
     pub fn claim(name: &ObjectName) -> Self {
         let (key, operation) = (Key::Claim(name.clone()), Operation::Provision);
         Asker { key, operation, namespace: name.namespace.clone(), node: None }
     }
 
-    /// For the attempt of a claim that is stamped with these nodes.
+    /// Describes the attempt of a claim whose stamp records these nodes.
     pub fn attempt(claim: &ObjectName, recipe: &Recipe, nodes: &[String]) -> Self {
         Asker { node: run_node(nodes, recipe).map(str::to_owned), ..Asker::claim(claim) }
     }
 
-    /// For a run that deletes, expands or modifies a volume. Its namespace is that of the claim that it is, or was, bound to.
+    /// Describes a run that deletes, expands or modifies a volume. Its namespace is that of the claim to which the
+    /// volume is or was bound.
     pub fn volume(volume: &Volume, operation: Operation) -> Self {
         let (key, namespace) = (Key::Volume(volume.name.clone()), volume.user_namespace().to_owned());
         Asker { key, operation, namespace, node: None }
     }
 
-    /// For a snapshot run of a content, of a VolumeSnapshot in this namespace.
+    /// Describes a snapshot run of a content, for a VolumeSnapshot in this namespace.
     pub fn content(name: &str, namespace: &str) -> Self {
         let (key, operation) = (Key::Content(name.to_owned()), Operation::Snapshot);
         Asker { key, operation, namespace: namespace.to_owned(), node: None }
     }
 
-    /// The same for a run that does something else.
+    /// Changes the operation.
     pub fn to(self, operation: Operation) -> Self {
         Asker { operation, ..self }
     }
 
-    /// The same for a run that must be on this node.
+    /// Changes the node.
     pub fn on(self, node: Option<&str>) -> Self {
         Asker { node: node.map(str::to_owned), ..self }
     }
 }
 
-/// The operation of runs that are for no claim or volume, and of ours all the same.
+/// The operation of the orchestrator's runs that are for no claim or volume.
 const CAPACITY: &str = crate::capacity::CAPABILITY;
 
-/// Something that is decided on its own.
+/// A work item: an object or a task that is reconciled on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// All provisioner configs.
@@ -134,37 +135,37 @@ pub enum Key {
     Claim(ObjectName),
     /// A volume.
     Volume(String),
-    /// A run for several claims or volumes that is about to begin, by the name of its Job.
+    /// The Job of a batch that is about to begin, by the name of the Job.
     Batch(String),
     /// A VolumeSnapshot.
     Snapshot(ObjectName),
     /// A VolumeSnapshotContent.
     Content(String),
-    /// All markers.
+    /// All sync probes.
     Markers,
-    /// What a class keeps ready.
+    /// The pool of a class.
     Pool(String),
-    /// What is left over, all of it.
+    /// The search for findings.
     Orphans,
-    /// How much room there is, everywhere.
+    /// The capacity of all segments.
     Capacity,
 }
 
-/// One change in a watch of objects that are kept as `V`.
+/// A change in a watch whose objects are stored as `V`.
 #[derive(Debug)]
 pub enum Change<V> {
-    /// There is a new state of an object.
+    /// An object is new, or has a new state.
     Apply(V),
     /// An object is gone.
     Delete(ObjectName),
-    /// After a new list: these are all there are.
+    /// A new list: all objects that exist.
     Retain(HashSet<ObjectName>),
-    /// After a new list in one namespace: these are all there are in it. Of others it says nothing.
+    /// A new list of one namespace: all objects that exist in it. Objects elsewhere are unchanged.
     RetainIn(String, HashSet<ObjectName>),
 }
 
-/// What is kept. Everything that is ever gone through has an order of its own, so that the same changes
-/// lead to the same decisions in the same order.
+/// The cache. All collections that are iterated are ordered, so that the same changes lead to the same decisions in the
+/// same order.
 #[derive(Debug)]
 pub struct Index {
     identity: Identity,
@@ -174,14 +175,14 @@ pub struct Index {
     copies: HashMap<ObjectName, BTreeSet<ObjectName>>,
     volumes: BTreeMap<String, Arc<Volume>>,
     volumes_by_claim: HashMap<String, BTreeSet<String>>,
-    /// Volumes that are reserved for a claim by its name, other than by the placeholder of a run.
+    /// Volumes that are reserved for a claim by its name, except for those with the placeholder of a run.
     reserved: HashMap<ObjectName, BTreeSet<String>>,
-    /// Claims that are gone, as the API has said, by the names of the volumes that refer to them.
+    /// Claims that are gone by the API, by the names of the volumes that refer to them.
     gone_claims: HashMap<String, Reference>,
     jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     expected: BTreeMap<String, Expected>,
-    /// Provision Jobs that somebody removed while they were under way, by their volume ids.
+    /// Provision Jobs that somebody deleted while they were in progress, by their volume ids.
     removed: HashMap<String, (ObjectName, Removed)>,
     idle: idle::Idle,
     line: line::Line,
@@ -194,24 +195,24 @@ pub struct Index {
     objects: BTreeMap<String, ClassObject>,
     objects_gone: BTreeMap<String, Duration>,
     revisions: BTreeMap<String, Revision>,
-    /// Those that are about to be deleted.
+    /// Revisions that are about to be deleted.
     taken_revisions: BTreeMap<String, Revision>,
-    /// When a version was first seen, or an attempt began with it.
+    /// The time when a version was first seen, or when an attempt began with it.
     revisions_used: HashMap<String, Duration>,
     recipes: HashMap<String, Arc<Recipe>>,
     classes: Arc<Classes>,
-    /// What changes now is a part of a list, and whether such a part concerns the classes.
+    /// The present change is a part of a list, and whether a part of this list concerns the classes.
     listing: bool,
     unclassified: bool,
     capacities: BTreeMap<String, Arc<Published>>,
     driver: Option<Arc<Driver>>,
-    /// A class tells how much room it has.
+    /// An image reports the capacity of a class.
     reports: bool,
-    /// What was given away of a class and is not seen yet, by the claim's UID, and by the volume that grows.
+    /// Reserved quota that is not yet visible, by the UID of a claim, or by the name of an expanding volume.
     promised: BTreeMap<String, share::Promise>,
     growing: HashMap<String, u64>,
     tally: share::Tally,
-    /// Who hit a limit, of which class, in the order of their coming.
+    /// The items that reached a quota, by class, in the order of their arrival.
     waits_for_room: waits::Waits,
     snapshots: snapshots::Snapshots,
     grants: BTreeMap<ObjectName, Grant>,
@@ -225,7 +226,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Nothing kept yet.
+    /// Makes an empty cache.
     pub fn new(identity: Identity, clock: Clock) -> Self {
         Index {
             identity,
@@ -277,7 +278,7 @@ impl Index {
         }
     }
 
-    /// After a new list: what is not in it is gone.
+    /// Applies a new list: removes the objects that are not in it.
     fn retain<V>(
         &mut self,
         all: HashSet<ObjectName>,
@@ -288,8 +289,8 @@ impl Index {
         gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
     }
 
-    /// A term as leader begins: every key, since all is decided anew. What gathered in a term before is forgotten, and which
-    /// marker was waited for, and what was given away and is not seen.
+    /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: gathering batches,
+    /// the current sync probe, and assignments that are not yet visible.
     pub fn begin_term(&mut self) -> Vec<Key> {
         self.forget_gathering();
         self.forget_current_marker();
@@ -303,12 +304,12 @@ impl Index {
     }
 }
 
-/// Those of these names that are in a namespace.
+/// Selects the names in a namespace.
 fn within<'a>(names: impl Iterator<Item = &'a ObjectName>, namespace: &str) -> Vec<ObjectName> {
     names.filter(|name| name.namespace == namespace).cloned().collect()
 }
 
-/// Takes one name from those that are kept under a key, and the key with the last of them.
+/// Removes one name from the set of a key, and the key with its last name.
 fn drop_from<K, N, Q>(map: &mut HashMap<K, BTreeSet<N>>, key: &Q, name: &N)
 where
     K: Borrow<Q> + Eq + Hash,

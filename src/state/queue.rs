@@ -1,4 +1,4 @@
-//! What waits to be decided: each key once, one worker a key, and keys that wake later.
+//! The work queue: each item once, one worker for each item, and items that are requeued later.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A work queue. A key that is added while it is worked on comes again afterwards.
+/// A work queue. An item that is added while a worker has it follows again afterwards.
 #[derive(Debug)]
 pub struct Queue<K> {
     state: Mutex<Line<K, Instant>>,
     changed: Notify,
 }
 
-/// What waits, whatever its time is made of.
+/// The waiting items, for any kind of time.
 #[derive(Debug)]
 pub struct Line<K, T> {
     ready: VecDeque<K>,
@@ -38,43 +38,43 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.state.lock().expect("no code panics while it holds the queue")
     }
 
-    /// To be decided as soon as a worker is free.
+    /// Adds an item for the next free worker.
     pub fn add(&self, key: K) {
         self.state().add(key);
         self.changed.notify_one();
     }
 
-    /// The same for several.
+    /// Adds several items.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
         keys.into_iter().for_each(|key| self.add(key));
     }
 
-    /// To be decided after a while, or earlier if it is added before. The earliest alarm counts.
+    /// Adds an item after a delay. If it is added with several delays, the earliest counts.
     pub fn add_after(&self, key: K, delay: Duration) {
         if self.state().add_at(key, Instant::now() + delay) {
             self.changed.notify_one();
         }
     }
 
-    /// While paused, nothing is handed out; what is added is kept.
+    /// Pauses the queue: it hands out no items, and keeps those that are added.
     pub fn pause(&self, paused: bool) {
         self.state().pause(paused);
         self.changed.notify_waiters();
         self.changed.notify_one();
     }
 
-    /// How many keys are ready or being worked on.
+    /// Counts the items that are ready or with a worker.
     pub fn depth(&self) -> usize {
         let state = self.state();
         state.ready() + state.running.len()
     }
 
-    /// A key is being worked on.
+    /// Checks whether a worker has an item.
     pub fn is_working(&self) -> bool {
         !self.state().running.is_empty()
     }
 
-    /// The next key. Give it back with [`Queue::done`].
+    /// Returns the next item. Give it back with [`Queue::done`].
     pub async fn next(&self) -> K {
         loop {
             let notified = self.changed.notified();
@@ -100,7 +100,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// A key that [`Queue::next`] gave is decided.
+    /// Takes back an item that [`Queue::next`] returned.
     pub fn done(&self, key: &K) {
         if self.state().done(key) {
             self.changed.notify_one();
@@ -123,7 +123,7 @@ impl<K, T> Default for Line<K, T> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
-    /// To be decided as soon as a worker is free.
+    /// Adds an item for the next free worker.
     pub fn add(&mut self, key: K) {
         if let Some(at) = self.alarm.remove(&key) {
             self.sleeping.remove(&(at, key.clone()));
@@ -135,8 +135,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
         }
     }
 
-    /// To be decided at that time, or earlier if it is added before. Says whether the alarm counts: the
-    /// earliest does.
+    /// Adds an item at a time. Returns whether this time counts: the earliest does.
     pub fn add_at(&mut self, key: K, at: T) -> bool {
         match self.alarm.get(&key) {
             Some(earlier) if *earlier <= at => return false,
@@ -150,22 +149,22 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
         true
     }
 
-    /// While paused, nothing is handed out; what is added is kept.
+    /// Pauses the queue: it hands out no items, and keeps those that are added.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
 
-    /// How many keys wait for a worker.
+    /// Counts the items that wait for a worker.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// The keys that wake by themselves, the earliest first.
+    /// Returns the delayed items with their times, the earliest first.
     pub fn alarms(&self) -> impl Iterator<Item = (T, &K)> {
         self.sleeping.iter().map(|(at, key)| (*at, key))
     }
 
-    /// Wakes the keys whose time has come.
+    /// Makes the items ready whose time has come.
     pub fn wake(&mut self, now: T) {
         while let Some((_, key)) = self.sleeping.first().filter(|(at, _)| *at <= now) {
             let key = key.clone();
@@ -173,7 +172,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
         }
     }
 
-    /// The next key. Give it back with [`Line::done`].
+    /// Returns the next item. Give it back with [`Line::done`].
     pub fn take(&mut self) -> Option<K> {
         if self.paused {
             return None;
@@ -184,7 +183,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> Line<K, T> {
         Some(key)
     }
 
-    /// A key that [`Line::take`] gave is decided. Says whether it comes again at once.
+    /// Takes back an item that [`Line::take`] returned. Returns whether it follows again at once.
     pub fn done(&mut self, key: &K) -> bool {
         self.running.remove(key);
         let again = self.again.remove(key);

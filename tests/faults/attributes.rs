@@ -1,4 +1,4 @@
-//! VolumeAttributesClasses, and claims that ask for them.
+//! VolumeAttributesClasses, and claims that request them.
 
 use flex_provisioner::attributes::VolumeAttributesClass;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

@@ -1,4 +1,4 @@
-//! The storage of the images that run on the nodes of the tests: a directory with a file for each volume.
+//! The storage of the images on the simulated nodes: a directory with a file for each volume.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

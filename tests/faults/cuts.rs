@@ -1,5 +1,6 @@
-//! Killed before and after every write: a first run of each scenario records what the orchestrator
-//! writes; then it is cut off at each of these writes, killed, and a fresh one takes over.
+//! Kills before and after each write. A first run of each scenario records the writes of the orchestrator. Then the
+//! test repeats the scenario for each write: it cuts the orchestrator off there, kills it, and lets a new one take
+//! over.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! Several replicas: one leads, by a Lease. What a process does that was stopped in its tracks while
-//! another took over, what becomes of one that loses the Lease, and how long a change takes.
+//! Several replicas, of which one leads by a Lease. The tests stop a process while another takes over, take the Lease
+//! from a leader, and measure the time of a change.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! No claim is ever called Lost, however late the PV controller learns of its volume.
 //!
-//! It calls a claim Lost that says of itself that it is bound, and whose volume is not in the controller's cache. Between
-//! the controller manager and the API server stands a proxy that holds back what its watch of volumes says.
+//! The PV controller calls a claim Lost that is completely bound and whose volume is not in the controller's cache. A
+//! proxy between the controller manager and the API server holds back the watch of volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

@@ -1,9 +1,9 @@
-//! Faults, on a real etcd and API server with the controller manager and a node that the tests play:
+//! Tests of faults, on a real etcd and API server with the controller manager. The tests play the node.
 //!
 //! - [`cuts`]: the orchestrator is killed before and after each of its writes.
 //! - [`lost`]: the PV controller learns of volumes late.
-//! - [`leader`]: replicas, and what the Lease is good for.
-//! - [`rights`]: what the orchestrator may do is what it does.
+//! - [`leader`]: several replicas compete for the Lease.
+//! - [`rights`]: the orchestrator uses all its permissions, and no others.
 
 #[path = "../it/kubelet.rs"]
 #[allow(dead_code, reason = "shared with the integration tests")]

@@ -1,7 +1,7 @@
-//! A node of the test: its kubelet runs an image whose storage can be counted.
+//! A simulated node: its kubelet runs an image whose storage can be counted.
 //!
-//! The kubelet is played as far as the API sees it: pods are bound to a node, run, end, and are
-//! taken away only when their process is dead. The image's storage is the [`Backend`].
+//! The test plays the kubelet as far as the API sees it. Pods are bound to a node, run and end, and are deleted only
+//! when their process is dead. The image's storage is the [`Backend`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use flex_provisioner::snapshot::api::VolumeSnapshot;
+use flex_provisioner::model::snapshot::api::VolumeSnapshot;
 
 use crate::backend::{Backend, lock};
 use crate::kubelet::{list, nfs_volume_of};

@@ -1,7 +1,8 @@
-//! Between an orchestrator and the API server: counts its writes, and cuts it off at one of them.
+//! A proxy between an orchestrator and the API server: it counts the writes, and cuts the orchestrator off at one of
+//! them.
 //!
-//! What a proxy needs beyond the HTTP server that is there anyway is in the client of Kubernetes:
-//! [`Client::send`] brings address, certificates and connections.
+//! It uses the HTTP server that exists anyway, and the client of Kubernetes: [`Client::send`] knows address,
+//! certificates and connections.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What the orchestrator may do is what it does: the rules of `deploy/` against the requests in the
-//! API server's audit log.
+//! The orchestrator uses all its permissions, and no others: the test compares the rules of `deploy/` with the requests
+//! in the API server's audit log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use cluster::{ClientLimits, Cluster, Snapshotter};
 use contract::names::{self, reason};
-use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
+use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -1,5 +1,5 @@
-//! What users and admins do while the orchestrator is cut off. None of them knows of it: they wait
-//! for what they see in the API.
+//! The scenarios: what users and admins do while the orchestrator is cut off. They do not know of it, and wait for what
+//! they see in the API.
 
 use contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

@@ -1,10 +1,10 @@
-//! The end of each scenario: what must be there is, and nothing else.
+//! The check at the end of each scenario: all expected objects exist, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use contract::names;
-use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;

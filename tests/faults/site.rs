@@ -1,4 +1,4 @@
-//! A site, one for each cut point: a namespace, a class and an orchestrator of its own.
+//! A site, one for each cut point: a namespace, a class and an orchestrator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

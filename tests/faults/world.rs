@@ -1,4 +1,5 @@
-//! A control plane with a node, on which the sites of all cut points are, and what is found there that should not be.
+//! A control plane with a node, which the sites of all cut points share, and the check for objects that must not exist
+//! there.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! VolumeAttributesClasses: a claim is made with one, gets another while it is bound, and goes back.
+//! Tests of VolumeAttributesClasses: a claim is created with one, gets another while it is bound, and returns to the
+//! first.
 
 use contract::names::{self, reason};
 use flex_provisioner::attributes::VolumeAttributesClass;

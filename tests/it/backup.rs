@@ -1,5 +1,5 @@
-//! Claims and volumes that are lost and restored as backup tools do it, and claims whose runs never start; on the whole
-//! cluster, with real data.
+//! Tests of claims and volumes that are lost and restored as backup tools do it, and of claims whose runs never start.
+//! They use the whole cluster, with real data.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! One run for several claims, or for several volumes that are to be deleted.
+//! Tests of one run for several claims, or for the deletion of several volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Binding by annotation: the right volume at once, any other never.
+//! Tests of binding by annotation: the right volume is bound at once, any other never.
 
 use contract::names::{self, reason};
 use k8s_openapi::api::core::v1::PersistentVolume;

@@ -1,4 +1,4 @@
-//! How much room there is: asked of images, told to the scheduler.
+//! Tests of capacity: images report it, and the orchestrator publishes it to the scheduler.
 
 use std::collections::BTreeMap;
 

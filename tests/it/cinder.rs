@@ -1,5 +1,5 @@
-//! The image `cinder` with a real Cinder, through the whole orchestrator: as a process in place of a pod, and on the whole
-//! cluster.
+//! Tests of the image `cinder` with a real Cinder and the whole orchestrator: as a process in place of a pod, and on
+//! the whole cluster.
 
 use std::fs;
 use std::process::Stdio;

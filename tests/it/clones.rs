@@ -1,9 +1,9 @@
-//! Claims that are copies of others, and others that are kept meanwhile.
+//! Tests of clones, and of the claims that are kept for them.
 
 use cluster::{ClientLimits, Cluster};
 use contract::exit;
 use contract::names::{self, reason};
-use flex_provisioner::claim::grant::ReferenceGrant;
+use flex_provisioner::model::grant::ReferenceGrant;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};

@@ -1,4 +1,4 @@
-//! Provisioner ConfigMaps: checked whole, followed live, and kept in their last good version.
+//! Tests of provisioner ConfigMaps: checked as a whole, followed live, and kept in their last valid version.
 
 use contract::names::{self, reason};
 use k8s_openapi::api::apps::v1::ControllerRevision;

@@ -1,5 +1,5 @@
-//! The image `csi` through the whole orchestrator, as a process in place of a pod: with a driver that answers as it is told,
-//! and with the one whose volumes are real.
+//! Tests of the image `csi` with the whole orchestrator, as a process in place of a pod: with a scripted driver, and
+//! with one that makes real volumes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

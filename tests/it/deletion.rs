@@ -1,4 +1,4 @@
-//! Deletion: nothing is left, whatever is gone by then.
+//! Tests of deletion: nothing is left, whatever is already gone.
 
 use contract::names::{self, reason};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};

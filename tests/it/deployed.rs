@@ -1,5 +1,5 @@
-//! The whole cluster that the tests of this checkout share, with the orchestrator deployed in it as the README
-//! installs it, and what tests do there.
+//! The whole cluster that the tests of this checkout share, with the orchestrator installed as the README says, and
+//! steps of tests on it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A larger request on a bound claim: the volume grows, or the claim says why not.
+//! Tests of a larger request on a bound claim: the volume is expanded, or the claim says why not.
 
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;

@@ -1,4 +1,4 @@
-//! Failures: the cause on the claim within seconds, then another attempt.
+//! Tests of failures: the claim has the cause within seconds, and another attempt follows.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Claims on which users write as much as the API takes.
+//! Tests of claims on which users write as much as the API accepts.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Hostile users and hostile images: what they get, with the admission policies and without. Users are
-//! impersonated; an image has the token that its pod would find mounted.
+//! Tests of hostile users and hostile images, with the admission policies and without. Users are impersonated. An image
+//! has the token that its pod would find mounted.
 
 mod images;
 mod people;

@@ -1,4 +1,4 @@
-//! What kubelet and image do, played by the test.
+//! The actions of kubelet and image, played by the test.
 
 use contract::batch;
 use contract::request::Request;

@@ -1,4 +1,4 @@
-//! Restarts, replicas, and many claims at once.
+//! Tests of restarts, replicas, and many claims at once.
 
 use std::time::{Duration, Instant};
 

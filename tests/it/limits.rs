@@ -1,4 +1,4 @@
-//! How much of a class may be taken, by all and by each namespace.
+//! Tests of quotas, for a whole class and for each namespace.
 
 use contract::exit;
 use contract::names::{self, reason};

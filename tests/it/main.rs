@@ -1,11 +1,11 @@
 //! Integration tests.
 //!
-//! - [`orchestrator`], [`kubelet`]: the second ring. A real etcd and API server with the controller
-//!   manager, the orchestrator's real binary, and no nodes: the test plays kubelet and image.
-//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`], [`whole_pools`]: the third ring. The whole cluster
-//!   with pods, the orchestrator deployed in it.
+//! - [`orchestrator`], [`kubelet`]: the second ring. A real etcd and API server with the controller manager, the
+//!   orchestrator's real binary, and no nodes: the test plays kubelet and image.
+//! - [`deployed`], [`whole`], [`whole_kinds`], [`whole_csi`], [`whole_batches`], [`whole_pools`]: the third ring. The
+//!   whole cluster with pods, and the orchestrator deployed in it.
 //!
-//! What a test expects it waits for, with a wide guard; times are printed, not asserted.
+//! A test waits for what it expects, with a wide time limit. Times are printed, not asserted.
 
 mod deployed;
 mod kubelet;

@@ -1,4 +1,4 @@
-//! Nodes: what attempts leave on them, and nodes that go.
+//! Tests of nodes: storage that attempts leave on them, and nodes that vanish.
 
 use contract::exit;
 use contract::names::{self, reason};

@@ -1,5 +1,4 @@
-//! The second ring: a control plane of its own, and the orchestrator as a process that can be
-//! killed at any time.
+//! The second ring: a control plane, and the orchestrator as a process that can be killed at any time.
 
 use std::collections::BTreeMap;
 use std::fs::File;

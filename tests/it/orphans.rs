@@ -1,4 +1,4 @@
-//! What is left over: each kind made by hand, told by the doctor and the sweep, and removed where that is safe.
+//! Tests of findings: each kind is made by hand, reported by `doctor` and the sweep, and fixed where that is safe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Volumes that are kept ready for claims.
+//! Tests of pools.
 
 mod image;
 

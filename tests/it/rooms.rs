@@ -1,4 +1,4 @@
-//! The third ring with several nodes, of which all but one are full: where pods and volumes end up.
+//! The third ring with several nodes, of which all but one are full: the tests check where pods and volumes are placed.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Snapshots of claims, and claims that are made from them: alone, and with the snapshot-controller of kubernetes-csi at
-//! work beside.
+//! Tests of snapshots, and of claims that are restored from them: alone, and together with the snapshot-controller of
+//! kubernetes-csi.
 
 mod ring;
 

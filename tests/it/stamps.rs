@@ -1,4 +1,4 @@
-//! The stamp: on the claim before anything else, and nobody else's.
+//! Tests of the stamp: it is on the claim before anything else is created, and only the orchestrator's counts.
 
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;

@@ -1,5 +1,5 @@
-//! The config changes while claims are in flight: each attempt ends with the version that it began with,
-//! and the next one begins with what is good then.
+//! Tests of a config that changes while claims are in progress: each attempt ends with the version with which it began,
+//! and the next begins with the present one.
 
 use contract::names::{self, reason};
 use futures::future::{FutureExt, join_all};

@@ -1,4 +1,4 @@
-//! Volumes that find another claim than the one they were made for, and volumes that come too late.
+//! Tests of volumes that another claim takes, and of volumes that appear too late.
 
 use contract::names::{self, reason};
 use k8s_openapi::api::batch::v1::Job;
@@ -34,7 +34,7 @@ async fn a_claim_whose_volume_was_taken_gets_another() {
 
     // The robbed claim gets one of its own, under a fresh id.
     let again = ring.claim_when("robbed", "begins anew", |claim| annotation(claim, names::TAKEN).is_some()).await;
-    let id = flex_provisioner::claim::volume_id(&uid(&again), 1);
+    let id = flex_provisioner::model::claim::volume_id(&uid(&again), 1);
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     let asked = request(&job);
     assert_eq!((asked.claim_uuid.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));

@@ -1,4 +1,4 @@
-//! Waiting for what must come.
+//! Waiting for expected states.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

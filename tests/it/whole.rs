@@ -1,5 +1,5 @@
-//! The third ring: tests on the whole cluster with pods. Every test has its own namespace and classes,
-//! and counts the backend's volumes before and after.
+//! The third ring: tests on the whole cluster with pods. Each test has its own namespace and classes, and counts the
+//! backend's volumes before and after.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! One run for many claims, on the whole cluster with pods.
+//! Tests of one run for many claims, on the whole cluster with pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The image `csi` on the whole cluster: the driver with real volumes is at the real kubelet, under the name that the shipped
-//! config and the examples are written for, and pods use what it made.
+//! Tests of the image `csi` on the whole cluster. The driver makes real volumes and is registered at the real kubelet,
+//! with the name in the shipped config and the examples. Pods use its volumes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cluster::Snapshotter;
 use contract::names;
-use flex_provisioner::snapshot::api::VolumeSnapshotClass;
+use flex_provisioner::model::snapshot::api::VolumeSnapshotClass;
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};

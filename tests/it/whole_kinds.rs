@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use cluster::Snapshotter;
 use contract::names::{self, reason};
-use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
+use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, Pod, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;

@@ -1,4 +1,4 @@
-//! Runs that see the directory of their own volume alone, on the whole cluster: what an image that means harm comes to there,
+//! Tests of runs that see only their own volume's directory, on the whole cluster: what a hostile image can do there,
 //! and who removes the directories that are left.
 
 use std::fs;

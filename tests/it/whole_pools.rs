@@ -1,4 +1,4 @@
-//! Volumes that are kept ready, on the whole cluster with pods.
+//! Tests of pools, on the whole cluster with pods.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Chance that a seed decides: the same for a claim and a run of it in every repetition, whatever happens in between.
+//! Chance from a seed: the same for a claim and its runs in each repetition, whatever happens in between.
 
 use std::time::Duration;
 

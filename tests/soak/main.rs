@@ -1,18 +1,19 @@
-//! Claims by the thousand, created and deleted in random order, while runs fail, Jobs are removed and the orchestrator
-//! is killed: at the end nothing is left, and the orchestrator's memory is what it was.
+//! The soak test: thousands of claims are created and deleted in random order, while runs fail, Jobs are deleted and
+//! the orchestrator is killed. At the end nothing is left, and the orchestrator uses no more memory than before.
 //!
-//! A real API server with the controller manager; the node is simulated ([`node`]). `CLAIMS` says how many claims,
-//! `SEED` repeats the chances of another run, and `FLEX_PROVISIONER` names the program instead of the one built with
-//! the tests. `scripts/soak.sh` is the long form.
+//! The API server and the controller manager are real; the node is simulated ([`node`]). `CLAIMS` sets the number of
+//! claims, `SEED` repeats the chances of another run, and `FLEX_PROVISIONER` names the program in place of the one
+//! built with the tests. `scripts/soak.sh` is the long form.
 //!
-//! **Time** is the control plane's: a claim costs about 85 requests, most of them those of two Jobs with their pods, by the
-//! Job controller, the garbage collector and this node; the orchestrator and the PV controller make a third. What waits
-//! here, lives of a few seconds and pauses between attempts, is spread over [`ALIVE`] claims at one time.
+//! **Time** is mostly that of the control plane. A claim costs about 85 requests. Most are for two Jobs with their
+//! pods, by the Job controller, the garbage collector and this node. A third comes from the orchestrator and the PV
+//! controller. The waits here, lives of a few seconds and delays between attempts, are spread over [`ALIVE`] claims at
+//! one time.
 //!
-//! **Memory** is that of one process that lives through all of it. A second replica is the one that is killed: it gets
-//! the lead by a write of the Lease, works for a while, is killed amid its work, and the first one, whose memory is
-//! measured, goes on. The mean resident size while the first quarter of the claims ended, without the first twentieth,
-//! is compared with that of the last quarter.
+//! **Memory** is that of one process that lives through the whole test. A second replica is killed: it gets the lead by
+//! a write of the Lease, works for a while, and is killed during its work. Then the first replica, whose memory is
+//! measured, leads again. The test compares the mean resident size during the first quarter of the claims, without the
+//! first twentieth, with that of the last quarter.
 
 mod dice;
 mod node;

@@ -1,5 +1,5 @@
-//! A node that is simulated: it takes every pod, plays its image, and reports to the API as a kubelet does. A pod that
-//! runs goes only when this node says so.
+//! A simulated node: it takes each pod, plays its image, and reports to the API as a kubelet does. A running pod
+//! vanishes only when this node says so.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};

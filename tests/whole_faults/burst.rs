@@ -1,4 +1,4 @@
-//! A burst of claims, some of them deleted half-way, while something is disturbed; and the account at its end.
+//! A burst of claims, some of them deleted half-way, during a disturbance; and the account at its end.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! What is killed amid a burst of claims.
+//! The processes that are killed during a burst of claims.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! Faults on the whole cluster with real pods: processes are killed amid a burst of claims, the API server stands
-//! still, and every kind of failure is timed from when Kubernetes knows of it until the claim's owner can read it.
+//! Tests of faults on the whole cluster with real pods. Processes are killed during a burst of claims, and the API
+//! server stops. For each kind of failure, a test measures the time from when Kubernetes knows of it until the claim's
+//! owner can read it.
 //!
-//! One test after another: each disturbs the cluster that all of them use.
+//! The tests run one after another, because each disturbs the cluster that all of them use.
 
 mod burst;
 mod kills;

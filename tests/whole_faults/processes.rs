@@ -1,4 +1,4 @@
-//! The processes of pods, seen from the machine.
+//! The processes of pods, as the machine sees them.
 
 use std::fs;
 

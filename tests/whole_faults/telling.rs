@@ -1,7 +1,7 @@
-//! How long it takes from when Kubernetes knows why a claim is not served until it stands on the claim.
+//! The time from when Kubernetes knows why a claim is not served until the claim has an event about it.
 //!
-//! Both are taken from watches of this process, by one clock. Where only the API's answer to the orchestrator tells,
-//! its time is that of the audit log, which is of this machine's clock too.
+//! Both times come from watches of this process, by one clock. If only the API's answer to the orchestrator shows the
+//! failure, its time is that of the audit log, which is also by this machine's clock.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Who asks the API server how often: counted in its audit log.
+//! The requests to the API server by client, counted in its audit log.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

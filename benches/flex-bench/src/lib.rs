@@ -1,5 +1,5 @@
-//! What the demo and the benchmarks share: a record of all that a cluster does, what it says about one claim, what many
-//! cost, and how that is shown.
+//! The common part of the demo and the benchmarks: a record of everything that a cluster does, the timeline of one
+//! claim, the cost of many, and tables and plots.
 
 pub mod audit;
 pub mod machine;

@@ -1,4 +1,4 @@
-//! The machine below the cluster: its directories, its processes, and what it is.
+//! The machine below the cluster: its directories, its processes, and its hardware.
 
 use std::collections::BTreeSet;
 use std::fs;

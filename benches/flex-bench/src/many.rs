@@ -1,4 +1,4 @@
-//! Many objects at one time: created, done, and gone.
+//! Many objects at one time: created, done, and deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! Objects from YAML, written by plain requests, so that each is written at a known time.
+//! Objects from YAML, written with plain requests, so that the time of each write is known.
 
 use std::path::Path;
 

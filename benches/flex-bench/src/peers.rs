@@ -1,4 +1,4 @@
-//! What others do, as a measure for a rate.
+//! The rates of other provisioners, for comparison.
 
 /// A provisioner of others.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Who used the processors during a burst: what bounds a rate on a machine that is busy.
+//! The use of the processors during a burst: it shows what limits the rate on a busy machine.
 
 use std::fs;
 use std::path::PathBuf;

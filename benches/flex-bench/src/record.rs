@@ -1,6 +1,6 @@
-//! A record of what happens on a cluster, as its watches tell it, with the time at which it was told.
+//! A record of the events on a cluster, from its watches, each with the time of its arrival.
 //!
-//! Times of containers are containerd's own. All clocks are this machine's, so they can be compared.
+//! The times of containers are containerd's own. All clocks belong to this machine, so that they can be compared.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! What happened to one claim, or one pod, and when.
+//! The timeline of one claim or one pod.
 
 use contract::names;
 use jiff::Timestamp;

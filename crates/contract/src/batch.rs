@@ -1,24 +1,25 @@
-//! A batch: one run of an image for several claims of a class, each with a request of its own.
+//! Batches: one run of an image for several claims of a class, each with its own request.
 //!
-//! The run's environment has `OPERATION=batch`, what all requests have in common, and `BATCH`, which is the path of a file.
-//! That has a line for each member: a JSON object with the environment of its request, as far as it is not in common. It
-//! wins over the run's own. Such a line never misses [`OWN`], so that a program that knows of no batches finds nothing in
-//! its environment that it could take for its claim.
+//! The run's environment has `OPERATION=batch`, the variables that all requests have in common, and `BATCH`, the path
+//! of a file. The file has one line for each member: a JSON object with the variables in which the member's request
+//! differs. These win over the variables of the run. Each line has all variables of [`OWN`], so that a program that
+//! does not know batches finds nothing in its environment that it could take for its claim.
 //!
 //! ```text
 //! {"CLAIM_UUID":"c0ffee00-0000-4000-8000-000000000001","OPERATION":"provision","PVC_NAME":"data-0", …}
 //! {"CLAIM_UUID":"c0ffee00-0000-4000-8000-000000000002","OPERATION":"provision","PVC_NAME":"data-1", …}
 //! ```
 //!
-//! Which members failed stands in the termination message: after the first line a line for each, with the number of its
-//! line in the file, an exit code ([`crate::exit`]) and its last words.
+//! The termination message says which members failed. After its first line it has a line for each: the member's line
+//! number in the file, an exit code ([`crate::exit`]) and the last words.
 //!
 //! ```text
 //! flex-batch 1
 //! 2 75 the array is switched off
 //! ```
 //!
-//! Of a run that exits 0 the others have ended well. Of one that does not, nothing is known of them.
+//! If the run exits 0, all members that are not listed have succeeded. If the run fails, the result of the other
+//! members is unknown.
 
 use std::collections::BTreeMap;
 
@@ -26,34 +27,34 @@ use crate::names::TERMINATION_MESSAGE;
 use crate::request::{Property, Request};
 use crate::text::cut;
 
-/// The value of `OPERATION` in the environment of the run.
+/// The value of `OPERATION` in the environment of a batch run.
 pub const OPERATION: &str = "batch";
 /// The variable with the path of the list of members.
 pub const VARIABLE: &str = crate::variable::BATCH.name;
-/// The name of its file, among those of the properties.
+/// The name of the file with the list of members. It is in the directory of the properties.
 pub const FILE: &str = "batch";
-/// Begins the first line of the outcomes.
+/// The first word of the outcomes.
 pub const MARK: &str = "flex-batch";
-/// The version of the format of outcomes, in the first line.
+/// The version of the format of outcomes. It follows [`MARK`] in the first line.
 pub const VERSION: &str = "1";
-/// The most members: if all of them fail, each still has room for its number and its exit code.
+/// The largest number of members. If all fail, the termination message still has room for each number and exit code.
 pub const MOST: usize = 250;
-/// The properties that each member has for itself, also where all have the same.
+/// The properties that each member's line has, even where all members have the same value.
 pub const OWN: &[&str] = &["operation", "claim-uuid", "pv-name"];
 
-/// The environment of one member, as far as it is not that of the run.
+/// The variables of one member that are not in the environment of the run.
 pub type Member = BTreeMap<String, String>;
 
-/// What several requests have in common, and what each has for itself.
+/// Several requests, divided into what they have in common and what each has for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// The properties of the run, `operation` among them.
+    /// The properties of the run, with `operation` among them.
     pub common: Vec<Property>,
-    /// A line for each request, without its end.
+    /// One line for each request, without a line end.
     pub lines: Vec<String>,
 }
 
-/// Takes apart what several requests have in common.
+/// Divides requests into their common properties and one line for each.
 pub fn split(requests: &[Request]) -> Split {
     let all: Vec<Vec<Property>> = requests.iter().map(Request::properties).collect();
     let Some((first, others)) = all.split_first() else { return Split { common: Vec::new(), lines: Vec::new() } };
@@ -76,26 +77,26 @@ pub fn split(requests: &[Request]) -> Split {
     Split { common, lines }
 }
 
-/// Why a list of members cannot be read.
+/// The reason why a list of members cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// It has no line.
+    /// The list has no line.
     #[error("the list of the batch's members is empty")]
     Empty,
-    /// It has more lines than a batch can have.
+    /// The list has more than [`MOST`] lines.
     #[error("the list of the batch's members has more than {MOST} lines")]
     TooMany,
-    /// A line is not what it should be.
+    /// The line with this number, from 1, is not the JSON object of a member.
     #[error(
         "line {0} of the list of the batch's members is not a JSON object of texts with OPERATION, CLAIM_UUID and PV_NAME"
     )]
     Line(usize),
 }
 
-/// The members in a list, in its order.
+/// Reads the members of a list, in the order of the list.
 ///
 /// # Errors
-/// If any line cannot be read: who goes by a part of a list takes one member for another.
+/// If any line cannot be read: a program that uses a part of the list would take one member for another.
 pub fn read(list: &str) -> Result<Vec<Member>, BatchError> {
     let member = |(n, line): (usize, &str)| {
         let member = serde_json::from_str::<Member>(line).ok();
@@ -109,19 +110,19 @@ pub fn read(list: &str) -> Result<Vec<Member>, BatchError> {
     }
 }
 
-/// How a member of a batch failed.
+/// The failure of one member of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// The number of its line in the list, from 1.
+    /// The member's line number in the list, from 1.
     pub member: usize,
     /// The exit code, from 1 to 255.
     pub code: i32,
-    /// The last words; may be empty.
+    /// The last words of the member; may be empty.
     pub words: String,
 }
 
-/// The outcomes as they are left as the termination message; empty if none has failed. Words are put on one line, and the
-/// longest of them are cut so far that all have room.
+/// Writes the outcomes for the termination message. Returns an empty text if no member failed. Puts the last words of
+/// each member on one line, and cuts the longest until all have room.
 pub fn write_outcomes(failed: &[Failed]) -> String {
     if failed.is_empty() {
         return String::new();
@@ -135,7 +136,8 @@ pub fn write_outcomes(failed: &[Failed]) -> String {
     lines.iter().fold(head, |text, (begin, words)| text + begin + cut(words, longest) + "\n")
 }
 
-/// The outcomes in a termination message; none where it is of another kind. What cannot be read is left out.
+/// Reads the outcomes in a termination message, and leaves out lines that it cannot read. Returns `None` for a message
+/// of another kind.
 pub fn read_outcomes(message: &str) -> Option<Vec<Failed>> {
     let mut lines = message.lines();
     lines.next().filter(|first| first.trim_end().split_once(' ') == Some((MARK, VERSION)))?;
@@ -148,7 +150,7 @@ pub fn read_outcomes(message: &str) -> Option<Vec<Failed>> {
     Some(lines.filter_map(outcome).collect())
 }
 
-/// The length to which texts of these lengths have to be cut to have this much room together.
+/// Returns the length to which texts of these lengths must be cut so that all together have this room.
 fn level(mut lengths: Vec<usize>, mut room: usize) -> usize {
     lengths.sort_unstable();
     let mut left = lengths.len();
@@ -185,7 +187,7 @@ mod tests {
         (0..count).map(request).collect()
     }
 
-    /// What a member's environment is: the run's, and its own over it.
+    /// Returns a member's environment: that of the run, overridden by the member's own variables.
     fn environment(split: &Split, member: usize) -> BTreeMap<String, String> {
         let mut env: BTreeMap<_, _> = split.common.iter().map(|p| (p.env(), p.value.clone())).collect();
         env.extend(read(&split.lines.join("\n")).unwrap()[member].clone());
@@ -258,7 +260,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// However many fail, and whatever they say, each one's number and code arrive.
+        /// The number and the code of each failed member arrive, however many fail and whatever they say.
         #[test]
         fn no_failure_is_lost(failures in proptest::collection::vec((1..=255i32, ".{0,60}"), 1..=MOST)) {
             let failed: Vec<Failed> = failures

@@ -1,53 +1,53 @@
-//! How much room a backend has, as an image tells it in a `capacity` run and the orchestrator reads it
-//! from the pod's termination message.
+//! The answer of a `capacity` run: the bytes that a backend has free. The image writes it into the termination message,
+//! and the orchestrator reads it from there.
 //!
 //! ```text
 //! flex-capacity 1 107374182400 10737418240
 //! ```
 //!
-//! The version of the format, the bytes that are free, and where it is less the size of the largest volume
-//! that can be made. Every other line of the message is passed over. Of several answers none counts: nobody
-//! knows which is meant.
+//! The numbers are the version of the format, the free bytes, and the size of the largest possible volume where that is
+//! less. The orchestrator ignores all other lines of the message. A message with several answers has no valid answer:
+//! nobody could know which is meant.
 
 use std::fmt;
 
-/// Begins the line of an answer.
+/// The first word of the line with the answer.
 pub const MARK: &str = "flex-capacity";
 /// The version of the format.
 pub const VERSION: &str = "1";
-/// No size in the API is larger, in bytes.
+/// The largest size that the API can hold, in bytes.
 pub const MOST: u64 = i64::MAX as u64;
 
-/// How much room there is.
+/// The free space of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The bytes that are free for volumes.
+    /// The free bytes for volumes.
     pub bytes: u64,
-    /// The size of the largest volume that can be made, in bytes, where it is less than that.
+    /// The size of the largest possible volume, in bytes, where it is less than `bytes`.
     pub largest: Option<u64>,
 }
 
-/// Why a text holds no answer.
+/// The reason why a text holds no valid answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// There is none.
+    /// The text has no answer.
     #[error(
         "the termination message has no line `{MARK} {VERSION} BYTES`: the image must write one to /dev/termination-log, as `flex-pv capacity` does"
     )]
     None,
-    /// There are several.
+    /// The text has several answers.
     #[error("the termination message has several lines that begin with `{MARK}`; one is possible")]
     Several,
-    /// It cannot be read.
+    /// The answer cannot be read.
     #[error("the line `{0}` cannot be read; it should be `{MARK} {VERSION} BYTES [LARGEST]`, both in whole bytes")]
     Line(String),
 }
 
 impl Answer {
-    /// The answer in a termination message.
+    /// Reads the answer in a termination message.
     ///
     /// # Errors
-    /// If there is none, or more than one.
+    /// If the message has no answer, or several, or one that cannot be read.
     pub fn read(message: &str) -> Result<Self, AnswerError> {
         let mut lines = message.lines().map(str::trim).filter(|line| line.split(' ').next() == Some(MARK));
         match (lines.next(), lines.next()) {

@@ -1,17 +1,17 @@
-//! What an image says by its exit code: each code stands here once, with its documentation. The numbers are those of
-//! `sysexits.h`.
+//! Exit codes of images: each stands here once, with its documentation. The numbers are those of `sysexits.h`.
 //!
 //! The table of `docs/contract.md` is printed from here.
 
-/// What the orchestrator does about a failed run.
+/// The orchestrator's reaction to a failed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
-    /// Try again, with backoff.
+    /// The orchestrator tries again, with backoff.
     Retry,
-    /// Try again only when the config or the class has changed, or at the slow pace.
+    /// The orchestrator tries again when the config or the class changes, else every 30 minutes.
     Never,
-    /// Ask the scheduler for another node, where there is one to ask for; else like `Retry`.
+    /// The orchestrator asks the scheduler for another node if the class waits for its first consumer. Else like
+    /// `Retry`.
     NoRoom,
 }
 
@@ -73,12 +73,12 @@ fn find(code: i32) -> Option<&'static ExitCode> {
     ALL.iter().find(|known| known.code == code)
 }
 
-/// The meaning of a non-zero exit code.
+/// Returns the orchestrator's reaction to a non-zero exit code.
 pub fn failure(code: i32) -> Failure {
     find(code).map_or(Failure::Retry, |known| known.failure)
 }
 
-/// A short explanation of an exit code, for events. Codes above 128 are deaths by signal.
+/// Explains an exit code in a few words, for events. Codes above 128 mean that a signal killed the image.
 pub fn explain(code: i32) -> String {
     if let Some(known) = find(code).filter(|known| !known.words.is_empty()) {
         return format!("exit code {code}: {}", known.words);

@@ -1,10 +1,20 @@
 //! The contract between the orchestrator and the images that make volumes.
 //!
-//! Everything that both sides must spell the same way stands here, and nothing else: the names of
-//! labels, annotations and environment variables ([`names`]), the meaning of exit codes
-//! ([`exit`]), the properties of one run ([`request`]), how a parameter's name becomes the name of
-//! an environment variable ([`parameter`]), sizes ([`quantity`]), how long texts are kept ([`text`]), what images print ([`listing`],
-//! [`capacity`]), several requests for one run ([`batch`]), how a run sees its own storage alone ([`storage`]) and the PersistentVolume that an image creates ([`volume`]). The crate is pure: no clock, no network, no file.
+//! The crate holds everything that both sides must spell alike, and nothing else:
+//!
+//! - [`names`]: labels, annotations, finalizers, reasons of events and paths
+//! - [`request::Operation`]: the operations of an image
+//! - [`request`]: the properties of one run, as environment variables and files
+//! - [`batch`]: several requests for one run
+//! - [`parameter`]: how the name of a parameter becomes an environment variable
+//! - [`quantity`]: sizes
+//! - [`exit`]: the meaning of exit codes
+//! - [`listing`], [`capacity`]: the answers of `list` and `capacity` runs
+//! - [`storage`]: directories of a run that sees only its own storage
+//! - [`volume`]: the PersistentVolume that an image creates
+//! - [`text`]: the limits of texts
+//!
+//! The crate is pure: it reads no clock, no network and no file.
 
 pub mod batch;
 pub mod capacity;

@@ -1,5 +1,5 @@
-//! The list of what a backend has, as an image prints it in a `list` run and the orchestrator reads it
-//! from the pod's log.
+//! The list of a backend's storage. The image prints it in a `list` run, and the orchestrator reads it from the pod's
+//! log.
 //!
 //! ```text
 //! flex-list 1
@@ -9,40 +9,40 @@
 //! flex-list end 3
 //! ```
 //!
-//! Every other line of the log is passed over. A list counts only whole: with its first line, its last
-//! line, and as many entries between them as the last line says. A log that was rotated, cut or written
-//! by an image that died is no list, so that no volume can look missing because of it.
+//! The orchestrator ignores all other lines of the log. Only a complete list is valid: it has its first line, its last
+//! line, and between them as many entries as the last line says. A log that was rotated or cut, or whose image died,
+//! holds no valid list. So no volume can seem to be missing because of a damaged log.
 
 use std::fmt;
 
 use crate::text::cut;
 
-/// Begins every line of a list.
+/// The first word of each line of a list.
 pub const MARK: &str = "flex-list";
-/// The version of the format, in the first line.
+/// The version of the format. It follows [`MARK`] in the first line.
 pub const VERSION: &str = "1";
-/// The longest id, in bytes.
+/// The largest length of an id, in bytes.
 pub const LONGEST_ID: usize = 253;
-/// The longest place, in bytes; longer ones are cut by the writer.
+/// The largest length of a place, in bytes. The writer cuts longer places.
 pub const LONGEST_PLACE: usize = 512;
-/// The longest log that is read for a list, in bytes. A kubelet keeps 10 MiB of a container's log unless
-/// it is told otherwise.
+/// The largest log that the orchestrator reads for a list, in bytes. A kubelet keeps 10 MiB of a container's log by
+/// default.
 pub const LONGEST_LOG: usize = 8 << 20;
 
-/// What an entry is.
+/// The state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// A volume's storage.
+    /// The storage of a volume.
     Volume,
-    /// Storage that outlives its volume by the config's will; nobody need know it.
+    /// Storage that outlives its volume because the config says so. No volume needs to have it.
     Kept,
-    /// What a deletion that died half-way left behind. No volume is this.
+    /// Storage that an unfinished deletion left behind. No volume has it.
     Rubbish,
 }
 
 impl State {
-    /// As it stands in a line.
+    /// Returns the word of the state in a line.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Volume => "volume",
@@ -56,53 +56,53 @@ impl State {
     }
 }
 
-/// One thing that a backend has.
+/// One item of storage on a backend.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Entry {
-    /// What it is.
+    /// The state of the item.
     pub state: State,
-    /// The volume's id: the `CLAIM_UUID` that it was made with.
+    /// The volume id: the `CLAIM_UUID` with which the storage was made.
     pub id: String,
-    /// Its size in bytes, where the backend knows one.
+    /// The size in bytes, where the backend knows it.
     pub bytes: Option<u64>,
-    /// Where it is, for a person; may be empty.
+    /// The place of the storage, for a person to read; may be empty.
     pub place: String,
 }
 
-/// Why a text holds no list.
+/// The reason why a text holds no valid list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// There is no first line.
+    /// The text has no first line.
     #[error(
         "the log has no line `{MARK} {VERSION}`: the image printed no list, or the beginning of the log is gone (a kubelet with a small containerLogMaxSize)"
     )]
     NotBegun,
-    /// There is a second first line.
+    /// The text has a second first line.
     #[error("the log has two lists")]
     Twice,
-    /// There is no last line.
+    /// The text has no last line.
     #[error("the list has no last line `{MARK} end COUNT`: the image died, or the log was cut")]
     NotEnded,
-    /// There are other entries than the last line says.
+    /// The number of entries differs from that in the last line.
     #[error("the list says that it has {said} entries, but {found} are there: a part of it is lost")]
     Incomplete {
-        /// By the last line.
+        /// The number of entries by the last line.
         said: usize,
-        /// In the log.
+        /// The number of entries in the text.
         found: usize,
     },
-    /// A line cannot be read.
+    /// This line cannot be read.
     #[error(
         "the line `{0}` of the list cannot be read; it should be `{MARK} volume|kept|rubbish ID [BYTES|- [PLACE]]`"
     )]
     Line(String),
-    /// The log is longer than what is read.
+    /// The log is larger than [`LONGEST_LOG`].
     #[error("the log is longer than {LONGEST_LOG} bytes, which is as much as is read of a list")]
     TooLong,
 }
 
 impl Entry {
-    /// From `STATE ID [BYTES|- [PLACE]]`, which is a line without its mark.
+    /// Reads an entry from `STATE ID [BYTES|- [PLACE]]`, which is a line without its mark.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(4, ' ');
         let state = State::parse(words.next()?)?;
@@ -123,7 +123,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What can be the id of a volume: it is part of names and lines.
+/// Checks that a text can be a volume id, which is part of names and lines.
 pub fn is_id(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     (1..=LONGEST_ID).contains(&text.len())
@@ -131,13 +131,13 @@ pub fn is_id(text: &str) -> bool {
         && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
 }
 
-/// A place on one line, no longer than is allowed.
+/// Puts a place on one line, and cuts it to the largest length.
 fn place(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     cut(&plain, LONGEST_PLACE).trim().to_owned()
 }
 
-/// A whole list, as it is printed.
+/// Writes a complete list.
 pub fn write(entries: &[Entry]) -> String {
     let mut text = format!("{MARK} {VERSION}\n");
     for entry in entries {
@@ -147,7 +147,10 @@ pub fn write(entries: &[Entry]) -> String {
     text
 }
 
-/// The list in a log.
+/// Reads the list in a log.
+///
+/// # Errors
+/// If the log holds no complete list, or several.
 pub fn read(log: &str) -> Result<Vec<Entry>, ListError> {
     if log.len() > LONGEST_LOG {
         return Err(ListError::TooLong);
@@ -162,7 +165,7 @@ pub fn read(log: &str) -> Result<Vec<Entry>, ListError> {
         match rest.split_once(' ') {
             None if rest == VERSION && begun => return Err(ListError::Twice),
             None if rest == VERSION => begun = true,
-            // The beginning is gone, or somebody wrote after the end.
+            // The beginning is gone, or something was written after the end.
             _ if !begun => return Err(ListError::NotBegun),
             _ if said.is_some() => return Err(unreadable()),
             Some(("end", count)) => said = Some(count.parse().map_err(|_| unreadable())?),
@@ -227,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a log is cut, at its beginning or its end, what is left is the whole list or none.
+        /// A log that is cut at its beginning or end yields the complete list or no list.
         #[test]
         fn a_cut_list_is_never_a_shorter_one(count in 0usize..8, from in 0usize..400, to in 0usize..400) {
             let entries: Vec<_> =
@@ -239,7 +242,7 @@ mod tests {
             }
         }
 
-        /// Nor is one that lost any of its lines.
+        /// A list that lost a line is not valid.
         #[test]
         fn a_list_without_a_line_is_none(count in 1usize..8, lost in 0usize..10) {
             let entries: Vec<_> = (0..count).map(|n| entry(State::Volume, &format!("id-{n}"), None, "")).collect();

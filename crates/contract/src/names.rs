@@ -1,50 +1,49 @@
-//! Every name that stands in the API or in a pod: labels, annotations, finalizers, reasons, paths.
+//! All names that appear in the Kubernetes API or in a pod: labels, annotations, finalizers, reasons, paths.
 
 pub use crate::reason;
 
-/// The provisioner name of StorageClasses unless the orchestrator runs under another.
+/// The provisioner name of StorageClasses, unless the orchestrator is started with another.
 pub const DEFAULT_PROVISIONER: &str = "flex-provisioner.io";
-/// The plugin name of provisioner ConfigMaps unless the orchestrator runs under another.
+/// The plugin name of provisioner ConfigMaps, unless the orchestrator is started with another.
 pub const DEFAULT_PLUGIN: &str = "kubernetes.io/flex-provisioner";
-/// The instance id unless the orchestrator runs under another.
+/// The instance id, unless the orchestrator is started with another.
 pub const DEFAULT_INSTANCE: &str = "default";
-/// The field manager of every write.
+/// The field manager of all writes.
 pub const FIELD_MANAGER: &str = "flex-provisioner";
 
 /// The name of the container that runs the image.
 pub const CONTAINER: &str = "provisioner";
 
-/// On a ConfigMap: marks it as a provisioner config (with the value [`LABEL_TYPE_CONFIG`]).
+/// On a ConfigMap: marks it as a provisioner config, with the value [`LABEL_TYPE_CONFIG`].
 pub const LABEL_TYPE: &str = "type";
 /// The value of [`LABEL_TYPE`] that the orchestrator looks for.
 pub const LABEL_TYPE_CONFIG: &str = "provisioner-config";
-/// On a ConfigMap: the class that it serves.
+/// On a ConfigMap: the class that the config serves.
 pub const LABEL_STORAGE_CLASS: &str = "storage-class";
 
 /// On Jobs, pods and volumes, and as an annotation on claims: the orchestrator instance that owns them.
 pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
 /// On Jobs and pods: the storage class.
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
-/// On Jobs and pods: the operation (`provision`, `delete`, `expand`).
+/// On Jobs and pods: the operation, such as `provision` ([`crate::request::Operation`]).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
-/// On Jobs and pods: the volume id, which is what the image gets as `CLAIM_UUID`.
+/// On Jobs and pods: the volume id, which the image gets as `CLAIM_UUID`.
 pub const LABEL_CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
 /// On Jobs and pods: the number of the attempt, from 1.
 pub const LABEL_ATTEMPT: &str = "flex-provisioner.io/attempt";
 
-/// On volumes that are kept ready for claims: what they are, so that it shows whether their class still makes such. On claims
-/// in the orchestrator's namespace, with the value [`POOL_REQUEST`]: they ask for such a volume.
+/// On pooled volumes: a hash of how the class makes its pooled volumes. It shows whether the class still makes such
+/// volumes. On claims in the orchestrator's namespace: [`POOL_REQUEST`] marks a pool request.
 pub const LABEL_POOL: &str = "flex-provisioner.io/pool";
-/// On volumes that are kept ready, or were: the size that was asked for, in bytes. Backends may make them larger.
+/// On volumes that are or were pooled: the requested size in bytes. A backend may make a larger volume.
 pub const POOL_SIZE: &str = "flex-provisioner.io/pool-size";
-/// The value of [`LABEL_POOL`] on claims that ask for a volume to be kept ready.
+/// The value of [`LABEL_POOL`] on pool requests.
 pub const POOL_REQUEST: &str = "request";
 
-/// On the shipped admission policies and their bindings: which one it is.
+/// On the shipped admission policies and their bindings: the name of the policy.
 pub const LABEL_POLICY: &str = "flex-provisioner.io/policy";
 
-/// On claims and volumes: the UUID of the claim. On a claim it is the claim's own UID; any other
-/// value came along with a copy.
+/// On claims and volumes: the UID of the claim. On a claim, any value but its own UID came from a copied manifest.
 pub const CLAIM_UUID: &str = "flex-provisioner.io/claim-uuid";
 /// On claims: when the current attempt began, RFC 3339 with microseconds.
 pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
@@ -52,36 +51,36 @@ pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
 /// On claims: the recipe of the current attempt, as `namespace/name@hash`.
 pub const CONFIG: &str = "flex-provisioner.io/config";
-/// On claims: how many volumes that were made for it others have taken; absent for none. After each, its
-/// runs begin anew under another id.
+/// On claims: the volume generation, which counts the volumes that other claims took from this claim. Absent for 0.
+/// After each, the orchestrator starts new runs with another volume id.
 pub const TAKEN: &str = "flex-provisioner.io/volumes-taken";
-/// On claims, and on volumes that are to be deleted: the name of the Job that is to be this attempt's and those of others;
-/// absent for a run of its own. On pods of such a Job: whom it is for, as JSON.
+/// On claims, and on volumes that are to be deleted: the name of the batch Job of this attempt. Absent if the attempt
+/// has a run of its own. On pods of such a Job: its members, as JSON.
 pub const BATCH: &str = "flex-provisioner.io/batch";
-/// On claims and volumes: the nodes where an attempt may have left something, as a comma-separated list.
+/// On claims and volumes: the nodes where an attempt may have left storage, comma-separated.
 pub const NODES: &str = "flex-provisioner.io/nodes";
-/// On claims and volumes: what the last failed attempt said, as JSON.
+/// On claims and volumes: the failure of the last failed attempt, as JSON.
 pub const FAILURE: &str = "flex-provisioner.io/last-failure";
-/// On volumes: what the last failed expand run was to do, and said, as JSON.
+/// On volumes: the target and the failure of the last expand run that failed, as JSON.
 pub const EXPANSION: &str = "flex-provisioner.io/expansion";
-/// On volumes: the VolumeAttributesClass whose attributes it has, with its parameters, as JSON. On Jobs of modify runs and
-/// of provision runs: the one that the run is to give its volume.
+/// On volumes: the VolumeAttributesClass that the volume has, with its parameters, as JSON. On Jobs of modify and
+/// provision runs: the VolumeAttributesClass that the run must give the volume.
 pub const ATTRIBUTES: &str = "flex-provisioner.io/attributes";
-/// On volumes: what the last failed modify run was to do, and said, as JSON.
+/// On volumes: the target and the failure of the last modify run that failed, as JSON.
 pub const MODIFICATION: &str = "flex-provisioner.io/modification";
-/// On volumes: what every later run gets as `CLAIM_UUID`.
+/// On volumes: the volume id, which all later runs get as `CLAIM_UUID`.
 pub const VOLUME_ID: &str = "flex-provisioner.io/volume-id";
-/// On volumes: how it was made, which is what a delete run needs, as JSON.
+/// On volumes: the provenance, as JSON. A delete run needs nothing else.
 pub const PROVENANCE: &str = "flex-provisioner.io/provenance";
-/// On volumes: why it is not bound, for a volume that does not fit its claim.
+/// On volumes that do not fit their claims: the reasons. The orchestrator does not bind such a volume.
 pub const QUARANTINE: &str = "flex-provisioner.io/quarantine";
-/// On volumes and claims: set to [`ABANDON_YES`] by an admin to let go of what cannot be deleted.
+/// On volumes and claims: an admin sets it to [`ABANDON_YES`] to give up storage that cannot be deleted.
 pub const ABANDON: &str = "flex-provisioner.io/abandon";
-/// The value of [`ABANDON`] that lets go.
+/// The only value of [`ABANDON`] that has an effect.
 pub const ABANDON_YES: &str = "i-have-cleaned-up-by-hand";
-/// On claims: who created it; written by the admission policy alone.
+/// On claims: the user who created the claim. Only the admission policy may write it.
 pub const CREATED_BY: &str = "flex-provisioner.io/created-by";
-/// On claims: the groups of its creator, comma-separated; written by the admission policy alone.
+/// On claims: the groups of that user, comma-separated. Only the admission policy may write it.
 pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
 /// On ConfigMaps: the verdict of the last check, `ok` or the list of errors.
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
@@ -89,101 +88,103 @@ pub const VERDICT: &str = "flex-provisioner.io/verdict";
 pub const JOB_CONFIG: &str = "flex-provisioner.io/config";
 /// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
-/// On Jobs: the name of the volume that a delete or expand run is for.
+/// On Jobs: the name of the volume that a delete, expand or modify run is for.
 pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
-/// On Jobs: the name of the VolumeSnapshotContent that a run is for.
+/// On Jobs: the name of the VolumeSnapshotContent that the run is for.
 pub const JOB_CONTENT: &str = "flex-provisioner.io/snapshot-content";
-/// On Jobs: the size that an expand run is to give its volume, in bytes.
+/// On Jobs: the size in bytes that an expand run must give its volume.
 pub const JOB_SIZE: &str = "flex-provisioner.io/size";
-/// On Jobs of capacity runs: what was there when they were asked for, so that a change shows.
+/// On Jobs of capacity runs: the fingerprint of the segment when the run was created. A different fingerprint shows a
+/// change.
 pub const JOB_SAW: &str = "flex-provisioner.io/saw";
-/// On CSIStorageCapacity objects: what they are the answer to, as JSON.
+/// On CSIStorageCapacity objects: the question that the object answers, as JSON.
 pub const CAPACITY: &str = "flex-provisioner.io/capacity";
-/// On revisions: the ConfigMap, as `namespace.name` (hashed where too long).
+/// On revisions: the ConfigMap, as `namespace.name`, or a hash where that is too long for a label.
 pub const LABEL_REVISION: &str = "flex-provisioner.io/revision-of";
-/// Prefix of the numbered pod annotations that carry the properties into files.
+/// Prefix of the numbered pod annotations that carry the properties. The kubelet writes them into files.
 pub const PROPERTY_PREFIX: &str = "flex-provisioner.io/p";
-/// Keeps a claim until nothing of it can be left behind.
+/// On claims: keeps the claim until no storage of it can be left behind.
 pub const CLAIM_FINALIZER: &str = "flex-provisioner.io/claim";
-/// Keeps a claim while another is made as a copy of its volume; the UID of the other follows.
+/// On claims: keeps the claim while a clone of its volume is made. The clone's UID follows.
 pub const CLONE_FINALIZER: &str = "flex-provisioner.io/clone-";
-/// Keeps a claim while a snapshot of its volume is made; the UID of the VolumeSnapshot follows.
+/// On claims: keeps the claim while a snapshot of its volume is made. The UID of the VolumeSnapshot follows.
 pub const SOURCE_FINALIZER: &str = "flex-provisioner.io/snapshot-";
-/// Keeps a VolumeSnapshot until its content is gone, and a VolumeSnapshotContent until what is stored for it is.
+/// On VolumeSnapshots: keeps the object until its content is gone. On VolumeSnapshotContents: keeps the object until
+/// the stored snapshot is deleted.
 pub const SNAPSHOT_FINALIZER: &str = "flex-provisioner.io/snapshot";
-/// Keeps a volume until its storage is gone.
+/// On volumes: keeps the volume until its storage is deleted.
 pub const VOLUME_FINALIZER: &str = "flex-provisioner.io/volume";
 
 /// On claims: the node that the scheduler chose.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// On claims: the provisioner that the PV controller asks to serve it.
+/// On claims: the provisioner that must serve the claim. The PV controller writes it.
 pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// The older spelling of [`STORAGE_PROVISIONER`].
 pub const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
-/// On claims: binding is complete.
+/// On claims: the PV controller has completed the binding.
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// On claims and volumes: the binding was made by a controller, not by the user.
+/// On claims and volumes: a controller chose the binding, not the user.
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// On volumes: who provisioned them. Without it the PV controller hands a released volume to an
+/// On volumes: the provisioner that made the volume. Without it the PV controller passes a released volume to an
 /// in-tree deleter.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// On StorageClasses: makes it the default.
+/// On StorageClasses: makes the class the default.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-/// On VolumeSnapshotClasses: makes it the default for its driver.
+/// On VolumeSnapshotClasses: makes the class the default of its driver.
 pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
-/// The finalizer that the snapshot-controller puts on VolumeSnapshotContents, and that whoever made the snapshot takes
-/// off.
+/// On VolumeSnapshotContents: the snapshot-controller adds this finalizer. The driver that made the snapshot removes
+/// it.
 pub const CONTENT_FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
-/// Prefix of the names of VolumeSnapshotContents that are made for a VolumeSnapshot; its UID follows.
+/// Prefix of the names of contents that the orchestrator makes for a VolumeSnapshot. The VolumeSnapshot's UID follows.
 pub const CONTENT_PREFIX: &str = "snapcontent-";
-/// On nodes: the name that `local` volumes select by.
+/// On nodes: the label by which `local` volumes select their node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// Where the properties stand as files.
+/// The directory of the properties as files.
 pub const PROPERTY_DIR: &str = "/etc/flex";
-/// Where the Secrets of `secret-volume` stand as files, a directory each.
+/// The directory of the Secrets of `secret-volume`, with a subdirectory for each.
 pub const SECRET_DIR: &str = "/etc/flex-secrets";
-/// Where an image leaves its last words.
+/// The file of an image's last words.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
-/// The kubelet keeps that many bytes of what stands there.
+/// The largest termination message that the kubelet keeps, in bytes.
 pub const TERMINATION_MESSAGE: usize = 4096;
-/// The user that an image runs as unless the config says otherwise.
+/// The user id that an image runs as, unless the config says otherwise.
 pub const DEFAULT_USER: i64 = 65532;
 
-/// Prefix of the names of volumes; the claim UUID follows.
+/// Prefix of the names of volumes. The volume id follows.
 pub const PV_PREFIX: &str = "pvc-";
-/// Prefix of the names of volumes that nobody can claim, by which the orchestrator learns which volumes the PV controller
-/// knows.
+/// Prefix of the names of sync probes. No claim can take such a volume. Its phase shows which volumes the PV controller
+/// has seen.
 pub const MARKER_PREFIX: &str = "flex-marker-";
 
-/// The finalizer on a claim of whose volume the claim with a UID is made as a copy.
+/// Returns the finalizer that keeps a claim while the clone with this UID is made.
 pub fn clone_finalizer(uid: &str) -> String {
     format!("{CLONE_FINALIZER}{uid}")
 }
 
-/// The finalizer on a claim of whose volume the VolumeSnapshot with a UID is made.
+/// Returns the finalizer that keeps a claim while the VolumeSnapshot with this UID is made.
 pub fn source_finalizer(uid: &str) -> String {
     format!("{SOURCE_FINALIZER}{uid}")
 }
 
-/// The name of the content of a VolumeSnapshot.
+/// Returns the name of the content of the VolumeSnapshot with this UID.
 pub fn content_name(uid: &str) -> String {
     format!("{CONTENT_PREFIX}{uid}")
 }
 
-/// The UID of the claim in the claimRef of a volume that was kept ready and is not any more: no claim has it.
+/// The UID of the claim in the claimRef of a drained volume. No claim has this UID.
 pub const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
-/// Prefix of the names of claims that ask for a volume to be kept ready.
+/// Prefix of the names of pool requests.
 pub const REQUEST_PREFIX: &str = "pool-";
-/// The finalizer that Kubernetes puts on every claim, and takes off when no pod uses it.
+/// The finalizer that Kubernetes adds to every claim, and removes when no pod uses the claim.
 pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-/// The name of the volume of a claim.
+/// Returns the name of the volume with this volume id.
 pub fn pv_name(claim_uuid: &str) -> String {
     format!("{PV_PREFIX}{claim_uuid}")
 }
 
-/// A comma-separated list, as it stands in an annotation.
+/// Reads a comma-separated list, as annotations hold it.
 pub fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }

@@ -1,34 +1,34 @@
-//! The operations of an image.
+//! The operations that the orchestrator asks of an image.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::request::RequestError;
 
-/// What an image is asked to do.
+/// The operation of a run, as the image reads it from `OPERATION`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
     /// Make a volume and create its PersistentVolume.
     Provision,
-    /// Take the storage of a volume away, or what an unfinished provision run left of it.
+    /// Delete the storage of a volume, or what an unfinished provision run left of it.
     Delete,
-    /// Print what the backend has ([`crate::listing`]). Such a run is for no volume.
+    /// Print the volumes that the backend has ([`crate::listing`]). Such a run is for no volume.
     List,
     /// Make the storage of a volume larger.
     Expand,
     /// Give a volume the attributes of another VolumeAttributesClass.
     Modify,
-    /// Tell how much room the backend has ([`crate::capacity`]). Such a run is for no volume.
+    /// Report how many bytes the backend has free ([`crate::capacity`]). Such a run is for no volume.
     Capacity,
     /// Make a snapshot of a volume.
     Snapshot,
-    /// Take a snapshot away, or what an unfinished snapshot run left of it.
+    /// Delete a snapshot, or what an unfinished snapshot run left of it.
     DeleteSnapshot,
 }
 
 impl Operation {
-    /// As it stands in `OPERATION`, in labels and in the names of Jobs.
+    /// Returns the text of the operation in `OPERATION`, in labels and in names of Jobs.
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Provision => "provision",
@@ -42,12 +42,12 @@ impl Operation {
         }
     }
 
-    /// Its runs are for a volume.
+    /// Checks whether runs of this operation are for one volume.
     pub fn is_of_volume(self) -> bool {
         !matches!(self, Operation::List | Operation::Capacity)
     }
 
-    /// Its runs make or remove a snapshot.
+    /// Checks whether runs of this operation make or delete a snapshot.
     pub fn is_of_snapshot(self) -> bool {
         matches!(self, Operation::Snapshot | Operation::DeleteSnapshot)
     }

@@ -1,4 +1,4 @@
-//! Parameters: the keys of a config or class that the image gets untouched.
+//! Parameters: the keys of a config or class that the orchestrator passes to the image unchanged.
 
 /// Names of environment variables that shells, loaders and the kubelet interpret.
 const INTERPRETED: &[&str] = &[
@@ -36,63 +36,61 @@ const INTERPRETED: &[&str] = &[
     "MAIL",
     "TERM",
 ];
-/// Beginnings of such names.
+/// Prefixes of environment variables that shells, loaders and the kubelet interpret.
 const INTERPRETED_PREFIXES: &[&str] = &["LD_", "KUBERNETES_", "BASH_", "LC_", "DYLD_", "GLIBC_", "MALLOC_"];
 
-/// Why a parameter's name cannot be used.
+/// The reason why a parameter cannot have a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It has a character that no environment variable or file name can carry.
+    /// The name has a character that no environment variable or file name can contain.
     #[error("`{name}` cannot be a parameter: {problem}; use letters, digits, `-`, `_` and `.`, for example `{better}`")]
     Malformed {
-        /// As written.
+        /// The name as it was written.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the name.
         problem: &'static str,
-        /// A name that would do.
+        /// A similar name that can be used.
         better: String,
     },
-    /// Its environment variable means something to shells, loaders or Kubernetes.
+    /// Shells, loaders or Kubernetes interpret the environment variable of the name.
     #[error(
         "`{name}` would become the environment variable {env}, which shells, loaders or Kubernetes interpret; call it `{better}`"
     )]
     Interpreted {
-        /// As written.
+        /// The name as it was written.
         name: String,
-        /// The environment variable.
+        /// The environment variable of the name.
         env: String,
-        /// A name that would do.
+        /// A similar name that can be used.
         better: String,
     },
-    /// Its environment variable is part of the contract.
+    /// The contract uses the environment variable of the name.
     #[error(
         "`{name}` would become the environment variable {env}, which the contract uses for a property of the claim; call it `{better}`"
     )]
     Contract {
-        /// As written.
+        /// The name as it was written.
         name: String,
-        /// The environment variable.
+        /// The environment variable of the name.
         env: String,
-        /// A name that would do.
+        /// A similar name that can be used.
         better: String,
     },
 }
 
-/// The environment variable of a property or parameter: upper snake case.
+/// Returns the environment variable of a property or parameter: its name in upper snake case.
 ///
-/// `use-nfs-server` → `USE_NFS_SERVER`, `fsType` → `FSTYPE`, `csi.storage.k8s.io/fstype` →
-/// `CSI_STORAGE_K8S_IO_FSTYPE`.
+/// `use-nfs-server` → `USE_NFS_SERVER`, `fsType` → `FSTYPE`, `csi.storage.k8s.io/fstype` → `CSI_STORAGE_K8S_IO_FSTYPE`.
 pub fn env_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// The name of a parameter's file under [`crate::names::PROPERTY_DIR`]: as written, a slash becomes
-/// an underscore.
+/// Returns the name of a parameter's file in [`crate::names::PROPERTY_DIR`]. A slash becomes an underscore.
 pub fn file_name(name: &str) -> String {
     name.replace('/', "_")
 }
 
-/// Checks one parameter name on its own and against the contract's `reserved` variables.
+/// Checks the name of one parameter, by itself and against the `reserved` variables of the contract.
 pub fn check_name(name: &str, reserved: impl Fn(&str) -> bool) -> Result<(), NameError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let problem = if name.is_empty() {

@@ -1,22 +1,22 @@
-//! Sizes as Kubernetes writes them (`resource.Quantity`), for storage: whole bytes, never negative.
+//! Storage sizes in the syntax of Kubernetes (`resource.Quantity`): whole bytes, never negative.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Why a text is not a size.
+/// The reason why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// It does not follow the grammar of quantities.
+    /// The text does not follow the grammar of quantities.
     #[error("`{0}` is not a size: write a number with an optional unit, such as 10Gi, 500M or 1e9")]
     Syntax(String),
-    /// It is below zero.
+    /// The size is below zero.
     #[error("`{0}` is negative")]
     Negative(String),
-    /// It does not fit into 63 bits of bytes.
+    /// The size is larger than 2⁶³-1 bytes.
     #[error("`{0}` is larger than 8 EiB")]
     TooLarge(String),
 }
 
-/// The number of bytes of a quantity; a fraction of a byte is rounded up, as Kubernetes does.
+/// Reads a quantity as a number of bytes, and rounds a fraction of a byte up, as Kubernetes does.
 pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     let shown = || text.chars().take(40).collect::<String>();
     let syntax = || QuantityError::Syntax(shown());
@@ -77,7 +77,7 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     Ok(value as u64)
 }
 
-/// digits × 10^exponent, rounded up; none where it is far too large. The digits begin with none that is 0.
+/// Computes digits × 10^exponent, rounded up; `None` where the result is far too large. The first digit is not 0.
 fn decimal(digits: &str, exponent: i32) -> Option<u128> {
     const MOST: usize = 38;
     let length = digits.len() as i64 + i64::from(exponent);
@@ -94,13 +94,13 @@ fn decimal(digits: &str, exponent: i32) -> Option<u128> {
     }
 }
 
-/// digits × 2^exponent ÷ 10^decimals, rounded up; none where it is far too large.
+/// Computes digits × 2^exponent ÷ 10^decimals, rounded up; `None` where the result is far too large.
 fn binary(digits: &str, exponent: i32, decimals: usize) -> Option<u128> {
     let digits: u128 = digits.parse().ok()?;
     Some(digits.checked_mul(1 << exponent)?.div_ceil(10u128.pow(decimals as u32)))
 }
 
-/// A quantity in the largest binary unit that leaves a whole number: 1073741824 → `1Gi`.
+/// Writes a size in the largest binary unit that leaves a whole number: 1073741824 → `1Gi`.
 pub fn quantity(bytes: u64) -> Quantity {
     const UNITS: [(&str, u32); 6] = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
     let unit = UNITS.iter().find(|(_, shift)| bytes != 0 && bytes.trailing_zeros() >= *shift);

@@ -1,4 +1,4 @@
-//! One run of an image: what the orchestrator asks for, as properties, and as the image reads them.
+//! One run of an image: the orchestrator writes a request as properties, and the image reads it from its environment.
 
 use std::collections::BTreeMap;
 
@@ -17,32 +17,31 @@ pub struct ClaimRef {
     pub uid: String,
 }
 
-/// The volume that a provision run is to make a copy of.
+/// The volume that a provision run must copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Original {
-    /// Its id, which its own runs got as `CLAIM_UUID`.
+    /// The volume id, which this volume's own runs got as `CLAIM_UUID`.
     pub id: String,
-    /// The name of its PersistentVolume.
+    /// The name of the volume's PersistentVolume.
     pub pv_name: String,
-    /// Its source as it stands in its PersistentVolume, as JSON.
+    /// The volume source in that PersistentVolume, as JSON.
     pub source: String,
-    /// Its size, in bytes.
+    /// The size of the volume, in bytes.
     pub size_bytes: u64,
-    /// The node where it was made, if that matters.
+    /// The node where the volume was made, if that matters.
     pub node: String,
 }
 
-/// A snapshot: the one that a snapshot run makes, that a delete-snapshot run removes, or that a provision run fills its
-/// volume from.
+/// The snapshot of a run: a snapshot run makes it, a delete-snapshot run deletes it, a provision run restores it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its id. All runs about one snapshot get the same; an image names what it stores by it.
+    /// The snapshot id. All runs for one snapshot get the same. An image names the stored snapshot by it.
     pub id: String,
-    /// The id of the volume that it is of; empty where it was not made here.
+    /// The volume id of the snapshot's volume; empty where the orchestrator did not make that volume.
     pub of: String,
-    /// The size of that volume when the snapshot was made, in bytes; none where that is not known.
+    /// The size of that volume when the snapshot was made, in bytes; `None` where it is not known.
     pub size_bytes: Option<u64>,
-    /// The node where it is, if that matters.
+    /// The node where the snapshot is, if that matters.
     pub node: String,
     /// Namespace of the VolumeSnapshot; empty in provision runs.
     pub namespace: String,
@@ -50,101 +49,101 @@ pub struct Snapshot {
     pub name: String,
 }
 
-/// The properties of one run. Sizes are bytes.
+/// The properties of one run. All sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The operation of the run.
     pub operation: Operation,
-    /// The id of the volume. All runs for one volume get the same; an image names its storage by it.
+    /// The volume id. All runs for one volume get the same. An image names its storage by it.
     pub claim_uuid: String,
-    /// When this attempt began, RFC 3339.
+    /// The time when this attempt began, RFC 3339.
     pub provision_ts: String,
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// The name that the PersistentVolume must have.
     pub pv_name: String,
-    /// The claim; empty texts for a volume whose claim is not known any more.
+    /// The claim. Its fields are empty where the claim of the volume is not known any more.
     pub claim: ClaimRef,
     /// Name of the storage class.
     pub storage_class: String,
-    /// The size asked for, in bytes. The volume must be at least as large.
+    /// The requested size, in bytes. The volume must be at least as large.
     pub size_bytes: u64,
-    /// In an expand run the size that the volume has, in bytes.
+    /// In an expand run: the size that the volume has, in bytes.
     pub old_size_bytes: Option<u64>,
-    /// In a provision run for a copy the volume to copy.
+    /// In a provision run for a clone: the volume to copy.
     pub clone_of: Option<Original>,
-    /// The snapshot that the run is about.
+    /// The snapshot that the run makes, deletes or restores.
     pub snapshot: Option<Snapshot>,
     /// The VolumeAttributesClass whose parameters are among those of the run; empty for none.
     pub attributes_class: String,
-    /// The parameters of that class, which are among those of the run, too.
+    /// The parameters of that class. [`Request::parameters`] contains them, too.
     pub attributes: BTreeMap<String, String>,
-    /// In a modify run the VolumeAttributesClass that the volume has; empty for none.
+    /// In a modify run: the VolumeAttributesClass that the volume has; empty for none.
     pub old_attributes_class: String,
-    /// Its parameters.
+    /// The parameters of [`Request::old_attributes_class`].
     pub old_attributes: BTreeMap<String, String>,
-    /// `ReadWriteOnce` and so on.
+    /// The access modes of the claim, such as `ReadWriteOnce`.
     pub access_modes: Vec<String>,
-    /// `Filesystem` or `Block`.
+    /// The volume mode: `Filesystem` or `Block`.
     pub volume_mode: String,
     /// Mount options of the class.
     pub mount_options: Vec<String>,
-    /// `Delete` or `Retain`.
+    /// The reclaim policy: `Delete` or `Retain`.
     pub reclaim_policy: String,
-    /// The file system to make, where the class names one.
+    /// The file system that the class names; may be empty.
     pub fs_type: String,
-    /// Who created the claim; empty where the admission policy is not installed.
+    /// The user who created the claim; empty where the admission policy is not installed.
     pub username: String,
-    /// The groups of the claim's creator.
+    /// The groups of that user.
     pub user_groups: Vec<String>,
     /// The ServiceAccount of the run's pod.
     pub service_account: String,
     /// Address of the Kubernetes API.
     pub kube_api: String,
-    /// The node that the scheduler selected, or on which the volume was made; empty where none was.
+    /// The node that the scheduler selected, or on which the volume was made; empty for none.
     pub node_name: String,
-    /// Topology labels of that node.
+    /// The topology labels of that node.
     pub topology: BTreeMap<String, String>,
-    /// The topologies that the class allows, as a JSON list of objects from a label to its values; empty for all.
+    /// The topologies that the class allows, as a JSON list; empty where the class allows all. Each item is an object
+    /// from a label to its values.
     pub class_topologies: String,
-    /// The provisioner name, for `pv.kubernetes.io/provisioned-by`.
+    /// The provisioner name, for the annotation `pv.kubernetes.io/provisioned-by`.
     pub provisioner: String,
-    /// The orchestrator's instance id.
+    /// The instance id of the orchestrator.
     pub instance: String,
-    /// The volume's source as it stands in its PersistentVolume, as JSON; empty for provision runs.
+    /// The volume source in the volume's PersistentVolume, as JSON; empty in provision runs.
     pub volume_source: String,
-    /// Labels and annotations of the claim that the config allows through, by their full keys.
+    /// The labels and annotations of the claim that the config lets through, by their full keys.
     pub claim_metadata: BTreeMap<String, String>,
-    /// The parameters of config and class.
+    /// The parameters of config and class, by name.
     pub parameters: BTreeMap<String, String>,
-    /// The namespace of the run's pod, which the pod knows by itself.
+    /// The namespace of the run's pod. The pod has it from the downward API, not as a property.
     pub pod_namespace: String,
 }
 
-/// A property: the name that its file bears, and its value. Its environment variable is the name
-/// in upper snake case.
+/// A property: the name of its file, and its value. The name in upper snake case is its environment variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// As it stands under `/etc/flex/`.
+    /// The name of the property's file in `/etc/flex/`.
     pub name: String,
-    /// Text that may come from a user: it must never be interpreted.
+    /// The value. A user may have written this text: never interpret it.
     pub value: String,
 }
 
 impl Property {
-    /// The name of its environment variable.
+    /// Returns the name of the property's environment variable.
     pub fn env(&self) -> String {
         parameter::env_name(&self.name)
     }
 }
 
-/// Whether a variable belongs to the contract, so that no parameter may have its name.
+/// Checks whether the contract uses a variable. No parameter may have its name.
 pub fn is_reserved(env: &str) -> bool {
     variable::ALL.iter().any(|variable| variable.name == env)
 }
 
 impl Request {
-    /// All properties: the contract's own, then the parameters.
+    /// Returns all properties: the contract's own, then the parameters.
     pub fn properties(&self) -> Vec<Property> {
         let Self {
             operation,
@@ -241,7 +240,10 @@ impl Request {
         own.chain(parameters).collect()
     }
 
-    /// Reads a run back from its environment.
+    /// Reads a request from the environment of its run.
+    ///
+    /// # Errors
+    /// If the environment is not that of a run for one volume, snapshot or list.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, RequestError> {
         let optional = |variable: &Variable| env(variable.name).unwrap_or_default();
         let list = |variable: &Variable| -> Vec<String> {
@@ -251,7 +253,7 @@ impl Request {
             return Err(RequestError::Batch);
         }
         let operation: Operation = optional(variable::OPERATION).parse().unwrap_or(Operation::Provision);
-        // The volume of a snapshot that is deleted may be gone.
+        // When a snapshot is deleted, its volume may be gone.
         let needs_volume = operation.is_of_volume() && operation != Operation::DeleteSnapshot;
         let of_volume =
             [variable::CLAIM_UUID, variable::PV_NAME, variable::SIZE_BYTES].into_iter().filter(|_| needs_volume);
@@ -356,27 +358,27 @@ impl Request {
     }
 }
 
-/// Why an environment is not that of a run.
+/// The reason why an environment is not that of a run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Variables are absent or empty.
+    /// These variables are absent or empty.
     #[error(
         "these variables are missing: {0}; they are set in the pods that the flex provisioner starts (to try by hand, set them yourself)"
     )]
     Missing(String),
-    /// It is for several claims.
+    /// The run is a batch.
     #[error(
         "this run is for a batch of claims, and this program makes one volume: the image has to start it by `flex-pv each -- PROGRAM`"
     )]
     Batch,
-    /// A variable has a value that cannot be.
+    /// A variable has an invalid value.
     #[error("{variable}=`{value}` is not {expected}")]
     Invalid {
-        /// The variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: String,
-        /// What it should be.
+        /// The expected form of the value.
         expected: &'static str,
     },
 }

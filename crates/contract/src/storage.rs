@@ -1,16 +1,17 @@
-//! How a run sees the storage of its own volume alone: the names of directories, and the variable that tells of it.
+//! Names of the directories and the variable of a run that sees only its own volume's storage (`storage-mounts`).
 
-/// The variable with the paths below which a run sees only what it works on, with commas between them; empty where the config
-/// has no `storage-mounts`.
+/// The variable with the paths of the config's `storage-mounts`, comma-separated. It is empty where the config has
+/// none.
 pub const VARIABLE: &str = crate::variable::STORAGE_MOUNTS.name;
 
-/// An empty directory that is all a capacity run sees: it is on the file system whose room is asked for.
+/// An empty directory that a capacity run sees, and nothing else. It is on the file system whose free bytes the run
+/// reports.
 pub const ROOM: &str = ".flex-capacity";
 
-/// The beginning of the name of a snapshot's directory; its id follows.
+/// The prefix of the name of a snapshot's directory. The snapshot's id follows.
 const SNAPSHOT: &str = ".snapshot-";
 
-/// Whether an id is the UUID that the orchestrator gives: only then it becomes a part of a path.
+/// Checks that an id is a UUID, as the orchestrator writes them. Only such an id may become part of a path.
 pub fn is_uuid(text: &str) -> bool {
     let hyphen = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let legal = |(at, byte): (usize, u8)| match hyphen(at) {
@@ -20,17 +21,17 @@ pub fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(legal)
 }
 
-/// The name of the directory of a volume.
+/// Returns the name of a volume's directory; `None` for an id that is no UUID.
 pub fn volume(id: &str) -> Option<String> {
     is_uuid(id).then(|| id.to_owned())
 }
 
-/// The name of the directory of a snapshot.
+/// Returns the name of a snapshot's directory; `None` for an id that is no UUID.
 pub fn snapshot(id: &str) -> Option<String> {
     is_uuid(id).then(|| format!("{SNAPSHOT}{id}"))
 }
 
-/// Whether a directory of this name is that of a volume or of a snapshot.
+/// Checks whether a directory of this name is that of a volume or of a snapshot.
 pub fn is_of_one(name: &str) -> bool {
     is_uuid(name.strip_prefix(SNAPSHOT).unwrap_or(name))
 }

@@ -1,6 +1,6 @@
-//! Texts that must not be longer than somebody keeps them.
+//! Texts that Kubernetes or a kubelet stores only up to a limit.
 
-/// The beginning of a text in at most `limit` bytes, cut between characters.
+/// Returns the beginning of a text, at most `limit` bytes, and cuts between characters.
 pub fn cut(text: &str, limit: usize) -> &str {
     let end = (0..=limit.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]

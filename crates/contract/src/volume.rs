@@ -1,4 +1,4 @@
-//! The PersistentVolume that an image creates as its last act.
+//! The PersistentVolume that an image creates as the last act of a provision run.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use crate::names;
 use crate::quantity::quantity;
 use crate::request::Request;
 
-/// What only the image knows about its volume.
+/// The facts about a volume that only the image knows.
 #[derive(Clone, Debug, Default)]
 pub struct Made {
-    /// A spec of which only the volume source is taken (`nfs`, `local`, `csi`, …).
+    /// A spec from which only the volume source (`nfs`, `local`, `csi`, …) and the node affinity are used.
     pub source: PersistentVolumeSpec,
-    /// The real size in bytes, if larger than what was asked for.
+    /// The real size in bytes, where it is larger than the requested size.
     pub size_bytes: Option<u64>,
-    /// The labels of the nodes that reach the volume; empty means every node.
+    /// The labels of the nodes that reach the volume. If empty, the source's node affinity applies.
     pub reachable_from: BTreeMap<String, String>,
-    /// Further annotations.
+    /// Further annotations of the volume.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Which source a spec has, by its name in the API; `None` without one, or with more than one.
+/// Returns the kind of a spec's volume source, by its name in the API. Returns `None` for no source and for several.
 pub fn source_kind(spec: &PersistentVolumeSpec) -> Option<&'static str> {
     let mut kinds = source_kinds(spec);
     match (kinds.next(), kinds.next()) {
@@ -34,7 +34,7 @@ pub fn source_kind(spec: &PersistentVolumeSpec) -> Option<&'static str> {
     }
 }
 
-/// All source kinds that a volume can have, by their names in the API.
+/// All kinds of volume sources, by their names in the API.
 pub const SOURCE_KINDS: &[&str] = &[
     "hostPath",
     "local",
@@ -88,7 +88,7 @@ fn source_kinds(spec: &PersistentVolumeSpec) -> impl Iterator<Item = &'static st
     SOURCE_KINDS.iter().zip(present).filter(|(_, present)| *present).map(|(kind, _)| *kind)
 }
 
-/// The node affinity that makes a volume reachable only from nodes with these labels.
+/// Returns a node affinity that only nodes with these labels satisfy. Returns `None` without labels.
 pub fn affinity(labels: &BTreeMap<String, String>) -> Option<VolumeNodeAffinity> {
     if labels.is_empty() {
         return None;
@@ -105,9 +105,10 @@ pub fn affinity(labels: &BTreeMap<String, String>) -> Option<VolumeNodeAffinity>
     Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![term] }) })
 }
 
-/// The reference with which a volume is reserved from birth: to a claim that does not exist, in the
-/// namespace of the run's pod, where only admins create anything, and without a UID. No other pending claim can take it, and the PV controller does not bind it either, so that
-/// the orchestrator can check it first; it then replaces the placeholder by the claim.
+/// Returns the placeholder for claimRef. It names a claim that does not exist, in the namespace of the run's pod,
+/// without a UID. Only admins can create claims in that namespace. No other pending claim can take the volume, and the
+/// PV controller does not bind it. So the orchestrator can check the volume first, and then writes the claim in place
+/// of the placeholder.
 pub fn placeholder(request: &Request) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
@@ -118,8 +119,8 @@ pub fn placeholder(request: &Request) -> ObjectReference {
     }
 }
 
-/// The whole PersistentVolume: reserved for its claim from birth, and kept by its finalizer until
-/// its storage is gone.
+/// Builds the whole PersistentVolume. The placeholder reserves it from its creation. With the reclaim policy `Delete`,
+/// a finalizer keeps the volume until its storage is deleted.
 pub fn persistent_volume(request: &Request, made: Made) -> PersistentVolume {
     let Made { source, size_bytes, reachable_from, annotations } = made;
     let own = [

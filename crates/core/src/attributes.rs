@@ -1,6 +1,6 @@
 //! VolumeAttributesClasses: parameters that a claim may change while it is bound.
 //!
-//! Kubernetes serves them from 1.34 on. A cluster need not have the kind.
+//! Kubernetes serves this kind from 1.34 on, so a cluster may lack it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use crate::config::{Recipe, joined, keys};
 use crate::limits;
 use crate::object::hash;
 
-/// The capability that a config declares.
+/// The capability with which a config declares modify runs.
 pub const CAPABILITY: &str = crate::config::capability::MODIFY;
 
-/// `storage.k8s.io/v1`, as far as it matters. The types that this is built with are those of the oldest Kubernetes that is
-/// supported, which did not serve it yet.
+/// The fields of `storage.k8s.io/v1` that the orchestrator reads. The Kubernetes types of this build are those of the
+/// oldest supported version, which does not serve the kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttributesClass {
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// Whose volumes it is for.
+    /// The provisioner whose volumes the class is for.
     #[serde(default)]
     pub driver_name: String,
-    /// What those are told.
+    /// The parameters for that provisioner's images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<BTreeMap<String, String>>,
 }
@@ -54,17 +54,17 @@ impl kube_core::Resource for VolumeAttributesClass {
     }
 }
 
-/// Its kind.
+/// The kind's name in the API.
 pub const KIND: &str = "VolumeAttributesClass";
 
-/// A VolumeAttributesClass, as it is kept.
+/// A VolumeAttributesClass in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Its name.
+    /// The name of the class.
     pub name: String,
-    /// Whose volumes it is for.
+    /// The provisioner whose volumes the class is for.
     pub driver: String,
-    /// What those are told.
+    /// The parameters for that provisioner's images.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -78,23 +78,23 @@ impl From<&VolumeAttributesClass> for Class {
     }
 }
 
-/// The attributes of a volume: a VolumeAttributesClass as a run was told of it.
+/// The attributes of a volume: the VolumeAttributesClass, with the parameters that a run got from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// The VolumeAttributesClass; empty for none.
     pub class: String,
-    /// Its parameters.
+    /// The parameters of that class at the time of the run.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
 }
 
 impl Attributes {
-    /// Tells them apart from others, also from those of a class of the same name that was made anew.
+    /// Returns a hash that differs for other attributes, also for a recreated class of the same name.
     pub fn hash(&self) -> String {
         hash(serde_json::json!(self).to_string().as_bytes())
     }
 
-    /// In words.
+    /// Names the attributes for people.
     pub fn words(&self) -> String {
         match self.class.as_str() {
             "" => "no VolumeAttributesClass".to_owned(),
@@ -102,16 +102,18 @@ impl Attributes {
         }
     }
 
-    /// The parameters of a run for a volume with these attributes: those of the recipe, with these over them.
+    /// Returns the parameters of a run for a volume with these attributes: those of the recipe, overridden by the
+    /// attributes.
     ///
     /// # Errors
-    /// No pod can be given them, or they are none that such a class may set, in words for the claim.
+    /// If a pod cannot carry the parameters, or such a class may not set one of them. The text is for the claim's
+    /// event.
     pub fn over(&self, recipe: &Recipe) -> Result<BTreeMap<String, String>, String> {
         if self.parameters.is_empty() {
             return Ok(recipe.parameters.clone());
         }
         let words = || format!("{} cannot be given with class {}: ", self.words(), recipe.class);
-        // In a class that was written for another provisioner no parameter is a key.
+        // A class that was written for another provisioner has parameters, but no keys of this project.
         let own = recipe.record.stands_for.is_empty();
         if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {
             return Err(
@@ -132,10 +134,10 @@ impl Attributes {
     }
 }
 
-/// The attributes that a claim asks for by the name of a class, which is empty for none.
+/// Returns the attributes that a claim requests by the name of a class; an empty name means none.
 ///
 /// # Errors
-/// Why they cannot be had now, in words for the claim.
+/// If the claim cannot get the attributes now. The text is for the claim's event.
 pub fn wished(name: &str, class: Option<&Class>, recipe: &Recipe, provisioner: &str) -> Result<Attributes, String> {
     if name.is_empty() {
         return Ok(Attributes::default());

@@ -1,26 +1,26 @@
-//! The form of a decision: a step, what is said with it, and when to decide again.
+//! The form of a decision: a step, an event, and the time of the next decision.
 
 use contract::reason::Reason;
 
-/// Something to say on an object.
+/// An event to emit on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
-    /// It is a warning.
+    /// The event is a warning.
     pub warning: bool,
-    /// The event's reason.
+    /// The reason of the event.
     pub reason: &'static Reason,
-    /// The event's message.
+    /// The message of the event.
     pub message: String,
 }
 
-/// A decision.
+/// A decision about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<Step> {
-    /// What to do.
+    /// The next step.
     pub step: Step,
-    /// What to say.
+    /// The event to emit, if any.
     pub tell: Option<Tell>,
-    /// When to decide again if nothing happens, in seconds since 1970.
+    /// The time of the next decision if nothing happens, in seconds since 1970.
     pub wake_at: Option<i64>,
 }
 
@@ -31,19 +31,19 @@ impl<Step> From<Step> for Decision<Step> {
 }
 
 impl<Step> Decision<Step> {
-    /// A step, with a warning.
+    /// Makes a decision of a step with a warning.
     pub fn warning(step: Step, reason: &'static Reason, message: impl Into<String>) -> Self {
         Decision::from(step).saying(true, reason, message)
     }
 
-    /// The same, with something to say.
+    /// Adds an event to the decision.
     pub fn saying(mut self, warning: bool, reason: &'static Reason, message: impl Into<String>) -> Self {
         debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
         self.tell = Some(Tell { warning, reason, message: message.into() });
         self
     }
 
-    /// The same where it does or says something, else the other; to be decided again at the earlier time.
+    /// Returns this decision if it has a step or an event, else the other. The earlier of both times applies.
     pub fn or(self, other: Self) -> Self
     where
         Step: Default + PartialEq,
@@ -53,7 +53,7 @@ impl<Step> Decision<Step> {
         Decision { wake_at, ..if idle { other } else { self } }
     }
 
-    /// The same as a step among others.
+    /// Turns the step into one of another type.
     pub fn as_part_of<Whole: Default>(self, whole: impl FnOnce(Step) -> Whole) -> Decision<Whole>
     where
         Step: Default + PartialEq,
@@ -63,7 +63,7 @@ impl<Step> Decision<Step> {
         Decision { step, tell, wake_at }
     }
 
-    /// The same, to be decided again at this time.
+    /// Adds the time of the next decision.
     pub fn until(mut self, at: i64) -> Self {
         self.wake_at = Some(at);
         self

@@ -1,8 +1,8 @@
-//! What the orchestrator decides, and from what: pure functions of what was observed and of the time.
+//! The decisions of the orchestrator: pure functions of an observation and the time.
 //!
-//! This crate has no client of Kubernetes, no runtime and no clock among its dependencies, so that no decision can reach the
-//! cluster. `claim::decide` and `volume::decide` choose the next step of a claim and of a volume; the crate `flex-provisioner`
-//! observes, and carries the steps out.
+//! This crate has no Kubernetes client, no runtime and no clock among its dependencies, so that no decision can reach
+//! the cluster. `claim::decide` and `volume::decide` choose the next step of a claim and of a volume. The crate
+//! `flex-provisioner` makes the observations and takes the steps.
 
 pub mod attributes;
 pub mod capacity;
@@ -11,6 +11,7 @@ pub mod config;
 pub mod decision;
 pub mod limits;
 pub mod marker;
+pub mod model;
 pub mod node;
 pub mod object;
 pub mod orphans;

@@ -1,58 +1,61 @@
-//! Markers: how the orchestrator learns, of many volumes at one time, that the PV controller knows them.
+//! Sync probes show the orchestrator, for many volumes at once, that the PV controller has seen them.
 //!
-//! The PV controller calls a claim Lost whose binding is complete before it knows the volume as the claim's ([ADR 6]). Of one
-//! volume it shows that by the phase that it writes; of many that comes at the pace of its limits. A *marker* is a volume that
-//! nobody can claim. The controller takes volumes up in the order in which they change, and writes the phase of one that is
-//! reserved as it takes it up: when a marker has its phase, it has gone over what was there before the marker. One volume may
-//! have been in its hands just then, and is taken up anew: two markers, one after the other, tell of all.
+//! The PV controller calls a claim Lost if its binding is complete before the controller has seen the volume with the
+//! claim ([ADR 6]). The phase of a volume shows that the controller has seen it. But the controller writes the phases
+//! of many volumes only as fast as its rate limit allows. A *sync probe* (`marker` in the code) is a volume that nobody
+//! can claim. The controller takes up volumes in the order of their changes, and writes the phase of a reserved volume
+//! when it takes the volume up. So when a probe has its phase, the controller has taken up all volumes that changed
+//! before the probe. One volume may have been in progress at that moment, and is taken up again. So two probes, one
+//! after the other, cover all volumes.
 //!
-//! The first row that holds is taken.
+//! The first row that holds applies.
 //!
 //! | # | there is | and | step |
 //! |---|---|---|---|
-//! | 1 | a marker that is not the current one | is not going | [`Step::Remove`] |
-//! | 2 | a current one | for less than [`PATIENCE`] | [`Step::Wait`] |
-//! | 3 | a current one | for longer | [`Step::GiveUp`] |
-//! | 4 | none | [`MANY`] volumes wait to be known, or more; or one of which the first marker has told | [`Step::Create`] |
-//! | 5 | none | | [`Step::Nothing`] |
+//! | 1 | a probe that is not the current one | it is not terminating | [`Step::Remove`] |
+//! | 2 | a current probe | for less than [`PATIENCE`] | [`Step::Wait`] |
+//! | 3 | a current probe | for longer | [`Step::GiveUp`] |
+//! | 4 | no probe | [`MANY`] unseen volumes wait, or more; or one for which the first probe has its phase | [`Step::Create`] |
+//! | 5 | no probe | | [`Step::Nothing`] |
 //!
 //! [ADR 6]: https://github.com/flex-provisioner/flex-provisioner/blob/main/docs/adr/0006-binding-in-one-step.md
 
 use std::time::Duration;
 
-/// So many volumes are worth markers, each of which costs two writes and gets the controller manager to make two. Fewer it gets
-/// to as fast.
+/// The smallest number of waiting volumes for which a probe is created. A probe costs two writes here, and two of the
+/// controller manager. The controller writes the phases of fewer volumes just as fast.
 pub const MANY: usize = 3;
-/// How long a marker may be without its phase. The controller may be slow, or down; or nobody knows whether it was created.
+/// The longest time without a phase. The controller may be slow or down, or the creation of the probe may have failed
+/// unnoticed.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed<'a> {
-    /// A marker of this orchestrator that is not the current one, and is not going.
+    /// A probe of this orchestrator that is neither the current one nor terminating.
     pub old: Option<&'a str>,
-    /// Since when there is a current one.
+    /// The time since the current probe was created.
     pub current: Option<Duration>,
-    /// Volumes wait to be known that are worth one.
+    /// Enough volumes wait for a probe.
     pub many: bool,
 }
 
-/// What to do.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing, until an event.
+    /// Waits for an event.
     Nothing,
-    /// Nothing, until an event or this time has passed.
+    /// Waits for an event, or for this time.
     Wait(Duration),
-    /// Create one, and have it be the current one.
+    /// Creates a probe, which becomes the current one.
     Create,
-    /// Delete this one.
+    /// Deletes this probe.
     Remove(String),
-    /// The current one is so no more.
+    /// Gives up the current probe.
     GiveUp,
 }
 
-/// The next step.
+/// Decides the next step.
 pub fn decide(o: &Observed<'_>) -> Step {
     match (o.old, o.current) {
         (Some(old), _) => Step::Remove(old.to_owned()),

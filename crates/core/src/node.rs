@@ -1,25 +1,25 @@
-//! Nodes, as far as runs depend on them: their labels, and whether anything can run there.
+//! Nodes, with the fields on which runs depend: their labels, and whether a pod can run there.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 
-/// Taints with which Kubernetes says that it does not hear from a node's kubelet, or nothing good.
+/// The taints with which Kubernetes marks a node whose kubelet does not answer, or is not ready.
 const UNREACHABLE: &[&str] = &["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
 
 /// The taint of a node that is cordoned.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-/// A node.
+/// A node in the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// Its labels.
+    /// The labels of the node.
     pub labels: BTreeMap<String, String>,
-    /// Its kubelet answers.
+    /// The kubelet answers.
     pub reachable: bool,
-    /// What keeps pods off it that do not tolerate it; that it is cordoned among them.
+    /// The taints that repel pods without a toleration. The taint of a cordoned node is among them.
     pub taints: Vec<core::Taint>,
 }
 
@@ -43,25 +43,25 @@ impl From<&core::Node> for Node {
     }
 }
 
-/// What is known of a node that something depends on.
+/// The state of a node on which a claim or volume depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeState {
-    /// It is there and answers.
+    /// The node exists and answers.
     Ready,
-    /// It is there, but its kubelet does not answer.
+    /// The node exists, but its kubelet does not answer.
     Unreachable,
-    /// The cache does not have it.
+    /// The cache does not have the node.
     Missing,
-    /// The API does not have it.
+    /// The API does not have the node.
     Gone,
 }
 
-/// The nodes that a claim or volume depends on, with their states.
+/// The nodes on which a claim or volume depends, with their states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(pub BTreeMap<String, NodeState>);
 
 impl Places {
-    /// The state of a node. That it must be nowhere in particular is always possible.
+    /// Returns the state of a node. An empty name means no particular node, which is always ready.
     pub fn state(&self, node: &str) -> NodeState {
         match node {
             "" => NodeState::Ready,
@@ -69,24 +69,23 @@ impl Places {
         }
     }
 
-    /// Of several nodes where something is to be done, the one to begin with: the first that
-    /// answers, so that a dead one keeps nothing from being done on the others.
+    /// Returns the node to begin with: the first that answers. So a dead node does not prevent work on the others.
     pub fn first<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
         nodes.iter().min_by_key(|node| self.state(node))
     }
 
-    /// The first of these nodes that does not answer, if any.
+    /// Returns the first of these nodes that does not answer, if any.
     pub fn lost<'a>(&self, nodes: &'a [String]) -> Option<&'a String> {
         nodes.iter().find(|node| self.state(node) != NodeState::Ready)
     }
 }
 
-/// All but one.
+/// Returns all nodes except for one.
 pub fn without(nodes: &[String], node: &str) -> Vec<String> {
     nodes.iter().filter(|other| *other != node).cloned().collect()
 }
 
-/// What is said where a pod's end cannot be learnt because its node does not answer.
+/// Says that the end of a pod cannot be known because its node does not answer.
 pub fn lost_words(node: &str) -> String {
     format!(
         "a pod of the provisioner is on node {node}, which does not answer, so that nobody knows whether it still runs; it is waited for until the node is back, or until an admin says that it is not coming back: `kubectl delete node {node}`, or `kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`"

@@ -1,24 +1,24 @@
-//! How objects are named.
+//! Names of objects.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Namespace and name of an object.
+/// The namespace and the name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct ObjectName {
     /// The namespace.
     pub namespace: String,
-    /// The name within it.
+    /// The name in the namespace.
     pub name: String,
 }
 
 impl ObjectName {
-    /// Both parts.
+    /// Makes a name of both parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// Of a namespaced object as the API returned it.
+    /// Returns the name of a namespaced object from its metadata.
     pub fn of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Self {
         Self::new(metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
     }
@@ -40,8 +40,8 @@ impl FromStr for ObjectName {
     }
 }
 
-/// Whether a text can name an object: a DNS subdomain in lower case. Its labels may be of any length, as
-/// in Kubernetes.
+/// Checks that a text can name an object: a DNS subdomain in lower case. As in Kubernetes, its labels may have any
+/// length.
 pub fn is_dns_name(text: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
@@ -52,7 +52,7 @@ pub fn is_dns_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
-/// A text as the value of a label: itself where it can be one, else its hash.
+/// Turns a text into the value of a label: the text itself if allowed, else its hash.
 pub fn label_value(text: &str) -> String {
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
@@ -63,7 +63,7 @@ pub fn label_value(text: &str) -> String {
     hash(text.as_bytes())
 }
 
-/// A short hash, in hexadecimal: 16 characters of SHA-256.
+/// Returns a short hash in hexadecimal: 16 characters of SHA-256.
 pub fn hash(bytes: &[u8]) -> String {
     use sha2::Digest;
     let digest: [u8; 32] = sha2::Sha256::digest(bytes).into();

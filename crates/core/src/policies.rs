@@ -1,28 +1,28 @@
-//! Whether the shipped admission policies are installed as they were shipped: a pure comparison of
-//! what was shipped with what the cluster has.
+//! The check whether the admission policies are installed as shipped: a pure comparison with the policies of the
+//! cluster.
 
 use contract::names;
 use serde_json::{Value, json};
 
-/// How to install them; the end of every message that misses some.
+/// The instruction to install the policies, at the end of each message about a missing one.
 pub const INSTALL: &str =
     "kubectl apply -k deploy/kustomize, or helm upgrade with policies.mutating=true and policies.validating=true";
 
 const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kustomize/policies.yaml"));
 
-/// What a policy may do to a request.
+/// The effect that a policy has on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Change it.
+    /// The policy changes them.
     Mutating,
-    /// Refuse it.
+    /// The policy refuses some.
     Validating,
-    /// Let it pass, and say something to whoever sends it.
+    /// The policy lets them pass, and warns the sender.
     Warning,
 }
 
 impl Kind {
-    /// The kind of such policies in the API.
+    /// Returns the kind of such policies in the API.
     pub fn policy(self) -> &'static str {
         match self {
             Kind::Mutating => "MutatingAdmissionPolicy",
@@ -36,13 +36,13 @@ impl Kind {
 pub struct Policy {
     /// The value of its label [`names::LABEL_POLICY`].
     pub name: &'static str,
-    /// What it may do.
+    /// The effect of the policy.
     pub kind: Kind,
-    /// What is off where it is not installed.
+    /// The feature that is off without the policy.
     pub without: &'static str,
 }
 
-/// All of them.
+/// All shipped policies.
 pub const POLICIES: [Policy; 8] = [
     Policy {
         name: "creators",
@@ -86,28 +86,28 @@ pub const POLICIES: [Policy; 8] = [
     },
 ];
 
-/// How one policy stands in the cluster.
+/// The state of a policy in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it was shipped.
+    /// The policy is as shipped.
     Installed,
-    /// Not for every object: its binding selects some.
+    /// The binding selects only some objects.
     Limited,
-    /// It is not there.
+    /// The policy does not exist.
     Missing,
-    /// It is there, and no binding of it that acts.
+    /// The policy exists without an effective binding.
     Unbound,
-    /// It is there, and not as it was shipped; where it differs first.
+    /// The policy differs from the shipped one, first at this path.
     Differs(String),
 }
 
 impl State {
-    /// It does what it was shipped for.
+    /// Checks whether the policy works as shipped.
     pub fn is_installed(&self) -> bool {
         matches!(self, State::Installed | State::Limited)
     }
 
-    /// In words.
+    /// Describes the state.
     pub fn words(&self) -> String {
         match self {
             State::Installed => "installed".into(),
@@ -119,7 +119,7 @@ impl State {
     }
 }
 
-/// How each of the shipped policies stands, given all policies and bindings of the cluster.
+/// Returns the state of each shipped policy, from all policies and bindings of the cluster.
 pub fn states(live: &[Value]) -> Vec<(&'static Policy, State)> {
     let shipped: Vec<Value> = shipped();
     POLICIES
@@ -128,14 +128,14 @@ pub fn states(live: &[Value]) -> Vec<(&'static Policy, State)> {
             let spec = shipped.iter().find(|object| is_of(object, policy)).map(|object| &object["spec"]);
             let spec = spec.expect("each policy is shipped: a test sees to it");
             let there = live.iter().filter(|object| is_of(object, policy));
-            // A second instance in the cluster may have brought its own.
+            // A second instance in the cluster may have installed its own copy.
             let best = there.map(|object| state(policy, spec, object, live)).min_by_key(rank);
             (policy, best.unwrap_or(State::Missing))
         })
         .collect()
 }
 
-/// One line for the log and the end of `status`.
+/// Summarises the states in one line, for the log and the end of `status`.
 pub fn summary(states: &[(&Policy, State)]) -> String {
     let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
     if off.is_empty() {
@@ -151,7 +151,7 @@ pub fn summary(states: &[(&Policy, State)]) -> String {
     )
 }
 
-/// For scripts.
+/// Writes the states as JSON, for scripts.
 pub fn to_json(states: &[(&Policy, State)]) -> Value {
     let each: Vec<_> = states
         .iter()
@@ -208,14 +208,15 @@ fn state(policy: &Policy, spec: &Value, object: &Value, live: &[Value]) -> State
     }
 }
 
-/// The resources that a binding is for leave something out.
+/// Checks whether the resources of a binding leave something out.
 fn is_limited(resources: &Value) -> bool {
     let selects = |key: &str| resources[key].as_object().is_some_and(|selector| !selector.is_empty());
     let lists = |key: &str| resources[key].as_array().is_some_and(|rules| !rules.is_empty());
     selects("namespaceSelector") || selects("objectSelector") || lists("resourceRules") || lists("excludeResourceRules")
 }
 
-/// Where what was shipped is not found again. What the API server adds by default is no difference.
+/// Returns the path of the first difference from the shipped policy. Defaults that the API server adds are no
+/// difference.
 fn difference(shipped: &Value, live: &Value, at: &str) -> Option<String> {
     match (shipped, live) {
         (Value::Object(shipped), Value::Object(live)) => shipped
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
     }
 
-    /// Names of the contract that neither claims nor volumes bear as annotation or label.
+    /// Names of the contract that are neither annotations nor labels of claims and volumes.
     const ELSEWHERE: [&str; 15] = [
         "capacity",
         "claim",
@@ -274,7 +275,7 @@ mod tests {
         "volume",
     ];
 
-    /// The names in the lists of the policies.
+    /// Reads the names in the lists of the policies.
     fn listed() -> Vec<BTreeSet<&'static str>> {
         let lists = SHIPPED.split("['abandon',").skip(1).map(|rest| rest.split(']').next().unwrap());
         let names = |list: &'static str| list.split('\'').skip(1).step_by(2).chain(["abandon"]).collect();

@@ -1,85 +1,87 @@
-//! Pools: volumes that are made before anybody asks for them, so that a claim gets one at once.
+//! Pools: volumes that are made before claims ask for them, so that a claim gets one at once.
 //!
-//! A volume of a pool begins as a *request*: a claim of the class in the orchestrator's own namespace, which goes the way of
-//! all claims, but for its end. What was made for it is adopted without a claim, reserved for nobody, and the request goes.
-//! From then on the volume is *ready*, until it is given to a claim, or to nobody for good, which is how it is taken away.
+//! A pooled volume begins as a *pool request*: a claim of the class in the orchestrator's own namespace. It is
+//! reconciled like all claims, except for its end. The orchestrator adopts its volume without a claim, reserved for
+//! nobody, and deletes the request. From then on the volume is *ready*, until the orchestrator assigns it to a claim.
+//! To *drain* a volume, the orchestrator assigns it to a claim that cannot exist, and the volume is deleted like a
+//! released one.
 //!
-//! What a class's pool needs now is a pure function of what there is, [`decide`]. All rows that hold give their steps.
+//! [`decide`] is a pure function of the pool's volumes and requests. All rows that hold give their steps.
 //!
 //! | # | there is | and | step |
 //! |---|---|---|---|
-//! | 1 | a volume | it is not as the class makes them now, of a size that is not kept, or is being deleted | [`Step::Drain`] |
-//! | 2 | a request | of a size that is not kept | [`Step::Withdraw`] |
-//! | 3 | more of a size than the high mark | | [`Step::Withdraw`] of requests that have not begun, then [`Step::Drain`] |
-//! | 4 | a claim that would have room in the class but for the pool | | [`Step::Withdraw`] of all requests that have not begun, and [`Step::Drain`] of a volume for each such claim |
-//! | 5 | a request that has not begun | the limits of the class have no room for it | [`Step::Withdraw`] |
-//! | 6 | less of a size than the low mark | no claim waits, and `pool-max-bytes` and the limits of the class have room | [`Step::Ask`], up to the high mark |
+//! | 1 | a ready volume | it differs from those that the class makes now, its size is not in the pool, or it is terminating | [`Step::Drain`] |
+//! | 2 | a request | its size is not in the pool | [`Step::Withdraw`] |
+//! | 3 | more of a size than the high watermark | | [`Step::Withdraw`] requests that have not begun, then [`Step::Drain`] |
+//! | 4 | a claim for which the quota has room only without the pool | | [`Step::Withdraw`] all requests that have not begun, and [`Step::Drain`] a volume for each such claim |
+//! | 5 | a request that has not begun | the quota of the class has no room for it | [`Step::Withdraw`] |
+//! | 6 | less of a size than the low watermark | no claim waits, and `pool-max-bytes` and the quota of the class have room | [`Step::Ask`], up to the high watermark |
 
 use crate::config::pool::Pool;
 use crate::object::ObjectName;
 
-/// A volume that is ready.
+/// A pooled volume that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// Its name.
+    /// The name of the volume.
     pub name: String,
-    /// Its size, in bytes.
+    /// The size of the volume, in bytes.
     pub size: u64,
-    /// It is as the class makes them now, and is not going.
+    /// The volume is like those that the class makes now, and is not terminating.
     pub right: bool,
-    /// A claim could have it now: its node answers.
+    /// A claim could have the volume now, because its node answers.
     pub usable: bool,
 }
 
-/// A request.
+/// A pool request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The claim's name.
+    /// The name of the request, which is a claim.
     pub name: ObjectName,
-    /// The size that it asks for, in bytes.
+    /// The requested size, in bytes.
     pub size: u64,
-    /// Something was begun for it.
+    /// An attempt has begun.
     pub begun: bool,
-    /// It is about to be gone, and leaves a volume that is ready.
+    /// The request is about to be gone, and leaves a ready volume.
     pub going: bool,
 }
 
-/// All that the decision rests on. Requests that are going without leaving a volume do not count.
+/// The observation on which the decision rests. Requests that are terminating and leave no volume do not count.
 #[derive(Clone, Debug, Default)]
 pub struct Observed<'a> {
-    /// What is to be kept ready; none for nothing.
+    /// The pool of the class, by its config; `None` for no pool.
     pub pool: Option<&'a Pool>,
-    /// What is.
+    /// The ready volumes.
     pub ready: &'a [Ready],
-    /// What is asked for.
+    /// The requests.
     pub requests: &'a [Request],
-    /// Claims that would have room in the class, were it not for the pool, and for which no room is coming yet.
+    /// The number of claims that the quota would admit without the pool, and for which nothing is being freed yet.
     pub kept_out: usize,
-    /// A claim waits for room in the class, or for a place for its run.
+    /// A claim waits for quota or for a slot.
     pub claims_wait: bool,
-    /// So many volumes more may the class have, those of requests that have not begun included.
+    /// The number of further volumes that the quota admits. Requests that have not begun do not count as used.
     pub volumes_left: Option<u64>,
     /// The same in bytes.
     pub bytes_left: Option<u64>,
 }
 
-/// What to do.
+/// A step for a pool.
 #[derive(Clone, Debug, PartialEq, Eq, strum::VariantNames)]
 pub enum Step {
-    /// A volume is kept no more.
+    /// Drains a volume.
     Drain(String),
-    /// Delete a request.
+    /// Deletes a request.
     Withdraw(ObjectName),
-    /// Ask for so many volumes.
+    /// Creates requests.
     Ask {
-        /// Of this size, in bytes.
+        /// The size of the volumes, in bytes.
         size: u64,
-        /// So many.
+        /// The number of requests.
         count: usize,
     },
 }
 
-/// What a class's pool needs.
+/// Decides the next steps for a class's pool.
 pub fn decide(o: &Observed<'_>) -> Vec<Step> {
     let kept = |size: &u64| o.pool.and_then(|pool| pool.sizes.get(size));
     let is_wrong = |ready: &&Ready| !ready.right || kept(&ready.size).is_none();
@@ -146,7 +148,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Step> {
     once(steps)
 }
 
-/// Each step once.
+/// Removes duplicate steps.
 fn once(steps: Vec<Step>) -> Vec<Step> {
     let mut seen = Vec::new();
     for step in steps {
@@ -294,7 +296,7 @@ mod tests {
             let has: u64 = ready.iter().filter(|r| r.right).map(|r| r.size).sum();
             let most = pool.as_ref().and_then(|pool| pool.max_bytes);
             prop_assert!(asked == 0 || most.is_none_or(|most| asked <= most), "{asked} of {most:?}, {has} are there");
-            // Carried out, it is content, or waits for the claims.
+            // After the steps, the pool is full, or waits for the claims.
             let mut next = 0;
             for step in steps {
                 match step {

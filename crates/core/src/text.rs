@@ -1,8 +1,8 @@
-//! Texts of others, before they are told or kept: bounded, and harmless to a terminal.
+//! Texts of others, before they are shown or stored: cut to a length, and harmless to a terminal.
 
 use std::borrow::Cow;
 
-/// A text in at most so many bytes, with an ellipsis where its end is missing.
+/// Cuts a text to a number of bytes, with an ellipsis in place of a missing end.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
@@ -12,8 +12,8 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &text[..end]))
 }
 
-/// Whether a character does something to the text around it instead of being shown: it moves the cursor, ends a line, or
-/// turns the direction of reading, so that a text reads as another one.
+/// Checks whether a character acts on the text around it. Such a character moves the cursor, ends a line, or turns the
+/// direction of reading, so that a text reads as another.
 fn acts(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let ends_a_line = matches!(c, '\u{2028}' | '\u{2029}');
@@ -23,7 +23,7 @@ fn acts(c: char) -> bool {
 
 fn shown(text: &str, most: usize, lines: bool) -> String {
     let mut shown = String::new();
-    // Nothing becomes shorter by being shown.
+    // No character becomes shorter when it is escaped.
     for c in text.chars().take(most.saturating_add(1)) {
         match c {
             '\n' if lines => shown.push(c),
@@ -35,21 +35,21 @@ fn shown(text: &str, most: usize, lines: bool) -> String {
     cut(&shown, most).into_owned()
 }
 
-/// A text with the characters made visible that would do something to a terminal or a reader, other than ends of lines.
+/// Escapes the characters of a text that would act on a terminal or a reader, except for line ends.
 pub fn printable(text: &str, most: usize) -> String {
     shown(text, most, true)
 }
 
-/// The same for a text of somebody else: it stays on its line, so that nobody writes lines in our name.
+/// Escapes a text of somebody else, with its line ends. So nobody can write lines in the name of the orchestrator.
 pub fn line(text: &str, most: usize) -> String {
     shown(text, most, false)
 }
 
-/// Where a program's own lines go. Each write is a line, of which the text may be anybody's.
+/// The output of a program's own lines. Each write is one line, whose text may come from anybody.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<W>(pub W, pub Escape);
 
-/// How a character is written that must not act.
+/// The way in which an acting character is escaped.
 #[derive(Clone, Copy, Debug)]
 pub enum Escape {
     /// As Rust writes it, for people.

@@ -1,8 +1,8 @@
-//! Objects of Kubernetes from YAML, straight into their types: a text stays a text there, whatever it looks like; and
-//! [as YAML](to_yaml).
+//! Objects of Kubernetes, read from YAML directly into their types, and [written as YAML](to_yaml). A text stays a
+//! text, whatever it looks like.
 //!
-//! The code that reads one type is large, is the same for all who read it, and runs when somebody has changed a config.
-//! Here it is compiled once, and without the optimising that takes long.
+//! The code that reads one type is large and the same for all its users, and it runs only when somebody has changed a
+//! config. This crate compiles it once, and without slow optimisation.
 
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, PodTemplateSpec, ResourceRequirements,
@@ -13,22 +13,23 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_saphyr::{Error, Options, from_str_with_options};
 
-/// An object as YAML, for people to read. By way of its JSON, which whoever sends it has the code for.
+/// Writes an object as YAML, for people to read. The object becomes JSON first, because the code for that exists for
+/// each type.
 ///
 /// # Errors
-/// Why the object is none that JSON or YAML can hold.
+/// If JSON or YAML cannot hold the object.
 pub fn to_yaml(object: &impl Serialize) -> Result<String, String> {
     let json = serde_json::to_string(object).map_err(|error| error.to_string())?;
     let fields: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
     serde_saphyr::to_string(&fields).map_err(|error| error.to_string())
 }
 
-/// What is read from YAML.
+/// A type that can be read from YAML.
 pub trait Manifest: Sized {
-    /// Reads it, as the options say.
+    /// Reads the object with these options.
     ///
     /// # Errors
-    /// What is wrong, and where, if the text is no YAML, or not of this type.
+    /// If the text is not YAML, or not of this type. The error says what is wrong, and where.
     fn from_yaml(text: &str, options: Options) -> Result<Self, Error>;
 }
 

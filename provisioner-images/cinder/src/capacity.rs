@@ -1,4 +1,4 @@
-//! How much room Cinder has for volumes of the class.
+//! The free space of Cinder for volumes of the class.
 
 use kit::Failure;
 
@@ -7,10 +7,10 @@ use crate::run::{GIB, Outcome, Run};
 use crate::trouble::Kind;
 
 impl Run {
-    /// Tells what the pools of the volume type's backend have left, and no more than the project's quota has left.
+    /// Reports the free space of the pools of the volume type's backend, limited by what the project's quota has left.
     ///
     /// # Errors
-    /// Those of Cinder, and that nothing says how much room there is.
+    /// Those of Cinder. Also if neither pools nor quota say how much is free.
     pub async fn capacity(&self) -> Outcome<()> {
         let quota = self.cinder.quota_left().await?;
         let backend = match &self.parameters.volume_type {
@@ -19,7 +19,7 @@ impl Run {
         };
         let pools = match self.cinder.pools().await {
             Ok(pools) => Some(pools),
-            // Only admins may see them.
+            // Only admins may see the pools.
             Err(trouble) if trouble.kind == Kind::Denied => None,
             Err(trouble) => return Err(trouble.into()),
         };
@@ -35,7 +35,8 @@ impl Run {
     }
 }
 
-/// What is free in all, and in the largest pool, in GiB; none where neither pools nor quota say. Pure.
+/// Returns the free space of all pools and of the largest, in GiB; `None` if neither pools nor quota say. The function
+/// is pure.
 fn room(pools: Option<&[Pool]>, backend: Option<&str>, quota: Option<u64>) -> Option<(u64, u64)> {
     let of_type: Option<Vec<Option<u64>>> = pools.map(|pools| {
         let fits = |pool: &&Pool| backend.is_none_or(|backend| pool.backend == backend);
@@ -44,7 +45,7 @@ fn room(pools: Option<&[Pool]>, backend: Option<&str>, quota: Option<u64>) -> Op
     let most = quota.unwrap_or(u64::MAX);
     match of_type {
         None => quota.map(|quota| (quota, quota)),
-        // One without end makes the rest not matter.
+        // If one pool is infinite, the others do not matter.
         Some(free) if free.contains(&None) => quota.map(|quota| (quota, quota)),
         Some(free) => {
             let free: Vec<u64> = free.into_iter().flatten().collect();

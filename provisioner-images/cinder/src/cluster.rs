@@ -1,5 +1,5 @@
-//! Kubernetes, as far as it is needed here: PersistentVolumes, Secrets of volumes, and the claims of copies. In a dry run
-//! nothing is written, and what would be is printed.
+//! The part of Kubernetes that the image needs: PersistentVolumes, Secrets of volumes, and the claims of copies. A dry
+//! run writes nothing, and prints what it would write.
 
 use contract::names::{FIELD_MANAGER, LABEL_CLAIM_UUID, LABEL_INSTANCE};
 use contract::request::Request;
@@ -13,14 +13,14 @@ use tokio::sync::OnceCell;
 
 use crate::mapper::Credentials;
 
-/// Kubernetes.
+/// Kubernetes, or its replacement in a dry run.
 pub struct Cluster {
     dry: bool,
     client: OnceCell<Client>,
 }
 
 impl Cluster {
-    /// Nothing is said to it yet.
+    /// Makes a client that has not connected yet.
     pub fn new(dry: bool) -> Self {
         Self { dry, client: OnceCell::new() }
     }
@@ -29,10 +29,10 @@ impl Cluster {
         self.client.get_or_try_init(kit::cluster::connect).await.cloned()
     }
 
-    /// Checks that kubelets of this cluster still mount volumes of Ceph by themselves.
+    /// Checks that kubelets of this cluster still mount Ceph volumes by themselves.
     ///
     /// # Errors
-    /// They do not, and what the cluster can use in their place; or the API does not say how old it is.
+    /// If they do not. The message says what the cluster can use instead. Also if the API does not tell its version.
     pub async fn check_in_tree_rbd(&self) -> Result<(), Failure> {
         if self.dry {
             println!("# rbd-form in-tree is for Kubernetes up to 1.30: this cannot be checked here");
@@ -44,10 +44,10 @@ impl Cluster {
         in_tree_rbd(&version.major, &version.minor).map(|says| eprintln!("{says}"))
     }
 
-    /// Writes the Secret of a volume: anew, or over what an earlier run wrote. No right to read Secrets is needed.
+    /// Writes the Secret of a volume, also over one of an earlier run. This needs no permission to read Secrets.
     ///
     /// # Errors
-    /// The right is missing, or the API does not answer.
+    /// If the permission is missing, or the API does not answer.
     pub async fn write_secret(
         &self,
         place: &SecretReference,
@@ -75,7 +75,8 @@ impl Cluster {
         let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
         let (apply, body) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&secret));
         let applied = match secrets.patch(name, &apply, &body).await {
-            // The type of a Secret cannot be changed: an earlier run wrote it for another form of the volume.
+            // An earlier run wrote the Secret for another form of the volume, and the type of a Secret cannot be
+            // changed.
             Err(Error::Api(status)) if status.code == 422 => {
                 self.delete_secret(place, true).await?;
                 secrets.patch(name, &apply, &body).await
@@ -85,10 +86,10 @@ impl Cluster {
         applied.map(drop).map_err(|error| refused("written", place, &error))
     }
 
-    /// Deletes the Secret of a volume; one that is gone is well.
+    /// Deletes the Secret of a volume; a missing one is a success.
     ///
     /// # Errors
-    /// The right is missing, or the API does not answer.
+    /// If the permission is missing, or the API does not answer.
     pub async fn delete_secret(&self, place: &SecretReference, is_there: bool) -> Result<(), Failure> {
         if self.dry {
             println!("# Secret {}/{} is deleted", parts(place).0, parts(place).1);
@@ -99,14 +100,14 @@ impl Cluster {
         match secrets.delete(name, &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(Error::Api(status)) if status.code == 404 => Ok(()),
-            // Whoever may not delete it could not make it either.
+            // An image without the permission to delete the Secret could not create it either.
             Err(Error::Api(status)) if status.code == 403 && !is_there => Ok(()),
             Err(error) => Err(refused("deleted", place, &error)),
         }
     }
 
-    /// Creates the volume, after which its Secret belongs to it: so that it goes also when somebody deletes a volume that was
-    /// to be kept.
+    /// Creates the volume, and then makes it the owner of its Secret. So the Secret is deleted too if somebody deletes
+    /// a volume that was retained.
     ///
     /// # Errors
     /// Those of [`kit::cluster::create`].
@@ -121,7 +122,7 @@ impl Cluster {
         let client = self.client().await?;
         kit::cluster::create(client.clone(), volume, kit::cluster::PATIENCE).await?;
         let Some(place) = secret else { return Ok(()) };
-        // The volume is made, and nothing that it needs may come after that: the run is well whatever happens here.
+        // The volume exists, and nothing that it needs may follow. So the run succeeds whatever happens here.
         if let Err(error) = own(client, volume, place).await {
             eprintln!(
                 "the Secret of the volume could not be made its own, and stays if the volume is deleted by hand: {error}"
@@ -130,19 +131,19 @@ impl Cluster {
         Ok(())
     }
 
-    /// A claim.
+    /// Reads a claim.
     ///
     /// # Errors
-    /// It is not there, or may not be read.
+    /// If it does not exist, or cannot be read.
     pub async fn claim(&self, namespace: &str, name: &str) -> Result<PersistentVolumeClaim, Failure> {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client().await?, namespace);
         claims.get(name).await.map_err(|error| unreadable(&format!("the claim {namespace}/{name}"), &error))
     }
 
-    /// A volume.
+    /// Reads a volume.
     ///
     /// # Errors
-    /// It is not there, or may not be read.
+    /// If it does not exist, or cannot be read.
     pub async fn volume(&self, name: &str) -> Result<PersistentVolume, Failure> {
         let volumes: Api<PersistentVolume> = Api::all(self.client().await?);
         volumes.get(name).await.map_err(|error| unreadable(&format!("the PersistentVolume {name}"), &error))
@@ -151,7 +152,7 @@ impl Cluster {
     /// Writes an annotation on a claim.
     ///
     /// # Errors
-    /// The right is missing, or the API does not answer.
+    /// If the permission is missing, or the API does not answer.
     pub async fn annotate_claim(&self, namespace: &str, name: &str, key: &str, value: &str) -> Result<(), Failure> {
         if self.dry {
             println!("# PersistentVolumeClaim {namespace}/{name} gets {key}: {value}");
@@ -166,7 +167,7 @@ impl Cluster {
     }
 }
 
-/// What a cluster can use, by the version of its API server, which kubelets are never ahead of. Pure.
+/// Returns what a cluster can use, by the version of its API server. Kubelets are never newer. The function is pure.
 fn in_tree_rbd(major: &str, minor: &str) -> Result<String, Failure> {
     let number = |text: &str| text.trim_end_matches('+').parse::<u32>().unwrap_or(u32::MAX);
     match (number(major), number(minor)) < (1, 31) {

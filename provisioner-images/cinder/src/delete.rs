@@ -1,4 +1,4 @@
-//! Taking a volume away, or what an unfinished run left of it.
+//! The deletion of a volume, or of what an unfinished run left of it.
 
 use k8s_openapi::api::core::v1::SecretReference;
 use kit::Failure;
@@ -8,10 +8,10 @@ use crate::names;
 use crate::run::{Outcome, Run};
 
 impl Run {
-    /// Removes all volumes of the id, then the Secret.
+    /// Deletes all volumes with the id, then the Secret.
     ///
     /// # Errors
-    /// What stays, and why.
+    /// If something remains. The message says what, and why.
     pub async fn delete(&self) -> Outcome<()> {
         let id = &self.request.claim_uuid;
         let volumes = self.volumes_of(id).await?;
@@ -25,7 +25,7 @@ impl Run {
         Ok(())
     }
 
-    /// A volume of our name without our metadata is not taken away by guessing.
+    /// Handles volumes with the right name and without metadata: such a volume is not deleted on a guess.
     async fn unknown(&self) -> Outcome<()> {
         let name = names::volume(&self.request);
         let named = self.cinder.volumes_named(&name).await?;
@@ -43,7 +43,7 @@ impl Run {
 
     async fn delete_secret(&self) -> Outcome<()> {
         let own = names::secret(&self.request);
-        // Where it was made, whatever the config says by now.
+        // The Secret is where the volume was made, whatever the config says now.
         let source: Value = serde_json::from_str(&self.request.volume_source).unwrap_or_default();
         let references =
             [&source["iscsi"]["secretRef"], &source["rbd"]["secretRef"], &source["csi"]["nodeStageSecretRef"]];

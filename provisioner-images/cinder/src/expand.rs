@@ -1,7 +1,7 @@
-//! Making a volume larger.
+//! The expansion of a volume.
 //!
-//! Cinder extends what is available. So the volume is unreserved, extended, and reserved again; the connection stays, and is
-//! asked for once more, by which some storage systems show the new size.
+//! Cinder extends only available volumes. So the volume is unreserved, extended, and reserved again. The connection
+//! stays, and is requested once more, because some storage systems then show the new size.
 
 use kit::Failure;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::mapper::{self, Growth, Mapped};
 use crate::run::{GIB, Outcome, Pace, Run};
 use crate::trouble::{Kind, Trouble};
 
-/// What comes next for a volume that is to grow.
+/// The next step of an expansion.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Unreserve,
@@ -22,7 +22,7 @@ enum Step {
     Stop(Failure),
 }
 
-/// By what Cinder says of it. Pure.
+/// Decides the next step by Cinder's description of the volume. The function is pure.
 fn step(volume: &Volume, wanted: u64) -> Step {
     match (volume.status.as_str(), volume.size >= wanted) {
         ("attaching", false) => Step::Unreserve,
@@ -43,10 +43,10 @@ fn step(volume: &Volume, wanted: u64) -> Step {
 }
 
 impl Run {
-    /// Makes the volume as large as is asked for.
+    /// Extends the volume to the requested size.
     ///
     /// # Errors
-    /// Why it is not.
+    /// If the volume does not have the size.
     pub async fn expand(&self) -> Outcome<()> {
         let source: Value = serde_json::from_str(&self.request.volume_source).unwrap_or_default();
         self.can_grow(&source)?;
@@ -77,15 +77,16 @@ impl Run {
         let outcome = self.cinder.extend(&volume.id, wanted).await;
         let Err(trouble) = outcome else { return Ok(()) };
         if trouble.kind == Kind::Refused && trouble.message.contains("status must be") {
-            // A copy of it has reserved it again.
+            // A run that copies the volume has reserved it again.
             return Err(Trouble::new(Kind::Passing, trouble.message).into());
         }
-        // It stays as large as it was, and as reserved.
+        // The volume keeps its size and its reservation.
         self.take_back(volume).await?;
         Err(trouble.into())
     }
 
-    /// Nobody but the kubelet could make the file system larger, and it does so for few kinds of volumes.
+    /// Checks that a volume can be expanded. Only the kubelet could resize the file system, and it does so for few
+    /// kinds of volumes.
     fn can_grow(&self, source: &Value) -> Result<(), Failure> {
         let Some(mapper) = mapper::of_source(source, &self.parameters) else {
             return Err(Failure::never("VOLUME_SOURCE is of no kind that this image makes: it cannot be expanded"));
@@ -102,7 +103,7 @@ impl Run {
     }
 }
 
-/// A PersistentVolume cannot be changed: it must still lead to the volume. Pure.
+/// Checks that the PersistentVolume, which cannot be changed, still leads to the volume. The function is pure.
 fn unchanged(mapped: &Mapped, source: &Value) -> Result<(), Failure> {
     let now = serde_json::to_value(&mapped.source).unwrap_or_default();
     let leads = |json: &Value| {

@@ -1,4 +1,4 @@
-//! One exchange over HTTP, in JSON.
+//! HTTP requests with JSON.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,38 +18,38 @@ use serde_json::Value;
 use crate::cloud::Cloud;
 use crate::trouble::{Kind, Trouble};
 
-/// How long an answer may take. Cinder itself waits up to a minute for a storage system to make a connection.
+/// The time for an answer. Cinder itself waits up to a minute until a storage system has made a connection.
 const PATIENCE: Duration = Duration::from_secs(75);
-/// How long a connection may take.
+/// The time for making a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// More than any answer has.
+/// The largest answer that is read, in bytes. Real answers are smaller.
 const LARGEST: usize = 64 << 20;
 
 type Body = Full<std::io::Cursor<Vec<u8>>>;
 
-/// A client.
+/// An HTTP client.
 pub struct Http {
     client: Client<HttpsConnector<HttpConnector>, Body>,
-    /// Which authorities are trusted and who says so, for messages.
+    /// The trusted authorities and their source, for messages.
     trusts: String,
 }
 
-/// What came back, whatever its status.
+/// An answer, whatever its status.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status.
+    /// The status of the answer.
     pub status: StatusCode,
-    /// The headers.
+    /// The headers of the answer.
     pub headers: HeaderMap,
-    /// The body; null where it is empty or no JSON, as the page of a proxy.
+    /// The body; null if it is empty or no JSON, such as the page of a proxy.
     pub body: Value,
 }
 
 impl Http {
-    /// A client that trusts the authorities of a file, or the public ones.
+    /// Makes a client that trusts the authorities of a file, or the public ones.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// If the file is invalid.
     pub fn new(cloud: &Cloud) -> Result<Self, Failure> {
         let mut roots = RootCertStore::empty();
         let (key, origin) = (cloud.ca_key, &cloud.origin);
@@ -95,7 +95,7 @@ impl Http {
     /// Sends a request to `whom` and reads the whole answer.
     ///
     /// # Errors
-    /// Why there was no answer.
+    /// If there was no answer.
     pub async fn send(
         &self,
         whom: &str,
@@ -151,7 +151,7 @@ impl Http {
     }
 }
 
-/// What is wrong with a file, without the marker that it shows as numbers.
+/// Describes the problem of a file, without the marker that the error shows as numbers.
 fn of_pem(error: pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { .. } => "a certificate in it breaks off before its END line".to_owned(),
@@ -159,16 +159,16 @@ fn of_pem(error: pem::Error) -> String {
     }
 }
 
-/// Why there was no answer.
+/// The reason why there was no answer.
 enum Silence {
-    /// Whoever would answer shows a certificate that is not trusted. That does not pass by itself.
+    /// The certificate of the other side is not trusted. This lasts until somebody acts.
     Distrust(String),
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
 impl Silence {
-    /// An error with its causes: the outermost alone says no more than that there is one.
+    /// Reads an error with its causes. The outermost alone only says that there is one.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut text = error.to_string();
         let mut cause = cause_of(error);
@@ -189,7 +189,7 @@ impl Silence {
     }
 }
 
-/// What is within an error of a system call counts as its cause, too.
+/// Returns the cause of an error, also that within the error of a system call.
 fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let within = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     within.map(|within| within as &(dyn Error + 'static)).or_else(|| error.source())

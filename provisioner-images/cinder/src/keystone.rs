@@ -1,4 +1,4 @@
-//! Logging in: a token, and where Cinder is.
+//! The login: it returns a token and the endpoint of Cinder.
 
 use ::http::{Method, StatusCode};
 use kit::Failure;
@@ -8,21 +8,21 @@ use crate::cloud::{Access, Cloud, Credential, Domain, Identity, Keystone, Named,
 use crate::http::{Answer, Http};
 use crate::trouble::{Kind, Trouble};
 
-/// What requests to Cinder need.
+/// The data for requests to Cinder.
 #[derive(Clone)]
 pub struct Session {
-    /// Cinder's address, project included, without a slash at its end.
+    /// The endpoint of Cinder with the project, without a slash at its end.
     pub endpoint: String,
-    /// What stands in `X-Auth-Token`.
+    /// The value of `X-Auth-Token`.
     pub token: String,
-    /// A new login may give another token.
+    /// A new login may return another token.
     pub renewable: bool,
 }
 
 /// Logs in.
 ///
 /// # Errors
-/// What Keystone says, with where the credentials stand.
+/// If Keystone refuses. The message names the place of the credentials.
 pub async fn log_in(http: &Http, cloud: &Cloud) -> Result<Session, Trouble> {
     let keystone = match &cloud.access {
         Access::NoAuth { endpoint, user, project } => {
@@ -49,7 +49,7 @@ pub async fn log_in(http: &Http, cloud: &Cloud) -> Result<Session, Trouble> {
     Ok(Session { endpoint, token, renewable: true })
 }
 
-/// The body of the request for a token. Pure.
+/// Builds the request for a token. The function is pure.
 fn request(identity: &Identity) -> Value {
     let domain = |domain: &Domain| match domain {
         Domain::Id(id) => json!({ "id": id }),
@@ -99,10 +99,10 @@ fn refused(answer: &Answer, keystone: &Keystone, cloud: &Cloud) -> Trouble {
     }
 }
 
-/// The types under which catalogs have Cinder's version 3, the best first.
+/// The types of Cinder's version 3 in catalogs, the best first.
 const TYPES: [&str; 4] = ["block-storage", "volumev3", "block-store", "volume"];
 
-/// The endpoint that a catalog has.
+/// Finds the endpoint in a catalog.
 fn endpoint(body: &Value, keystone: &Keystone, cloud: &Cloud) -> Result<String, Trouble> {
     let catalog = body["token"]["catalog"].as_array().cloned().unwrap_or_default();
     let endpoints = |kind: &str| -> Vec<Value> {
@@ -138,7 +138,7 @@ fn endpoint(body: &Value, keystone: &Keystone, cloud: &Cloud) -> Result<String, 
     ))
 }
 
-/// An endpoint that is written by hand may lack the project.
+/// Adds the project, which an endpoint that somebody wrote may lack.
 fn with_project(endpoint: &str, body: &Value) -> String {
     let project = body["token"]["project"]["id"].as_str().unwrap_or_default();
     match endpoint.rsplit('/').next() {

@@ -1,4 +1,4 @@
-//! What Cinder has, by the metadata of its volumes.
+//! The list of Cinder's volumes, by their metadata.
 
 use contract::listing::{Entry, State};
 
@@ -6,7 +6,7 @@ use crate::names::{CLAIM_UUID, is_id};
 use crate::run::{Outcome, Run};
 
 impl Run {
-    /// Prints a line for each volume of the project that says it is for a claim.
+    /// Prints a line for each volume of the project whose metadata name a volume id.
     ///
     /// # Errors
     /// Those of Cinder.

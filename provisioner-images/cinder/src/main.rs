@@ -1,7 +1,7 @@
-//! A provisioner image: a volume of OpenStack's Cinder for each claim, attached by the kubelet's own means.
+//! A provisioner image: a volume of OpenStack's Cinder for each claim, which the kubelet attaches itself.
 //!
-//! Cinder may be that of an OpenStack, or stand alone. `cinder-provisioner --dry-run` makes the volume and prints the
-//! PersistentVolume instead of creating it, for trying a Cinder without a cluster.
+//! Cinder may be part of an OpenStack, or stand alone. `cinder-provisioner --dry-run` makes the volume and prints the
+//! PersistentVolume instead of creating it, to try a Cinder without a cluster.
 
 mod api;
 mod capacity;

@@ -1,4 +1,4 @@
-//! What stands on volumes and snapshots in Cinder, by which they are found again.
+//! Names and metadata of volumes and snapshots in Cinder, by which the image finds them again.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use contract::request::Request;
 
 use crate::parameters::Parameters;
 
-/// In a volume's metadata: its id here, which all of its runs get as `CLAIM_UUID`. No slash, which older Cinders refuse.
+/// In a volume's metadata: the volume id, which all its runs get as `CLAIM_UUID`. Older Cinders refuse a slash in the
+/// name.
 pub const CLAIM_UUID: &str = "flex-provisioner.claim-uuid";
 const INSTANCE: &str = "flex-provisioner.instance";
 const CLAIM: &str = "flex-provisioner.claim";
@@ -14,33 +15,33 @@ const CLASS: &str = "flex-provisioner.storage-class";
 
 /// On a PersistentVolume: Cinder's id of the volume.
 pub const VOLUME_ID: &str = "cinder.flex-provisioner.io/volume-id";
-/// On a claim, written by its user: the claim that it shall be a copy of, as `namespace/name`.
+/// On a claim, written by its user: the claim to copy, as `namespace/name`.
 pub const CLONE_REQUEST: &str = "k8s.io/CloneRequest";
-/// On a claim: the claim that it is a copy of, as `namespace/name`.
+/// On a claim: the claim of which it is a copy, as `namespace/name`.
 pub const CLONE_OF: &str = "k8s.io/CloneOf";
 
-/// The label of nodes that says in which zone they are.
+/// The label with the zone of a node.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The longest value that metadata may have.
+/// The largest length of a metadata value.
 const LONGEST: usize = 255;
 
-/// The name of a volume, which people see in Cinder.
+/// Returns the name of a volume, which people see in Cinder.
 pub fn volume(request: &Request) -> String {
     format!("pvc-{}", request.claim_uuid)
 }
 
-/// The name of a snapshot, by which it is found again: not all Cinders filter snapshots by their metadata.
+/// Returns the name of a snapshot, by which it is found again: not all Cinders filter snapshots by their metadata.
 pub fn snapshot(id: &str) -> String {
     format!("flex-snapshot-{id}")
 }
 
-/// The name of the Secret of a volume.
+/// Returns the name of the Secret of a volume.
 pub fn secret(request: &Request) -> String {
     format!("flex-cinder-{}", request.claim_uuid)
 }
 
-/// The metadata of a volume. What the config adds never replaces what it is found by.
+/// Returns the metadata of a volume. Metadata of the config never replace those by which the volume is found.
 pub fn metadata(request: &Request, parameters: &Parameters) -> BTreeMap<String, String> {
     let own = [
         (CLAIM_UUID, request.claim_uuid.clone()),
@@ -55,7 +56,7 @@ pub fn metadata(request: &Request, parameters: &Parameters) -> BTreeMap<String, 
     all
 }
 
-/// The text that an id becomes a part of names and addresses by must not lead elsewhere.
+/// Checks that a text can be an id. An id becomes a part of names and addresses, and must not lead elsewhere.
 pub fn is_id(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 128

@@ -1,4 +1,4 @@
-//! What a new volume is filled from: nothing, a snapshot, or another volume.
+//! The data source of a new volume: none, a snapshot, or another volume.
 
 use contract::names::{CLAIM_UUID, VOLUME_ID};
 use contract::request::Request;
@@ -11,28 +11,28 @@ use crate::parameters::Parameters;
 use crate::run::{GIB, Outcome, Run};
 use crate::trouble::Kind;
 
-/// What a new volume is to be a copy of, by what was asked for.
+/// The data source that the run requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// It is to be empty.
+    /// No data source: the volume is empty.
     Nothing,
-    /// A snapshot, by its id here.
+    /// A snapshot, by its snapshot id.
     Snapshot(String),
-    /// A volume, by its id here.
+    /// A volume, by its volume id.
     Volume(String),
     /// The volume of a claim.
     Claim {
-        /// The claim's namespace.
+        /// The namespace of the claim.
         namespace: String,
-        /// The claim's name.
+        /// The name of the claim.
         name: String,
     },
 }
 
-/// What a new volume is filled from.
+/// The data source as it exists in Cinder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It is empty.
+    /// No data source: the volume is empty.
     Nothing,
     /// A snapshot in Cinder.
     Snapshot(Snapshot),
@@ -40,10 +40,10 @@ pub enum Origin {
     Volume(Volume),
 }
 
-/// What was asked for. Pure.
+/// Reads the requested data source. The function is pure.
 ///
 /// # Errors
-/// It may not be, and why.
+/// If it is not allowed. The message says why.
 pub fn wish(request: &Request, parameters: &Parameters) -> Result<Wish, Failure> {
     let asked = request.claim_metadata.get(CLONE_REQUEST).map(|text| text.trim()).filter(|text| !text.is_empty());
     let wish = match (&request.clone_of, &request.snapshot, asked) {
@@ -79,16 +79,17 @@ pub fn wish(request: &Request, parameters: &Parameters) -> Result<Wish, Failure>
     Ok(wish)
 }
 
-/// A DNS name, as claims and namespaces have.
+/// Checks for a DNS name, as claims and namespaces have.
 fn is_name(text: &str) -> bool {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     !text.is_empty() && text.len() <= 253 && text.chars().all(legal) && !text.starts_with(['-', '.'])
 }
 
-/// The id of the volume that a claim is bound to, which must be one of this provisioner's. Pure.
+/// Returns the id of the volume to which a claim is bound. This provisioner must have made the volume. The function is
+/// pure.
 ///
 /// # Errors
-/// It is none, and why.
+/// If there is no such volume. The message says why.
 pub fn volume_of(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
@@ -119,10 +120,10 @@ pub fn volume_of(
 }
 
 impl Run {
-    /// What the volume is filled from, as it is in Cinder now.
+    /// Finds the data source in Cinder.
     ///
     /// # Errors
-    /// It is not there, or is too large.
+    /// If it does not exist, or is too large.
     pub async fn origin(&self, wish: &Wish) -> Outcome<Origin> {
         let id = match wish {
             Wish::Nothing => return Ok(Origin::Nothing),
@@ -154,8 +155,8 @@ impl Run {
         Ok(())
     }
 
-    /// Cinder copies what is available or in use, and not what is being attached, as all volumes here are for it. So the
-    /// original is unreserved for the moment. Nodes do not notice.
+    /// Unreserves an original for a moment. Cinder copies only volumes that are available or in use, while all volumes
+    /// here are marked as being attached. Nodes do not notice.
     ///
     /// # Errors
     /// Those of Cinder.
@@ -166,7 +167,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reserves an original again. It may be done already, by another run for the same original.
+    /// Reserves an original again. Another run for the same original may have done so already.
     ///
     /// # Errors
     /// Those of Cinder.
@@ -226,7 +227,7 @@ mod tests {
             let found = wish(&request, parameters).map_err(|failure| failure.code);
             assert_eq!(found, expected, "{:?}", request.claim_metadata);
         }
-        // A snapshot is no copy of the kind that the class must allow.
+        // A snapshot is no copy that the class would have to allow.
         let snapshot = Request { snapshot: Some(Snapshot { id: "s".into(), ..Snapshot::default() }), ..request() };
         assert_eq!(wish(&snapshot, &plain), Ok(Wish::Snapshot("s".into())));
     }

@@ -1,15 +1,15 @@
-//! The parameters of the config: as written → checked, with all problems at once.
+//! The parameters of the config, checked. All problems are reported at once.
 
 use std::collections::BTreeMap;
 
 use kit::Failure;
 use serde_json::Value;
 
-/// Where the Secrets of volumes are unless the config says otherwise: nothing else is there, since a right to patch Secrets
-/// reads them, and one to create them can make the token of any account.
+/// The default namespace of the volumes' Secrets. Nothing else is there, because the permission to patch Secrets reads
+/// them, and the permission to create them can make the token of any account.
 pub const SECRETS: &str = "flex-cinder-secrets";
 
-/// How volumes of Ceph are attached.
+/// The way in which Ceph volumes are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RbdForm {
     /// By the Ceph CSI driver.
@@ -26,39 +26,39 @@ pub struct Parameters {
     pub volume_type: Option<String>,
     /// The availability zone; Cinder's choice without it.
     pub zone: Option<String>,
-    /// The zone is that of the selected node.
+    /// Whether the zone is that of the selected node.
     pub zone_from_topology: bool,
-    /// Hints for Cinder's scheduler, as JSON.
+    /// The hints for Cinder's scheduler, as JSON.
     pub hints: Option<Value>,
-    /// What stands on volumes beside what this image writes there.
+    /// Metadata of volumes beside those that this image writes.
     pub metadata: BTreeMap<String, String>,
-    /// The name by which nodes log in to iSCSI targets.
+    /// The name with which nodes log in to iSCSI targets.
     pub initiator: String,
-    /// The name of the nodes to the storage system.
+    /// The name of the nodes for the storage system.
     pub connector_host: String,
-    /// The address of the nodes to the storage system.
+    /// The address of the nodes for the storage system.
     pub connector_ip: String,
     /// The ports of the nodes' Fibre Channel adapters.
     pub wwpns: Vec<String>,
     /// The nodes' Fibre Channel adapters.
     pub wwnns: Vec<String>,
-    /// Ask for all portals.
+    /// Whether to request all portals.
     pub multipath: bool,
-    /// Where Secrets for volumes are made.
+    /// The namespace of the volumes' Secrets.
     pub secret_namespace: String,
-    /// How volumes of Ceph are attached.
+    /// The way in which Ceph volumes are attached.
     pub rbd_form: RbdForm,
     /// The name of the Ceph CSI driver.
     pub ceph_driver: String,
-    /// What the Ceph CSI driver calls the cluster.
+    /// The Ceph CSI driver's id of the cluster.
     pub ceph_cluster: Option<String>,
-    /// The features that the Ceph CSI driver takes images to have.
+    /// The features that the Ceph CSI driver expects images to have.
     pub ceph_features: String,
-    /// A Secret with Ceph's key, for a Cinder that does not tell it.
+    /// The name of a Secret with Ceph's key, for a Cinder that does not return the key.
     pub ceph_secret: Option<String>,
-    /// Copies of volumes are made by the storage system.
+    /// Whether the storage system copies volumes.
     pub smartclone: bool,
-    /// Namespaces whose claims may be copied into others by `k8s.io/CloneRequest`; `*` for all.
+    /// The namespaces whose claims may be copied into others by `k8s.io/CloneRequest`; `*` for all.
     pub clone_namespaces: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Parameters {
         };
         let zone_from_topology = flag("zone-from-topology", "ZONE_FROM_TOPOLOGY", false);
         let multipath = flag("multipath", "MULTIPATH", true);
-        // In the old provisioner any value would do.
+        // The old provisioner accepted any value.
         let smartclone = text("SMARTCLONE").is_some_and(|value| !["false", "no"].contains(&value.as_str()));
         let hints = text("HINTS").and_then(|text| match serde_json::from_str(&text) {
             Ok(hints @ Value::Object(_)) => Some(hints),

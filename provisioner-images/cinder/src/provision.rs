@@ -1,4 +1,4 @@
-//! Making a volume, and the PersistentVolume that says how nodes attach it.
+//! The provision run: makes a volume, and the PersistentVolume with which nodes attach it.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::step::{Step, provide};
 use crate::trouble::{Kind, Trouble};
 
 impl Run {
-    /// Makes the volume, or goes on where an earlier run stopped.
+    /// Makes the volume, or continues where an earlier run stopped.
     ///
     /// # Errors
-    /// Why there is no volume.
+    /// If there is no volume. The message says why.
     pub async fn provision(&self) -> Outcome<()> {
         self.check().await?;
         let wish = wish(&self.request, &self.parameters)?;
@@ -53,7 +53,7 @@ impl Run {
                 Step::Reserve(volume) => {
                     self.return_original(&wish).await?;
                     match self.cinder.reserve(&volume.id).await {
-                        // Another call of ours may have come through whose answer did not.
+                        // An earlier call of the image may have succeeded without an answer.
                         Err(trouble) if trouble.kind == Kind::Refused => pace.wait().await,
                         other => other?,
                     }
@@ -63,7 +63,7 @@ impl Run {
         }
     }
 
-    /// What is impossible whatever Cinder says, before anything is made.
+    /// Finds what is impossible whatever Cinder says, before anything is made.
     async fn check(&self) -> Result<(), Failure> {
         if self.parameters.rbd_form == RbdForm::InTree {
             self.cluster.check_in_tree_rbd().await?;
@@ -85,8 +85,8 @@ impl Run {
         }
         let body = self.body(&origin)?;
         let created = self.cinder.create(body).await;
-        // Asked for is enough: Cinder looks at the original's state before it promises a copy, and not afterwards. And a run that
-        // fails, or is stopped while Cinder copies, may be the last one.
+        // To request the copy is enough: Cinder checks the original's state before it accepts the copy, and not
+        // afterwards. A run that fails, or is stopped while Cinder copies, may be the last one.
         if let Origin::Volume(original) = &origin {
             let taken = self.take_back(original).await;
             if created.is_ok() {
@@ -94,11 +94,11 @@ impl Run {
             }
         }
         created.map_err(|trouble| match trouble.kind {
-            // Another run has reserved the original again, or it is about to change.
+            // Another run has reserved the original again, or its state is about to change.
             Kind::Refused if matches!(origin, Origin::Volume(_)) && trouble.message.contains("status") => {
                 Trouble::new(Kind::Passing, trouble.message).into()
             }
-            // The volume type, as the origin was there a moment ago.
+            // The volume type is missing, because the data source existed a moment ago.
             Kind::Missing => Trouble::new(
                 Kind::Config,
                 format!("{}; correct the parameter `type` of the class or config", trouble.message),
@@ -111,7 +111,7 @@ impl Run {
         })
     }
 
-    /// What Cinder is asked for. Empty texts are left out: Cinder refuses them.
+    /// Builds the request to Cinder. Leaves out empty texts, which Cinder refuses.
     fn body(&self, origin: &Origin) -> Result<Value, Failure> {
         let mut volume = json!({
             "size": self.request.size_bytes.div_ceil(GIB).max(1),
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// What Cinder says about a volume that it could not make.
+    /// Returns Cinder's messages about a volume that it could not make.
     async fn not_made(&self, volume: &Volume) -> Failure {
         let messages = self.cinder.messages(&volume.id).await;
         let why = match messages.is_empty() {
@@ -165,12 +165,12 @@ impl Run {
         }
     }
 
-    /// An original that an earlier run lent for a copy, and that died before it could, is reserved again.
+    /// Reserves an original again that an earlier run had unreserved for a copy before it died.
     async fn return_original(&self, wish: &Wish) -> Outcome<()> {
         if !matches!(wish, Wish::Volume(_) | Wish::Claim { .. }) {
             return Ok(());
         }
-        // Where it is gone by now there is nothing to reserve.
+        // If the original is gone, nothing is left to reserve.
         match self.origin(wish).await {
             Ok(Origin::Volume(original)) if original.status == "available" => self.take_back(&original).await,
             _ => Ok(()),
@@ -207,17 +207,17 @@ impl Run {
         Ok(())
     }
 
-    /// The source of the PersistentVolume for a connection.
+    /// Returns the source of the PersistentVolume for a connection.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn map(&self, connection: &Connection) -> Result<mapper::Mapped, Failure> {
         let fs_type = if self.request.volume_mode == "Block" { "" } else { self.request.fs_type.as_str() };
         let target = Target { parameters: &self.parameters, fs_type, secret: self.secret_place() };
         mapper::map(connection, &target)
     }
 
-    /// Where the volume's Secret is, if it has one: among the admin's, where users cannot read it.
+    /// Returns the place of the volume's Secret: a namespace of admins, where users cannot read it.
     pub fn secret_place(&self) -> SecretReference {
         SecretReference {
             name: Some(names::secret(&self.request)),
@@ -231,7 +231,7 @@ impl Run {
     }
 }
 
-/// A storage system that needs to know more about the nodes.
+/// Handles a storage system that needs more data about the nodes.
 fn connector_refused(trouble: Trouble) -> Trouble {
     match trouble.kind {
         Kind::Refused => Trouble::new(

@@ -1,4 +1,4 @@
-//! What all operations share: the two APIs, the request, and patience.
+//! The common part of all operations: the two APIs, the request, and patience.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::parameters::Parameters;
 use crate::step::{Removal, removal};
 use crate::trouble::{Kind, Trouble};
 
-/// How long trouble that may pass is waited for, between tries. Longer outages are the orchestrator's to wait for: a pod
-/// that waits holds a place on its node.
+/// The time for which a temporary problem is retried. The orchestrator waits for the end of longer outages, because a
+/// waiting pod uses resources of its node.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// GiB, the unit of Cinder, in bytes.
@@ -23,34 +23,34 @@ pub const GIB: u64 = 1 << 30;
 
 /// One run of the image.
 pub struct Run {
-    /// Cinder.
+    /// The client of Cinder.
     pub cinder: Cinder,
-    /// Kubernetes.
+    /// The client of Kubernetes.
     pub cluster: Cluster,
     /// The parameters of the config.
     pub parameters: Parameters,
-    /// What is to be done.
+    /// The request of the run.
     pub request: Request,
-    /// What is waited for, for those who end the wait.
+    /// The present work, for messages when a wait is ended.
     pub doing: RefCell<String>,
 }
 
-/// Why a run does not get on.
+/// The reason why a run cannot continue.
 pub type Stop = kit::patience::Stop<Trouble>;
 
-/// How an operation goes on.
+/// The outcome of an operation.
 pub type Outcome<T> = Result<T, Stop>;
 
-/// The pace of looking again: quick at first, since most storage systems are.
+/// The delays between two looks: short at first, because most storage systems are fast.
 pub struct Pace(Duration);
 
 impl Pace {
-    /// From its beginning.
+    /// Makes the first delay.
     pub fn new() -> Self {
         Self(Duration::from_millis(80))
     }
 
-    /// Waits, the longer the more often it has.
+    /// Waits, longer each time.
     pub async fn wait(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 5 / 4).min(Duration::from_secs(2));
@@ -58,15 +58,15 @@ impl Pace {
 }
 
 impl Run {
-    /// All volumes of an id.
+    /// Returns all volumes with an id.
     pub async fn volumes_of(&self, id: &str) -> Result<Vec<Volume>, Trouble> {
         self.cinder.volumes_with(names::CLAIM_UUID, id).await
     }
 
-    /// The one volume of an id, for operations on a volume that is there.
+    /// Returns the one volume with an id, for operations on an existing volume.
     ///
     /// # Errors
-    /// There is none, or more than one.
+    /// If there is none, or more than one.
     pub async fn the_volume(&self, id: &str) -> Outcome<Volume> {
         let mut volumes = self.volumes_of(id).await?;
         match (volumes.pop(), volumes.is_empty()) {
@@ -81,12 +81,13 @@ impl Run {
         }
     }
 
-    /// Says what is waited for.
+    /// Records the present work.
     pub fn waiting_for(&self, volume: &str, status: &str) {
         self.doing.replace(format!("Cinder's volume {volume} is still `{status}`"));
     }
 
-    /// Who the nodes are to the storage system: all of them the same, since any of them may come to use the volume.
+    /// Describes the nodes to the storage system. All nodes have the same description, because any of them may use the
+    /// volume.
     pub fn connector(&self) -> Value {
         let Parameters { initiator, connector_host, connector_ip, wwpns, wwnns, multipath, .. } = &self.parameters;
         let mut connector = json!({
@@ -100,10 +101,10 @@ impl Run {
         connector
     }
 
-    /// Takes a volume away and waits until it is gone.
+    /// Deletes a volume and waits until it is gone.
     ///
     /// # Errors
-    /// It stays, and why.
+    /// If it remains. The message says why.
     pub async fn remove(&self, id: &str, volumes: impl AsyncFn() -> Result<Vec<Volume>, Trouble>) -> Outcome<()> {
         let mut pace = Pace::new();
         let mut tried = false;
@@ -140,7 +141,8 @@ impl Run {
     }
 }
 
-/// Cinder refuses to delete what has snapshots, or copies that depend on it. That passes when those go.
+/// Handles a refusal. Cinder does not delete a volume that has snapshots or dependent copies. This ends when those are
+/// deleted.
 fn kept(trouble: Trouble) -> Stop {
     match trouble.kind {
         Kind::Refused => Failure::retry(format!("{}; it is tried again", trouble.message)).into(),

@@ -1,4 +1,4 @@
-//! Snapshots.
+//! Snapshot and delete-snapshot runs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ impl Run {
     /// Makes the snapshot, or finds the one that an earlier run made.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If there is none. The message says why.
     pub async fn snapshot(&self) -> Outcome<()> {
         let id = self.snapshot_id()?;
         let name = names::snapshot(&id);
@@ -31,7 +31,7 @@ impl Run {
                     "description": format!("VolumeSnapshot {}", self.snapshot_name()),
                 } });
                 let asked = self.cinder.snapshot_of(body).await;
-                // Asked for is enough, and a run that fails or is stopped meanwhile may be the last one.
+                // To request the snapshot is enough. A run that fails or is stopped meanwhile may be the last one.
                 let reserved = self.reserve_again(&volume.id).await;
                 asked.map_err(passes)?;
                 reserved?;
@@ -60,7 +60,7 @@ impl Run {
     /// Deletes the snapshot, or what an unfinished run left of it.
     ///
     /// # Errors
-    /// What stays, and why.
+    /// If something remains. The message says what, and why.
     pub async fn delete_snapshot(&self) -> Outcome<()> {
         match self.find_snapshot(&self.snapshot_id()?).await? {
             Some(snapshot) => self.remove_snapshot(&snapshot.id).await,
@@ -68,7 +68,7 @@ impl Run {
         }
     }
 
-    /// A snapshot of ours by its id here, or one that was made by hand by Cinder's.
+    /// Finds a snapshot of this image by its snapshot id, or one that somebody made by Cinder's id.
     pub async fn find_snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
         if !names::is_id(id) {
             return Ok(None);
@@ -118,14 +118,14 @@ impl Run {
 
     async fn reserve_again(&self, id: &str) -> Outcome<()> {
         match self.cinder.reserve(id).await {
-            // It was not lent, or another run has it already.
+            // The volume was not unreserved, or another run has reserved it already.
             Err(trouble) if trouble.kind == Kind::Refused => Ok(()),
             other => Ok(other?),
         }
     }
 }
 
-/// What Cinder refuses for the state of something is tried again: it changes.
+/// Marks a refusal because of a state as temporary: the state changes.
 fn passes(trouble: Trouble) -> Trouble {
     match trouble.kind {
         Kind::Refused => Trouble::new(Kind::Passing, trouble.message),

@@ -1,74 +1,75 @@
-//! What comes next for a volume, by what Cinder says of it. Pure.
+//! The next step for a volume, by Cinder's description. The functions are pure.
 //!
 //! To provide a volume:
 //!
-//! | status in Cinder | what comes next |
+//! | status in Cinder | next step |
 //! |---|---|
-//! | there is none | create it |
+//! | there is no volume | create it |
 //! | `available` | reserve it |
-//! | `attaching` | connect to it, then the PersistentVolume |
-//! | `error` | take it away: the next one may be better. What this run has made and Cinder could not, is told |
-//! | `error_deleting` | take it away by force, which only admins may |
-//! | `in-use`, `reserved`, `detaching` | somebody else has it: told |
-//! | `error_…` otherwise | told: only an admin can do something about it |
+//! | `attaching` | connect to it, then create the PersistentVolume |
+//! | `error` | delete it, because the next one may be better. If this run made it, report that Cinder could not |
+//! | `error_deleting` | delete it by force, which only admins may |
+//! | `in-use`, `reserved`, `detaching` | somebody else has it: report |
+//! | `error_…` otherwise | report: only an admin can help |
 //! | all others: `creating`, `deleting`, `extending`, … | wait |
 //!
-//! Of several with one id, which a run can leave that died before it had Cinder's answer, the best one counts, and the others go.
+//! A run that died before it had Cinder's answer can leave several volumes with one id. The best counts, and the others
+//! are deleted.
 //!
-//! To remove a volume:
+//! To delete a volume:
 //!
-//! | status in Cinder | what comes next |
+//! | status in Cinder | next step |
 //! |---|---|
-//! | `attaching`, `reserved`, `available` | disconnect, unreserve, delete. Also an `available` one can have a connection: expansions and copies unreserve it for a moment |
+//! | `attaching`, `reserved`, `available` | disconnect, unreserve, delete. An `available` volume can have a connection too, because expansions and copies unreserve it for a moment |
 //! | `error`, `error_extending`, `error_restoring`, `error_managing` | delete |
-//! | `error_deleting` | delete by force; where this run has tried already, told |
-//! | `in-use`, `detaching` | somebody else has attached it: told |
-//! | other `error_…` | told |
+//! | `error_deleting` | delete by force; report if this run has already tried |
+//! | `in-use`, `detaching` | somebody else has attached it: report |
+//! | other `error_…` | report |
 //! | all others | wait: Cinder forgets a volume that is deleted while it is made, and the backend keeps it |
 
 use kit::Failure;
 
 use crate::api::Volume;
 
-/// What comes next for a volume that is to be provided.
+/// The next step to provide a volume.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Make it.
+    /// Creates the volume.
     Create,
-    /// Look again, soon.
+    /// Looks again soon.
     Wait(&'a Volume),
-    /// Mark it as being attached.
+    /// Marks the volume as being attached.
     Reserve(&'a Volume),
-    /// Open it to nodes: all is well.
+    /// Opens the volume to nodes, because it is ready.
     Connect(&'a Volume),
-    /// Take it away, and begin anew.
+    /// Deletes the volume and begins again.
     Remove(&'a Volume),
-    /// Nothing can be done here.
+    /// Fails, because no step helps.
     Stop(Failure),
 }
 
-/// What comes next for a volume that is to be removed.
+/// The next step to delete a volume.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Look again, soon.
+    /// Looks again soon.
     Wait,
-    /// Disconnect, unreserve, delete.
+    /// Disconnects, unreserves and deletes the volume.
     Close,
-    /// Delete.
+    /// Deletes the volume.
     Delete,
-    /// Delete, whatever state it is in.
+    /// Deletes the volume in any state.
     Force,
-    /// Nothing can be done here.
+    /// Fails, because no step helps.
     Stop(Failure),
 }
 
-/// What comes next to provide the one volume among those with its id.
+/// Decides the next step to provide the one volume among those with its id.
 pub fn provide(volumes: &[Volume]) -> Step<'_> {
     let Some(best) = volumes.iter().min_by_key(|volume| (rank(volume), &volume.created_at, &volume.id)) else {
         return Step::Create;
     };
     if let Some(other) = volumes.iter().find(|volume| volume.id != best.id) {
-        // Two that are both open to nodes were not left by a run that died.
+        // A run that died did not leave two volumes that are both open to nodes.
         return match (removal(other, false), other.status.as_str()) {
             (Removal::Wait, _) => Step::Wait(other),
             (_, "attaching") => Step::Stop(Failure::never(format!(
@@ -101,7 +102,7 @@ fn rank(volume: &Volume) -> u8 {
     }
 }
 
-/// What comes next to remove a volume; `tried`: this run has asked Cinder already to delete it.
+/// Decides the next step to delete a volume. `tried` says that this run has already asked Cinder to delete it.
 pub fn removal(volume: &Volume, tried: bool) -> Removal {
     match volume.status.as_str() {
         "available" | "attaching" | "reserved" => Removal::Close,
@@ -178,7 +179,7 @@ mod tests {
         ] {
             let volumes: Vec<_> = states.iter().zip(["a", "b"]).map(|(status, id)| volume(id, status)).collect();
             assert_eq!(told(&provide(&volumes)), expected, "{states:?}");
-            // Whatever order Cinder lists them in.
+            // The order of Cinder's list does not matter.
             let turned: Vec<_> = volumes.iter().rev().cloned().collect();
             assert_eq!(told(&provide(&turned)), expected, "{states:?} turned");
         }

@@ -1,12 +1,12 @@
-//! What an answer of Cinder means for the run. Pure.
+//! The meaning of Cinder's answer for the run. The functions are pure.
 //!
 //! | answer | kind | exit code |
 //! |---|---|---|
-//! | none, 408, 429, 5xx | passing: asked again for a while, then | 75 |
-//! | 409 | passing | 75 |
+//! | none, 408, 429, 5xx | temporary: tried again for a while, then | 75 |
+//! | 409 | temporary | 75 |
 //! | 413 | over the quota | 75 |
-//! | 401, 403, 204 for want of a token | denied | 77 |
-//! | 3xx, 405, and 404 that names no object: a page of something else | config | 78 |
+//! | 401, 403, 204 without a token | denied | 77 |
+//! | 3xx, 405, and a 404 without an object: the page of another server | config | 78 |
 //! | 404 | missing | as the step says; else 75 |
 //! | 400 | refused | as the step says; else 65 |
 
@@ -14,29 +14,29 @@ use ::http::StatusCode;
 use kit::Failure;
 use serde_json::Value;
 
-/// What kind of trouble it is.
+/// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It may pass by itself.
+    /// The problem may be temporary.
     Passing,
-    /// More than the project may have.
+    /// The quota of the project is too small.
     Quota,
-    /// Whoever we are may not.
+    /// The user of the image lacks a permission.
     Denied,
-    /// It is not there.
+    /// The object does not exist.
     Missing,
-    /// The request, or the state of what it is about, does not allow it.
+    /// The request, or the state of its object, does not allow the operation.
     Refused,
-    /// What answers is no Cinder.
+    /// The server is no Cinder.
     Config,
 }
 
-/// Something that did not work.
+/// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What kind it is.
+    /// The kind of the problem.
     pub kind: Kind,
-    /// What was tried, and what Cinder says about it.
+    /// The request, and Cinder's message about it.
     pub message: String,
 }
 
@@ -47,12 +47,12 @@ impl kit::patience::Trouble for Trouble {
 }
 
 impl Trouble {
-    /// Something that did not work.
+    /// Makes a problem.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// What an answer says that is no success.
+    /// Makes a problem from an answer that is no success.
     pub fn of(what: &str, status: StatusCode, body: &Value) -> Self {
         let said = said(body);
         let text = match said {
@@ -79,7 +79,7 @@ impl Trouble {
         }
     }
 
-    /// The exit code and last words of a run that cannot do anything about it.
+    /// Returns the exit code and last words of a run that cannot solve the problem.
     pub fn failure(self) -> Failure {
         match self.kind {
             Kind::Passing | Kind::Missing => Failure::retry(self.message),
@@ -94,7 +94,7 @@ impl Trouble {
     }
 }
 
-/// `{"KIND": {"code": N, "message": "…"}}`, for any kind.
+/// Reads the message of `{"KIND": {"code": N, "message": "…"}}`, for any kind.
 fn said(body: &Value) -> Option<&str> {
     body.as_object()?.values().find_map(|value| value["message"].as_str())
 }

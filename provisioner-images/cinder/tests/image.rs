@@ -1,5 +1,5 @@
-//! The image against a real Cinder: what each run does there, says and exits with. One Cinder serves all tests; each has a
-//! project of its own, whose volumes it counts.
+//! Tests of the image with a real Cinder: what each run makes there, its last words and its exit code. One Cinder
+//! serves all tests. Each test has a project of its own, whose volumes it counts.
 
 #[path = "image/copies.rs"]
 mod copies;

@@ -1,22 +1,22 @@
-//! Whether the volume that the driver made is the one that was asked for. Pure.
+//! The check whether the driver's volume is the requested one. It is pure.
 
 use csi_spec::csi::{CreateVolumeRequest, Volume};
 
 use crate::topology::{Node, is_where_asked};
 
-/// What is wrong with the driver's volume.
+/// The fault of the driver's volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// It is not what was asked for.
+    /// The volume differs from the request.
     Volume(String),
-    /// It is somewhere else.
+    /// The volume is somewhere else.
     Place(String),
 }
 
-/// Compares the volume with the request. `topology_optional`: it need not say where it is.
+/// Compares the volume with the request. `topology_optional` says that the volume need not state its place.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the volume is not the requested one.
 pub fn check(
     volume: &Volume,
     request: &CreateVolumeRequest,
@@ -25,7 +25,7 @@ pub fn check(
 ) -> Result<(), Wrong> {
     let wrong = |what: String| Err(Wrong::Volume(what));
     let range = request.capacity_range.unwrap_or_default();
-    // Zero says that it is not known.
+    // Zero means that the size is not known.
     if volume.capacity_bytes != 0 && volume.capacity_bytes < range.required_bytes {
         return wrong(format!("it has {} bytes, and {} were asked for", volume.capacity_bytes, range.required_bytes));
     }

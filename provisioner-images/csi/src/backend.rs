@@ -1,4 +1,4 @@
-//! What the driver has: how much room, and which volumes. Such runs are for no volume.
+//! The driver's free space and its volumes. Such runs are for no volume.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use crate::cluster::Owner;
 use crate::provision::for_driver;
 use crate::run::{Outcome, Run};
 
-/// How many volumes are asked for at a time.
+/// The number of volumes in a page of a list.
 const PAGE: i32 = 500;
 
 impl Run {
-    /// Tells how much room there is for volumes of the class, where the run is asked about.
+    /// Reports the free space for volumes of the class, in the place of the run.
     ///
     /// # Errors
-    /// That cannot be said.
+    /// If the driver does not tell it.
     pub async fn capacity(&self) -> Outcome<()> {
         self.driver.must(Type::GetCapacity, "tell how much room it has")?;
         let message = GetCapacityRequest {
@@ -35,7 +35,7 @@ impl Run {
         Ok(kit::capacity::tell(bytes(answer.available_capacity), largest)?)
     }
 
-    /// The place that is asked about, as the driver calls it.
+    /// Returns the place of the run in the driver's labels.
     async fn segment(&self) -> Outcome<Option<BTreeMap<String, String>>> {
         let request = &self.request;
         if !self.driver.has_topology() || (request.node_name.is_empty() && request.topology.is_empty()) {
@@ -53,10 +53,10 @@ impl Run {
         Ok(Some(labels.map(|(key, value)| (key.clone(), value.clone())).collect()))
     }
 
-    /// Prints a line for each volume of the driver that is ours, or nobody's.
+    /// Prints a line for each volume of the driver that belongs to this provisioner or to nobody.
     ///
     /// # Errors
-    /// The driver does not say all of them.
+    /// If the driver does not list all volumes.
     pub async fn list(&self) -> Outcome<()> {
         self.driver.must(Type::ListVolumes, "list its volumes")?;
         let mut volumes = Vec::new();
@@ -77,14 +77,14 @@ impl Run {
             }
             token = answer.next_token;
         }
-        // After the list, so that the PersistentVolume of whatever was listed is there, if it has one.
+        // This comes after the list, so that each listed volume already has its PersistentVolume, if it gets one.
         let owners = self.cluster.owners(&self.driver.name).await?;
         Ok(kit::listing::print(&entries(&volumes, &owners))?)
     }
 }
 
-/// The lines of a list. The driver does not say for which claim a volume was made: the PersistentVolume does. One without is
-/// told by the driver's own id, as nobody's. Pure.
+/// Returns the lines of a list. The driver does not say for which claim a volume was made, but the PersistentVolume
+/// does. A volume without one appears with the driver's id, as nobody's. The function is pure.
 fn entries(volumes: &[Volume], owners: &BTreeMap<String, Owner>) -> Vec<Entry> {
     let line = |volume: &Volume| {
         let id = match owners.get(&volume.volume_id) {

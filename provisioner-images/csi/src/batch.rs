@@ -1,5 +1,5 @@
-//! Many claims in one run, over one connection: the driver is waited for once, and asked who it is once. All else each
-//! member has for itself: its request, its Secrets, its patience and its outcome.
+//! Many claims in one run, over one connection. The run waits for the driver once, and asks for its name once. Each
+//! member has its own request, Secrets, patience and outcome.
 
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -14,17 +14,17 @@ use crate::parameters::Parameters;
 use crate::run::Run;
 use crate::{carry_out, reach};
 
-/// Does what each member asks for.
+/// Does the work of each member.
 ///
 /// # Errors
-/// There is no driver: then it is as if each had failed by that.
+/// If the driver cannot be reached. Then each member has failed for that reason.
 pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
     if std::env::args().len() > 1 {
         return Err(Failure::usage("a run for a batch takes no arguments"));
     }
     let asked: Vec<Asked> = members.iter().map(asked).collect();
     let mut told_to_stop = kit::told_to_stop()?;
-    // The members of a class are all for one driver. Where not even one can be read, none is needed.
+    // All members of a class have the same driver. If no member can be read, no driver is needed.
     let first = asked.iter().find_map(|asked| asked.as_ref().ok()).map(|(_, parameters)| parameters.clone());
     let driver = match &first {
         Some(first) => Some((reach(first, &mut told_to_stop).await?, first)),
@@ -37,7 +37,7 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
             Some((driver, first)) if parameters.same_driver(first) => {
                 Ok(Run { driver: driver.for_member(), cluster: cluster.clone(), parameters, request })
             }
-            // In its next attempt it has a run of its own.
+            // The member's next attempt has a run of its own.
             _ => Err(Failure::retry("the others of its batch are for another CSI driver: it is tried again by itself")),
         });
         let turns = turns.clone();
@@ -47,14 +47,14 @@ pub async fn work(members: Vec<Member>) -> Result<ExitCode, Failure> {
     Ok(kit::batch::each(asked, all, told_to_stop, work).await)
 }
 
-/// What is to be done for a member, or why that cannot be said.
+/// The work of a member, or the reason why it cannot be read.
 type Asked = Result<(Request, Parameters), Failure>;
 
-/// What stands in a member's line, and in the environment of the run.
+/// Reads a member's line together with the environment of the run.
 fn asked(member: &Member) -> Asked {
     let value = |name: &str| member.get(name).cloned().or_else(|| std::env::var(name).ok());
     let request = Request::from_env(value).map_err(|error| Failure::usage(error.to_string()))?;
-    // Others leave something else as the termination message.
+    // Other operations write something else as the termination message.
     if !request.operation.is_of_volume() {
         return Err(Failure::usage(format!("{} runs are for no claim, and in no batch", request.operation)));
     }

@@ -1,4 +1,4 @@
-//! From access modes and volume mode to what CSI calls a volume's capabilities. Pure.
+//! The mapping from access modes and volume mode to CSI's volume capabilities. It is pure.
 
 use contract::request::Request;
 use csi_spec::csi::VolumeCapability;
@@ -6,10 +6,11 @@ use csi_spec::csi::volume_capability::access_mode::Mode;
 use csi_spec::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use kit::Failure;
 
-/// One for each access mode. `tells_writers_apart`: the driver knows SINGLE_NODE_MULTI_WRITER.
+/// Returns a capability for each access mode. `tells_writers_apart` says that the driver supports
+/// SINGLE_NODE_MULTI_WRITER.
 ///
 /// # Errors
-/// An access mode that is not known.
+/// If an access mode is not known.
 pub fn capabilities(
     request: &Request,
     fs_type: &str,

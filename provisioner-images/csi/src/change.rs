@@ -1,4 +1,4 @@
-//! Making a volume larger, and giving it other attributes.
+//! The expansion of a volume, and the change of its attributes.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
@@ -9,10 +9,10 @@ use crate::run::{MODIFY_SECRET, Outcome, Run};
 use crate::secrets::Kind;
 
 impl Run {
-    /// Makes the volume as large as is asked for. What is left for its node to do is the kubelet's.
+    /// Expands the volume to the requested size. The kubelet does the rest on the node.
     ///
     /// # Errors
-    /// Why it is not.
+    /// If the volume does not have the size. The message says why.
     pub async fn expand(&self) -> Outcome<()> {
         let source = self.the_source()?;
         if !self.driver.can(Type::ExpandVolume) && self.driver.expands() {
@@ -20,7 +20,7 @@ impl Run {
             return Ok(());
         }
         self.driver.must(Type::ExpandVolume, "make volumes larger")?;
-        // By the reference that stands on the volume, whatever the class says by now.
+        // The volume's own reference counts, whatever the class says now.
         let secrets = self.credentials(source.controller_expand_secret_ref.as_ref()).await?;
         let fs_type = source.fs_type.clone().unwrap_or_default();
         let tells_writers_apart = self.driver.can(Type::SingleNodeMultiWriter);
@@ -50,7 +50,7 @@ impl Run {
     /// Gives the volume the attributes of its VolumeAttributesClass.
     ///
     /// # Errors
-    /// Why it has them not.
+    /// If the volume does not have them. The message says why.
     pub async fn modify(&self) -> Outcome<()> {
         let source = self.the_source()?;
         self.driver.must(Type::ModifyVolume, "modify volumes")?;

@@ -1,5 +1,5 @@
-//! Kubernetes, as far as it is needed here: Secrets that a class names, nodes of a driver with topology, PersistentVolumes
-//! and what holds them. Each is read only where the class or the driver makes it needed.
+//! The part of Kubernetes that the image needs. It reads Secrets that a class names, nodes of a driver with topology,
+//! PersistentVolumes and their attachments. Each is read only if the class or the driver requires it.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use tokio::sync::OnceCell;
 
 use crate::topology;
 
-/// Kubernetes.
+/// Kubernetes, or its replacement in a dry run.
 pub struct Cluster {
     dry: bool,
     client: OnceCell<Client>,
 }
 
-/// Whose a volume of the driver is.
+/// The owner of a driver's volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// This provisioner's, by its id.
+    /// This provisioner, with the volume id.
     Ours(String),
-    /// Somebody else's.
+    /// Somebody else.
     Other,
 }
 
 impl Cluster {
-    /// Nothing is said to it yet.
+    /// Makes a client that has not connected yet.
     pub fn new(dry: bool) -> Self {
         Self { dry, client: OnceCell::new() }
     }
@@ -39,10 +39,10 @@ impl Cluster {
         self.client.get_or_try_init(kit::cluster::connect).await.cloned()
     }
 
-    /// What is in a Secret; none where it does not exist.
+    /// Reads the content of a Secret; `None` if it does not exist.
     ///
     /// # Errors
-    /// It may not be read, or is no text.
+    /// If it cannot be read, or is no text.
     pub async fn secret(&self, place: &SecretReference) -> Result<Option<BTreeMap<String, String>>, Failure> {
         let (namespace, name) = parts(place);
         let secrets: Api<Secret> = Api::namespaced(self.client().await?, namespace);
@@ -64,10 +64,10 @@ impl Cluster {
         secret.data.unwrap_or_default().into_iter().map(text).collect::<Result<_, _>>().map(Some)
     }
 
-    /// One node, or all of them, with what the driver said of its place there.
+    /// Returns one node, or all nodes, with the place that the driver stated there.
     ///
     /// # Errors
-    /// They may not be read.
+    /// If they cannot be read.
     pub async fn nodes(&self, only: Option<&str>, driver: &str) -> Result<Vec<topology::Node>, Failure> {
         let client = self.client().await?;
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
@@ -88,10 +88,10 @@ impl Cluster {
         Ok(joined(nodes, csi_nodes, driver))
     }
 
-    /// The annotations of a PersistentVolume; none where it is not there.
+    /// Returns the annotations of a PersistentVolume; none if it does not exist.
     ///
     /// # Errors
-    /// It may not be read.
+    /// If it cannot be read.
     pub async fn annotations(&self, volume: &str) -> Result<BTreeMap<String, String>, Failure> {
         if self.dry {
             return Ok(BTreeMap::new());
@@ -103,10 +103,10 @@ impl Cluster {
         Ok(found.and_then(|volume| volume.metadata.annotations).unwrap_or_default())
     }
 
-    /// The handle of a PersistentVolume of a driver; none where it is not there.
+    /// Returns the handle of a PersistentVolume of a driver; `None` if it does not exist.
     ///
     /// # Errors
-    /// It may not be read.
+    /// If it cannot be read.
     pub async fn handle(&self, volume: &str, driver: &str) -> Result<Option<String>, Failure> {
         let volumes: Api<PersistentVolume> = Api::all(self.client().await?);
         let found = volumes.get_opt(volume).await.map_err(|error| {
@@ -116,10 +116,10 @@ impl Cluster {
         Ok(source.map(|csi| csi.volume_handle))
     }
 
-    /// The nodes to which a volume is attached.
+    /// Returns the nodes to which a volume is attached.
     ///
     /// # Errors
-    /// That cannot be seen.
+    /// If the attachments cannot be read.
     pub async fn attached_to(&self, volume: &str) -> Result<Vec<String>, Failure> {
         if self.dry {
             return Ok(Vec::new());
@@ -134,10 +134,10 @@ impl Cluster {
         Ok(all.items.into_iter().filter(of_volume).map(|it| it.spec.node_name).collect())
     }
 
-    /// Whose each volume of a driver is, by its handle.
+    /// Returns the owners of a driver's volumes, by their handles.
     ///
     /// # Errors
-    /// That cannot be seen.
+    /// If the volumes cannot be read.
     pub async fn owners(&self, driver: &str) -> Result<BTreeMap<String, Owner>, Failure> {
         let volumes: Api<PersistentVolume> = Api::all(self.client().await?);
         let all = volumes.list(&ListParams::default()).await.map_err(|error| {

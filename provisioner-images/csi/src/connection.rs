@@ -1,4 +1,4 @@
-//! The way to the driver: a unix socket, or TCP with TLS by which both sides know each other.
+//! The connection to the driver: a unix socket, or TCP with mutual TLS.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -13,13 +13,13 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use crate::endpoint::Endpoint;
 use crate::parameters::Parameters;
 
-/// How long one attempt to connect may take.
+/// The time for one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Connects as soon as somebody answers there.
+/// Connects as soon as the driver answers.
 ///
 /// # Errors
-/// Nobody does until `until`, or may be spoken to; and what to do about it.
+/// If the driver does not answer until `until`, or does not accept the image. The message says what to do.
 pub async fn connect(parameters: &Parameters, until: Instant) -> Result<Channel, Failure> {
     let tls = match &parameters.endpoint {
         Endpoint::Socket(_) => None,
@@ -46,7 +46,7 @@ pub async fn connect(parameters: &Parameters, until: Instant) -> Result<Channel,
     }
 }
 
-/// What is told of a driver that does not answer.
+/// Describes a driver that does not answer.
 pub fn nobody(parameters: &Parameters, problem: &str) -> String {
     let hint = match &parameters.endpoint {
         Endpoint::Socket(_) => {
@@ -58,9 +58,9 @@ pub fn nobody(parameters: &Parameters, problem: &str) -> String {
     format!("no CSI driver answers at {} within {waited} s: {problem}; {hint}", parameters.endpoint)
 }
 
-/// The outer error is told at once; the inner one may pass.
+/// Connects to a socket. The outer error is final; the inner one may be temporary.
 async fn socket(path: &Path) -> Result<Channel, Result<String, Failure>> {
-    // To learn why not: the channel itself would only say that it did not work.
+    // This finds the reason of a failure, which the channel itself does not report.
     if let Err(error) = UnixStream::connect(path).await {
         return Err(match error.kind() {
             ErrorKind::PermissionDenied => Err(Failure::config(format!(
@@ -78,7 +78,7 @@ async fn socket(path: &Path) -> Result<Channel, Result<String, Failure>> {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    // The address is only what the other side is called by.
+    // The address is only a name for the other side.
     let endpoint = tonic::transport::Endpoint::from_static("http://localhost").connect_timeout(ATTEMPT);
     endpoint.connect_with_connector(connector).await.map_err(|error| Ok(chain(&error)))
 }
@@ -113,14 +113,14 @@ fn tls(parameters: &Parameters) -> Result<ClientTlsConfig, Failure> {
     })
 }
 
-/// Who this process is, as the kernel says.
+/// Returns the user of this process, as the kernel knows it.
 fn user() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or("?").to_owned()
 }
 
-/// An error with all that caused it.
+/// Writes an error with all its causes.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Taking a volume away, or what an unfinished run left of it.
+//! The deletion of a volume, or of what an unfinished run left of it.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use kit::Failure;
@@ -8,10 +8,11 @@ use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
 use crate::secrets::Kind;
 
 impl Run {
-    /// Deletes the volume of the PersistentVolume; where there is none, the one that a run may have made and not told of.
+    /// Deletes the volume of the PersistentVolume. Without one, deletes the volume that a run may have made without
+    /// reporting it.
     ///
     /// # Errors
-    /// What stays, and why.
+    /// If something remains. The message says what, and why.
     pub async fn delete(&self) -> Outcome<()> {
         let Some(source) = self.source()? else { return self.delete_unknown().await };
         self.driver.must(Type::CreateDeleteVolume, "delete volumes")?;
@@ -29,8 +30,8 @@ impl Run {
         Ok(self.remove(&source.volume_handle, secrets).await?)
     }
 
-    /// Only CreateVolume says which volume has a name. So it is called once more: it gives the one that is there, or makes
-    /// one, and that is deleted.
+    /// Deletes the volume with the claim's name. Only CreateVolume tells which volume has a name. So it is called once
+    /// more. It returns the existing volume, or makes one, and that volume is deleted.
     async fn delete_unknown(&self) -> Outcome<()> {
         if !self.driver.can(Type::CreateDeleteVolume) {
             return Ok(());
@@ -39,7 +40,7 @@ impl Run {
         let volume = match self.create(&message).await {
             Ok(volume) => volume,
             Err(Stop::Trouble(trouble)) => match trouble.status.code() {
-                // The same request was refused by every attempt: there is nothing.
+                // The driver refused the same request in each attempt, so that nothing was made.
                 Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => return Ok(()),
                 Code::AlreadyExists => {
                     return Err(Failure::retry(format!(

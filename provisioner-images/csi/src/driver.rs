@@ -1,4 +1,4 @@
-//! The driver: who it is, what it can do, and its calls with their time limit.
+//! The driver: its name, its capabilities, and its calls with their time limit.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use crate::connection::{chain, connect, nobody};
 use crate::parameters::Parameters;
 use crate::trouble::{Kind, Trouble, name};
 
-/// A status that no driver sent, but the connection that was lost: what was asked for may be under way.
+/// Marks a status that no driver sent, because the connection was lost: the call may be in progress.
 fn lost(status: Status) -> Status {
     match status.source() {
         Some(cause) if status.code() != Code::DeadlineExceeded => Status::unavailable(chain(cause)),
@@ -29,14 +29,14 @@ fn lost(status: Status) -> Status {
     }
 }
 
-/// The largest answer that is read, in bytes. Lists come in pages.
+/// The largest answer that is read, in bytes. Lists are read in pages.
 const LARGEST: usize = 64 << 20;
 
 /// A driver that answers and is ready.
 pub struct Driver {
     channel: Channel,
     call: Duration,
-    /// Its name, which PersistentVolumes bear.
+    /// The name of the driver, which PersistentVolumes contain.
     pub name: String,
     services: BTreeSet<i32>,
     expands: bool,
@@ -45,10 +45,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Waits until the driver answers and is ready, and asks who it is.
+    /// Waits until the driver answers and is ready, and asks for its name.
     ///
     /// # Errors
-    /// It does not become ready in time, is another one than the config says, or does not say what it can do.
+    /// If it is not ready in time, has another name than the config says, or does not tell its capabilities.
     pub async fn reach(parameters: &Parameters) -> Result<Self, Failure> {
         let until = Instant::now() + parameters.connect;
         let channel = connect(parameters, until).await?;
@@ -75,7 +75,7 @@ impl Driver {
         }
     }
 
-    /// The same over the same connection, for one member of a batch, whose calls it knows apart from those of others.
+    /// Returns the same connection for one member of a batch, whose calls are logged separately.
     pub fn for_member(&self) -> Self {
         Driver {
             channel: self.channel.clone(),
@@ -88,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// Asks until it is ready. A driver that says nothing of it is.
+    /// Asks until the driver is ready. A driver without an answer to that counts as ready.
     async fn ready(&self, parameters: &Parameters, until: Instant) -> Result<(), Failure> {
         let mut pause = Duration::from_millis(50);
         loop {
@@ -148,22 +148,22 @@ impl Driver {
         Ok(())
     }
 
-    /// What speaks to its controller.
+    /// Returns the client of the driver's controller service.
     pub fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel.clone()).max_decoding_message_size(LARGEST)
     }
 
-    /// A message that says how long its answer is waited for.
+    /// Makes a request with its time limit.
     pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.set_timeout(self.call);
         request
     }
 
-    /// Makes a call, about something that is logged. No parameter and no Secret ever is.
+    /// Makes a call about an object, whose name is logged. Parameters and Secrets are never logged.
     ///
     /// # Errors
-    /// What the driver says, or that it said nothing in time.
+    /// If the driver fails, or does not answer in time.
     pub async fn call<T>(
         &self,
         call: &'static str,
@@ -182,20 +182,20 @@ impl Driver {
         answer.map(Response::into_inner).map_err(|status| Trouble { call, status })
     }
 
-    /// The last call that was made.
+    /// Returns the name of the last call.
     pub fn doing(&self) -> &'static str {
         *self.doing.borrow()
     }
 
-    /// It can do that.
+    /// Checks whether the driver has a capability.
     pub fn can(&self, what: rpc::Type) -> bool {
         self.calls.contains(&(what as i32))
     }
 
-    /// It must be able to.
+    /// Requires a capability of the driver.
     ///
     /// # Errors
-    /// It is not.
+    /// If the driver does not have it.
     pub fn must(&self, what: rpc::Type, words: &str) -> Result<(), Failure> {
         match self.can(what) {
             true => Ok(()),
@@ -207,12 +207,12 @@ impl Driver {
         }
     }
 
-    /// Not every node reaches each of its volumes.
+    /// Checks whether some nodes do not reach some of its volumes.
     pub fn has_topology(&self) -> bool {
         self.services.contains(&(service::Type::VolumeAccessibilityConstraints as i32))
     }
 
-    /// Its volumes can grow, be it by their nodes alone.
+    /// Checks whether volumes can be expanded, even if only by their nodes.
     pub fn expands(&self) -> bool {
         self.expands
     }

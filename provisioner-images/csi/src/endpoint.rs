@@ -1,20 +1,20 @@
-//! Where the driver is. Pure.
+//! The address of the driver. The functions are pure.
 
 use std::path::{Path, PathBuf};
 
 /// The address of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A unix socket, by its absolute path.
+    /// The absolute path of a unix socket.
     Socket(PathBuf),
-    /// Host and port, by TCP with TLS on both sides.
+    /// Host and port, for TCP with mutual TLS.
     Tcp(String, u16),
 }
 
 /// Reads `unix:///path`, `/path` or `tcp://host:port`.
 ///
 /// # Errors
-/// It is none of them.
+/// If the text has another form.
 pub fn parse(text: &str) -> Result<Endpoint, String> {
     let wrong = |what: &str| {
         Err(format!("csi-endpoint is `{text}`: {what}; write unix:///csi/csi.sock or tcp://driver.example:9000"))
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Result<Endpoint, String> {
         "" => wrong("it is empty"),
         _ if path.contains("://") => wrong("only unix and tcp are known"),
         _ if !path.starts_with('/') => wrong("the path of a socket begins with a slash"),
-        // What the kernel has room for.
+        // The kernel allows no longer path.
         _ if path.len() > 107 => wrong("the path of a socket may have 107 bytes"),
         _ => Ok(Endpoint::Socket(Path::new(path).to_owned())),
     }

@@ -1,7 +1,7 @@
-//! A provisioner image: volumes of any CSI driver, made by a run for each claim, or for a batch of them.
+//! A provisioner image: volumes of any CSI driver, made by a run for each claim or batch.
 //!
-//! It does what the external provisioner of CSI does, without running all the time. `csi-provisioner --dry-run` makes the
-//! volume and prints the PersistentVolume instead of creating it, for trying a driver without a cluster.
+//! It does the work of the CSI external provisioner without running all the time. `csi-provisioner --dry-run` makes the
+//! volume and prints the PersistentVolume instead of creating it, to try a driver without a cluster.
 
 mod answer;
 mod backend;
@@ -56,10 +56,10 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     carry_out(&run, &Semaphore::new(1), stop).await
 }
 
-/// The driver, as soon as it is ready.
+/// Returns the driver as soon as it is ready.
 ///
 /// # Errors
-/// It is not in time, or before the run is told to stop.
+/// If it is not ready in time, or before the signal to stop.
 async fn reach(parameters: &Parameters, told_to_stop: &mut Signal) -> Result<Driver, Failure> {
     tokio::select! {
         driver = Driver::reach(parameters) => driver,
@@ -70,10 +70,11 @@ async fn reach(parameters: &Parameters, told_to_stop: &mut Signal) -> Result<Dri
     }
 }
 
-/// Does what is asked for, when it is its turn, and again while its trouble may pass. Who waits for that has no turn.
+/// Does the work of a run when it has its turn, and again after each temporary problem. A run that waits for that has
+/// no turn.
 ///
 /// # Errors
-/// It is not done, or not before the run is told to stop.
+/// If the work fails, or does not end before the signal to stop.
 async fn carry_out(run: &Run, turns: &Semaphore, told_to_stop: impl Future<Output = ()>) -> Result<(), Failure> {
     let elsewhere = run.driver.has_topology() && !run.request.node_name.is_empty();
     let attempt = || async {

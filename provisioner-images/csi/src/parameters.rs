@@ -1,4 +1,5 @@
-//! The parameters: which are this image's own, which name Secrets or the file system, and which the driver gets. Pure.
+//! The parameters, sorted by their use. Some belong to this image, some name Secrets or the file system, and the others
+//! are for the driver. The functions are pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,48 +10,48 @@ use kit::Failure;
 use crate::endpoint::{self, Endpoint};
 use crate::secrets::{self, PREFIX};
 
-/// Begins all parameters of this image itself.
+/// The prefix of all parameters of this image itself.
 const OWN: &str = "csi-";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
-/// So many members of a batch are at work at one time, unless said otherwise.
+/// The default number of members of a batch at one time.
 const WORKER_THREADS: usize = 10;
 
 /// The checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Where the driver is.
+    /// The address of the driver.
     pub endpoint: Endpoint,
-    /// How long the driver is waited for.
+    /// The time for the driver to become ready.
     pub connect: Duration,
-    /// How long one call may take.
+    /// The time for one call.
     pub call: Duration,
-    /// Of a batch, so many members are at work at one time.
+    /// The number of members of a batch at one time.
     pub worker_threads: usize,
-    /// Directory of `ca.crt`, `tls.crt` and `tls.key`, for TCP.
+    /// The directory with `ca.crt`, `tls.crt` and `tls.key`, for TCP.
     pub tls: Option<String>,
-    /// The name in the driver's certificate, if not the host's.
+    /// The name in the driver's certificate, if it differs from the host.
     pub tls_name: Option<String>,
-    /// The driver must have this name.
+    /// The name that the driver must have.
     pub driver: Option<String>,
-    /// Tell the driver the names of claim and volume.
+    /// Whether the driver gets the names of claim and volume.
     pub extra_metadata: bool,
-    /// With a selected node: name it alone.
+    /// With a selected node: whether to name only that node's topology.
     pub strict_topology: bool,
-    /// Without a selected node: name all topologies of the cluster.
+    /// Without a selected node: whether to name all topologies of the cluster.
     pub immediate_topology: bool,
-    /// A volume that says nothing of its topology is reachable from everywhere.
+    /// Whether a volume without a topology is reachable from everywhere.
     pub topology_optional: bool,
-    /// Volumes for ReadOnlyMany alone are attached read-only.
+    /// Whether volumes only for ReadOnlyMany are attached read-only.
     pub publish_read_only: bool,
-    /// What the driver's names of volumes begin with, in the place of the PersistentVolume's.
+    /// The prefix of the driver's volume names, in place of that of the PersistentVolume.
     pub name_prefix: Option<String>,
-    /// No volume may be larger than that, in bytes.
+    /// The largest size of a volume, in bytes.
     pub limit: Option<u64>,
     /// The file system, if the class names one.
     pub fs_type: Option<String>,
-    /// All of the class and config, by which Secrets are found.
+    /// All parameters of class and config, by which Secrets are found.
     pub all: BTreeMap<String, String>,
-    /// What the driver gets.
+    /// The parameters for the driver.
     pub driver_parameters: BTreeMap<String, String>,
 }
 
@@ -58,7 +59,7 @@ impl Parameters {
     /// Sorts and checks the parameters of class and config.
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// All problems at once.
     pub fn of(all: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let mut problems = Vec::new();
         let own = |name: &str| all.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
@@ -163,7 +164,7 @@ impl Parameters {
 }
 
 impl Parameters {
-    /// Whether both are for the same driver, spoken to in the same way.
+    /// Checks whether both have the same driver and the same connection to it.
     pub fn same_driver(&self, other: &Self) -> bool {
         let of = |it: &Self| {
             let Self { endpoint, connect, call, tls, tls_name, driver, .. } = it.clone();
@@ -190,12 +191,12 @@ const KNOWN: &[&str] = &[
     "csi-limit",
 ];
 
-/// The name of today, or the older one, in any case.
+/// Checks for the present name or the older one, in any case.
 fn is_fs_type(name: &str) -> bool {
     name == FS_TYPE || name.eq_ignore_ascii_case("fstype")
 }
 
-/// `15s`, `2m` or a number of seconds, up to an hour.
+/// Reads `15s`, `2m` or a number of seconds, up to an hour.
 fn seconds(text: &str) -> Option<Duration> {
     let (number, unit) = match text.strip_suffix('m') {
         Some(minutes) => (minutes, 60),
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(found.fs_type.as_deref(), Some("xfs"));
     }
 
-    /// The older names of the file system are the driver's, too, as they always were.
+    /// The driver still gets the older names of the file system.
     #[test]
     fn one_file_system_by_one_name() {
         for name in ["fsType", "fstype", "FSTYPE"] {

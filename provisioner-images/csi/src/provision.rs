@@ -1,4 +1,4 @@
-//! Making a volume, and the PersistentVolume by which nodes use it.
+//! The provision run: makes a volume, and the PersistentVolume with which nodes use it.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ use crate::secrets::Kind;
 use crate::topology::{Node, affinity, requirement};
 use crate::trouble::Trouble;
 
-/// What volumes of PersistentVolumes say of who made them.
+/// The volume attribute of PersistentVolumes that names their maker.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
-/// How often a wrong volume is tried to be deleted again.
+/// The number of tries to delete a wrong volume.
 const TRIES: usize = 5;
 
 impl Run {
     /// Makes the volume, or finds the one that an earlier run made: the driver knows it by its name.
     ///
     /// # Errors
-    /// Why there is no volume.
+    /// If there is no volume. The message says why.
     pub async fn provision(&self) -> Outcome<()> {
         self.driver.must(Type::CreateDeleteVolume, "make volumes")?;
-        // Before anything is made: what is wrong with the class is told then.
+        // This comes before anything is made, so that problems of the class are reported first.
         let source = self.persistent_source()?;
         let (message, selected) = self.message().await?;
         let volume = self.create(&message).await?;
@@ -43,10 +43,10 @@ impl Run {
         Ok(())
     }
 
-    /// What the driver is asked for, and the selected node.
+    /// Builds the request to the driver. Returns it with the selected node.
     ///
     /// # Errors
-    /// The driver cannot do it, or what it needs to know is not to be had.
+    /// If the driver cannot do it, or if data for the request are missing.
     pub async fn message(&self) -> Outcome<(CreateVolumeRequest, Option<Node>)> {
         let (request, parameters) = (&self.request, &self.parameters);
         let fs_type = self.fs_type();
@@ -94,7 +94,7 @@ impl Run {
     /// Calls CreateVolume.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Those of the driver.
     pub async fn create(&self, message: &CreateVolumeRequest) -> Outcome<Volume> {
         let asked = self.driver.call("CreateVolume", &message.name, async {
             self.driver.controller().create_volume(self.driver.request(message.clone())).await
@@ -120,7 +120,7 @@ impl Run {
         Ok(Some(VolumeContentSource { r#type: Some(kind) }))
     }
 
-    /// The file system: what the class says, else the config.
+    /// Returns the file system of the class, or else of the config.
     pub fn fs_type(&self) -> String {
         match (self.request.volume_mode.as_str(), &self.parameters.fs_type) {
             ("Block", _) => String::new(),
@@ -129,7 +129,7 @@ impl Run {
         }
     }
 
-    /// Deletes a volume that is not the one that was asked for.
+    /// Deletes a volume that is not the requested one.
     async fn take_back(&self, volume: &Volume, secrets: Credentials, wrong: Wrong) -> Failure {
         let mut last: Option<Trouble> = None;
         for _ in 0..TRIES {
@@ -152,7 +152,7 @@ impl Run {
         }
     }
 
-    /// The source of the PersistentVolume, without what the driver says of the volume.
+    /// Returns the source of the PersistentVolume, without the driver's data about the volume.
     fn persistent_source(&self) -> Result<CSIPersistentVolumeSource, Failure> {
         Ok(CSIPersistentVolumeSource {
             driver: self.driver.name.clone(),
@@ -181,7 +181,7 @@ impl Run {
             volume_attributes: Some(attributes),
             ..source
         };
-        // Both could be named: they were when the source was made.
+        // Both references could be resolved when the source was made.
         let of_deletion = self.reference(Kind::Provisioner).unwrap_or_default();
         let of_modification = self.reference(Kind::ControllerModify).unwrap_or_default();
         let mut annotations = BTreeMap::new();
@@ -202,7 +202,7 @@ impl Run {
     }
 }
 
-/// Which nodes must be known to say where a volume may be.
+/// The nodes that must be known for the volume's topology.
 enum Needed {
     None,
     One,
@@ -219,7 +219,7 @@ fn needed(request: &Request, parameters: &Parameters) -> Needed {
     }
 }
 
-/// The name by which the driver knows the volume, in whichever run.
+/// Returns the driver's name of the volume, which is the same in all runs.
 fn name(request: &Request, parameters: &Parameters) -> String {
     match &parameters.name_prefix {
         Some(prefix) => format!("{prefix}-{}", request.claim_uuid),
@@ -227,7 +227,7 @@ fn name(request: &Request, parameters: &Parameters) -> String {
     }
 }
 
-/// The parameters that the driver gets of the class. Those of a VolumeAttributesClass it gets apart.
+/// Returns the parameters that the driver gets from the class. It gets those of a VolumeAttributesClass separately.
 pub fn for_driver(request: &Request, parameters: &Parameters) -> BTreeMap<String, String> {
     let mut all = parameters.driver_parameters.clone();
     all.retain(|name, _| !request.attributes.contains_key(name));

@@ -1,4 +1,4 @@
-//! What all operations share: the driver, Kubernetes, the request, and patience.
+//! The common part of all operations: the driver, Kubernetes, the request, and patience.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,53 +16,53 @@ use crate::parameters::Parameters;
 use crate::secrets::{self, Kind, Variables};
 use crate::trouble::Trouble;
 
-/// How long what may be under way is asked for again, between tries. What takes longer the orchestrator waits for: a pod
-/// that waits holds a place on its node.
+/// The time for which a call that may be in progress is repeated. The orchestrator waits for longer work, because a
+/// waiting pod uses resources of its node.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// On PersistentVolumes: the Secret with which the volume is deleted.
+/// On PersistentVolumes: the Secret for deleting the volume.
 pub const DELETION_SECRET: [&str; 2] = [
     "volume.kubernetes.io/provisioner-deletion-secret-name",
     "volume.kubernetes.io/provisioner-deletion-secret-namespace",
 ];
-/// On PersistentVolumes: the Secret with which the volume is modified.
+/// On PersistentVolumes: the Secret for modifying the volume.
 pub const MODIFY_SECRET: [&str; 2] =
     ["volume.kubernetes.io/controller-modify-secret-name", "volume.kubernetes.io/controller-modify-secret-namespace"];
 
-/// What a call is made with.
+/// The secrets of a call.
 pub type Credentials = BTreeMap<String, String>;
 
-/// One run of the image, or what it does for one member of a batch.
+/// One run of the image, or its part for one member of a batch.
 pub struct Run {
-    /// The driver.
+    /// The connection to the driver.
     pub driver: Driver,
-    /// Kubernetes, which the runs of a batch share.
+    /// The client of Kubernetes, which the runs of a batch share.
     pub cluster: Rc<Cluster>,
     /// The parameters of class and config.
     pub parameters: Parameters,
-    /// What is to be done.
+    /// The request of the run.
     pub request: Request,
 }
 
-/// Why a run does not get on.
+/// The reason why a run cannot continue.
 pub type Stop = kit::patience::Stop<Trouble>;
 
-/// How an operation goes on.
+/// The outcome of an operation.
 pub type Outcome<T> = Result<T, Stop>;
 
 impl Run {
-    /// The source of the volume that the run is about; none where it has no PersistentVolume.
+    /// Returns the source of the run's volume; `None` if it has no PersistentVolume.
     ///
     /// # Errors
-    /// It is not of this driver.
+    /// If the volume is not of this driver.
     pub fn source(&self) -> Result<Option<CSIPersistentVolumeSource>, Failure> {
         self.csi(&self.request.volume_source)
     }
 
-    /// The part for CSI of a source in JSON.
+    /// Returns the CSI part of a source in JSON.
     ///
     /// # Errors
-    /// It is not of this driver.
+    /// If the source is not of this driver.
     pub fn csi(&self, json: &str) -> Result<Option<CSIPersistentVolumeSource>, Failure> {
         if json.is_empty() {
             return Ok(None);
@@ -79,15 +79,15 @@ impl Run {
         }
     }
 
-    /// The same, where there must be one.
+    /// Returns the source of the run's volume, which must exist.
     ///
     /// # Errors
-    /// There is none, or it is not of this driver.
+    /// If there is none, or if it is not of this driver.
     pub fn the_source(&self) -> Result<CSIPersistentVolumeSource, Failure> {
         self.source()?.ok_or_else(|| Failure::usage("VOLUME_SOURCE is empty: it says which volume it is"))
     }
 
-    /// What the class calls a Secret of a kind, if it has one.
+    /// Returns the Secret of a kind that the class names, if any.
     ///
     /// # Errors
     /// Those of [`secrets::reference`].
@@ -101,10 +101,10 @@ impl Run {
         secrets::reference(kind, &self.parameters.all, &variables)
     }
 
-    /// What is in a Secret that must be there.
+    /// Reads a Secret that must exist.
     ///
     /// # Errors
-    /// It is not, or may not be read.
+    /// If it does not exist, or cannot be read.
     pub async fn credentials(&self, place: Option<&SecretReference>) -> Result<Credentials, Failure> {
         let Some(place) = place else { return Ok(Credentials::new()) };
         self.cluster.secret(place).await?.ok_or_else(|| {
@@ -117,13 +117,13 @@ impl Run {
         })
     }
 
-    /// What later calls about a volume are made with: by the annotations of its PersistentVolume, else as the class says.
-    /// A Secret that is gone by now is done without.
+    /// Returns the secrets of later calls about a volume: by the annotations of its PersistentVolume, else by the
+    /// class. A Secret that is gone counts as empty.
     ///
     /// # Errors
-    /// It is there, and may not be read.
+    /// If it exists, and cannot be read.
     pub async fn later_credentials(&self, kind: Kind, keys: [&str; 2]) -> Result<Credentials, Failure> {
-        // Most classes name none, and then nothing is asked.
+        // Most classes name no Secret, and then nothing is read.
         if !self.parameters.all.keys().any(|name| secrets::names_one(name)) {
             return Ok(Credentials::new());
         }
@@ -131,7 +131,7 @@ impl Run {
         let [name, namespace] = keys.map(|key| annotations.get(key).cloned().filter(|text| !text.is_empty()));
         let place = match (name, namespace) {
             (Some(name), Some(namespace)) => Some(SecretReference { name: Some(name), namespace: Some(namespace) }),
-            // The claim's annotations are not known any more, so that not every template can be resolved.
+            // The claim's annotations are not known any more, so that some templates cannot be resolved.
             _ => self.reference(kind).unwrap_or_default(),
         };
         let Some(place) = place else { return Ok(Credentials::new()) };
@@ -141,10 +141,10 @@ impl Run {
         }))
     }
 
-    /// Takes a volume away. One that is gone is well.
+    /// Deletes a volume. A missing one is a success.
     ///
     /// # Errors
-    /// It stays, and why.
+    /// If the volume remains. The message says why.
     pub async fn remove(&self, id: &str, secrets: Credentials) -> Result<(), Trouble> {
         let message = DeleteVolumeRequest { volume_id: id.to_owned(), secrets };
         let asked = self.driver.call("DeleteVolume", id, async {

@@ -1,6 +1,7 @@
-//! Which Secrets a StorageClass names for which calls, by the names of today and by those of the seed. Pure.
+//! The Secrets that a StorageClass names for each call, by the present parameters and by the older ones. The functions
+//! are pure.
 //!
-//! | for | today's parameters | older parameters | variables of the name | variables of the namespace |
+//! | for | present parameters | older parameters | variables of the name | variables of the namespace |
 //! |---|---|---|---|---|
 //! | provisioner | `csi.storage.k8s.io/provisioner-secret-…` | | all | `pv.name`, `pvc.namespace` |
 //! | provisioner | | `csiProvisionerSecret…` | `pv.name` | `pv.name` |
@@ -17,30 +18,30 @@ use kit::Failure;
 
 use crate::template::resolve;
 
-/// Begins all parameters that are for a provisioner of CSI volumes, and for no driver.
+/// The prefix of all parameters that are for a provisioner of CSI volumes, and not for the driver.
 pub const PREFIX: &str = "csi.storage.k8s.io/";
 
-/// What a Secret is for.
+/// The purpose of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Making and deleting the volume, and its snapshots.
+    /// To make and delete the volume, and its snapshots.
     Provisioner,
-    /// Attaching it.
+    /// To attach the volume.
     ControllerPublish,
-    /// Mounting it on a node for all of its pods.
+    /// To mount the volume on a node for all its pods.
     NodeStage,
-    /// Mounting it for a pod.
+    /// To mount the volume for a pod.
     NodePublish,
-    /// Making it larger.
+    /// To expand the volume.
     ControllerExpand,
-    /// Making its file system larger.
+    /// To resize the file system of the volume.
     NodeExpand,
-    /// Giving it other attributes.
+    /// To give the volume other attributes.
     ControllerModify,
 }
 
 impl Kind {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Kind; 7] = [
         Kind::Provisioner,
         Kind::ControllerPublish,
@@ -74,7 +75,7 @@ impl Kind {
     }
 }
 
-/// Whether a parameter names a Secret, or its namespace.
+/// Checks whether a parameter names a Secret, or its namespace.
 pub fn names_one(parameter: &str) -> bool {
     let of_today = parameter.strip_prefix(PREFIX).is_some_and(|rest| {
         let kinds = Kind::ALL.into_iter().map(Kind::today).chain([""]);
@@ -87,20 +88,20 @@ pub fn names_one(parameter: &str) -> bool {
     of_today || Kind::ALL.into_iter().any(older)
 }
 
-/// What the variables stand for.
+/// The values of the variables.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
-    /// The PersistentVolume.
+    /// The name of the PersistentVolume.
     pub pv_name: String,
-    /// The claim's name.
+    /// The name of the claim.
     pub pvc_name: String,
-    /// The claim's namespace.
+    /// The namespace of the claim.
     pub pvc_namespace: String,
-    /// The claim's annotations, as far as they are known here.
+    /// The annotations of the claim that are known here.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A pair of parameters, and what they may contain.
+/// A pair of parameters, with the variables that they may contain.
 struct Pair<'a> {
     name: &'a str,
     namespace: &'a str,
@@ -109,10 +110,10 @@ struct Pair<'a> {
     only_volume: bool,
 }
 
-/// The Secret of a kind, if the class names one.
+/// Returns the Secret of a kind, if the class names one.
 ///
 /// # Errors
-/// Half a pair, old names beside new ones, an unknown variable, or what cannot be the name of a Secret.
+/// If there is half a pair, old names beside new ones, an unknown variable, or an invalid name of a Secret.
 pub fn reference(
     kind: Kind,
     parameters: &BTreeMap<String, String>,
@@ -131,7 +132,7 @@ pub fn reference(
             )));
         }
         (Some(today), None) => today,
-        // The seed knows the volume's name alone there.
+        // The older parameters know only the volume's name there.
         (None, Some(older)) => Pair { only_volume: kind == Kind::Provisioner, ..older },
         (None, None) => match self::pair(parameters, &format!("{PREFIX}secret-"), ("name", "namespace"))? {
             Some(default) => default,
@@ -194,11 +195,11 @@ fn resolved(key: &str, template: &str, value: impl Fn(&str) -> Option<String>) -
 
 fn not_a_name(key: &str, template: &str, made: &str, what: &str) -> Failure {
     let text = format!("the parameter {key} is `{template}`: `{made}` cannot be the name of a {what}");
-    // What a user can mend on the claim, and what the admin must.
+    // A user can correct a problem of the claim, and an admin one of the class.
     if template == made { Failure::config(text) } else { Failure::never(text) }
 }
 
-/// A DNS name, with dots only where they are allowed.
+/// Checks for a DNS name, with dots only if they are allowed.
 fn is_name(text: &str, longest: usize, also: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let part =

@@ -1,5 +1,5 @@
-//! Snapshots. The driver gives each an id of its own, which only CreateSnapshot tells: by the snapshot's name, and as long as
-//! its volume is there.
+//! Snapshot and delete-snapshot runs. The driver gives each snapshot an id of its own. Only CreateSnapshot tells this
+//! id, by the snapshot's name and as long as its volume exists.
 
 use contract::names::pv_name;
 use csi_spec::csi::controller_service_capability::rpc::Type;
@@ -15,7 +15,7 @@ impl Run {
     /// Makes the snapshot, or finds the one that an earlier run made, and waits until it can be restored.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If there is none. The message says why.
     pub async fn snapshot(&self) -> Outcome<()> {
         self.driver.must(Type::CreateDeleteSnapshot, "make snapshots")?;
         let source = self.the_source()?;
@@ -23,7 +23,7 @@ impl Run {
         let snapshot = self.create_snapshot(&source.volume_handle, &secrets).await?;
         match snapshot.ready_to_use {
             true => Ok(()),
-            // Asked for again, as what is under way is.
+            // The call is repeated, like one in progress.
             false => Err(Trouble {
                 call: "CreateSnapshot",
                 status: tonic::Status::aborted(format!("the snapshot {} is not ready yet", snapshot.snapshot_id)),
@@ -32,10 +32,10 @@ impl Run {
         }
     }
 
-    /// Takes the snapshot away, or what an unfinished run left of it.
+    /// Deletes the snapshot, or what an unfinished run left of it.
     ///
     /// # Errors
-    /// It stays, and why.
+    /// If the snapshot remains. The message says why.
     pub async fn delete_snapshot(&self) -> Outcome<()> {
         self.driver.must(Type::CreateDeleteSnapshot, "delete snapshots")?;
         let secrets = self.later_credentials(Kind::Provisioner, DELETION_SECRET).await?;
@@ -50,13 +50,13 @@ impl Run {
         }
     }
 
-    /// The driver's id of the snapshot that the run is about.
+    /// Returns the driver's id of the run's snapshot.
     ///
     /// # Errors
-    /// It cannot be told.
+    /// If the id cannot be found.
     pub async fn handle_of_snapshot(&self) -> Outcome<String> {
         let snapshot = self.request.snapshot.clone().unwrap_or_default();
-        // Made by somebody else: then the id is the driver's own.
+        // Somebody else made the snapshot, so that its id is the driver's own.
         if snapshot.of.is_empty() {
             return Ok(snapshot.id);
         }

@@ -1,9 +1,9 @@
-//! Texts with variables, as the names of Secrets in a StorageClass may be. Pure.
+//! Texts with variables, such as the names of Secrets in a StorageClass. The functions are pure.
 
-/// Puts values in the place of `${NAME}`. Of a dollar sign that begins no variable nothing is made: it stays.
+/// Replaces each `${NAME}` by its value. A dollar sign that begins no variable stays.
 ///
 /// # Errors
-/// The names that `value` does not know, and that a brace is not closed.
+/// If `value` does not know a name, or a brace is not closed.
 pub fn resolve(template: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut made = String::new();
     let mut unknown = Vec::new();
@@ -43,7 +43,7 @@ mod tests {
             ("${pv.name}-publish", Ok("pvc-1-publish")),
             ("${pv.name}${pv.name}", Ok("pvc-1pvc-1")),
             ("a${empty}b", Ok("ab")),
-            // What a user wrote is no template.
+            // A text of a user is no template.
             ("${pvc.annotations['a/b']}", Ok("${pv.name}")),
             ("$pv.name $", Ok("$pv.name $")),
             ("", Ok("")),

@@ -1,4 +1,5 @@
-//! Where a volume must be, from the selected node, the class and the cluster, and where the answer says that it is. Pure.
+//! The topology of a volume. The requirement follows from the selected node, the class and the cluster, and the
+//! driver's answer is checked. The functions are pure.
 //!
 //! | selected node | `csi-strict-topology` | class allows | `csi-immediate-topology` | requisite | preferred |
 //! |---|---|---|---|---|---|
@@ -18,17 +19,17 @@ use kit::Failure;
 
 use crate::parameters::Parameters;
 
-/// Labels that are true of a place together.
+/// The labels of a place, which hold together.
 pub type Segment = BTreeMap<String, String>;
 
-/// What of a node matters here.
+/// A node, with the fields that matter here.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// Its labels.
+    /// The labels of the node.
     pub labels: BTreeMap<String, String>,
-    /// The keys that the driver said its place by, when it registered there.
+    /// The label keys by which the driver stated its place when it registered on the node.
     pub keys: Vec<String>,
 }
 
@@ -38,10 +39,11 @@ impl Node {
     }
 }
 
-/// What a driver with topology is asked for; none where nothing is.
+/// Returns the topology requirement for a driver; `None` if there is no requirement.
 ///
 /// # Errors
-/// The selected node is gone, does not have the driver, or is not allowed; no node has it; or the class cannot be read.
+/// If the selected node is gone, lacks the driver, or is not allowed; if no node has the driver; or if the class cannot
+/// be read.
 pub fn requirement(
     request: &Request,
     parameters: &Parameters,
@@ -112,7 +114,7 @@ fn selected(name: &str, nodes: &[Node]) -> Result<(Vec<String>, Segment), Failur
     }
 }
 
-/// By the first node of all that has the driver, so that a repeated run says the same.
+/// Returns the keys of the first of all nodes with the driver, so that a repeated run uses the same.
 fn first_keys(nodes: &[Node]) -> Result<Vec<String>, Failure> {
     let first = nodes.iter().filter(|node| !node.keys.is_empty()).min_by_key(|node| &node.name);
     first.map(|node| node.keys.clone()).ok_or_else(|| {
@@ -122,7 +124,7 @@ fn first_keys(nodes: &[Node]) -> Result<Vec<String>, Failure> {
     })
 }
 
-/// Each of the places that the class allows, of which any will do.
+/// Returns the places that the class allows. Any of them will do.
 fn allowed(json: &str) -> Result<Vec<Segment>, Failure> {
     if json.is_empty() {
         return Ok(Vec::new());
@@ -145,12 +147,12 @@ fn allowed(json: &str) -> Result<Vec<Segment>, Failure> {
     Ok(all)
 }
 
-/// Whether all of a term is true of a place.
+/// Checks whether a place has all labels of a term.
 pub fn is_part(term: &Segment, place: &Segment) -> bool {
     term.iter().all(|(key, value)| place.get(key) == Some(value))
 }
 
-/// A number by the name of a claim: those of a StatefulSet get successive ones, so that they are spread.
+/// Returns a number for the name of a claim. Claims of a StatefulSet get consecutive numbers, so that they are spread.
 fn spread(name: &str) -> usize {
     let (base, index) = match name.rsplit_once('-') {
         Some((base, index)) => match index.parse::<u32>() {
@@ -159,12 +161,12 @@ fn spread(name: &str) -> usize {
         },
         None => (name, 0),
     };
-    // FNV-1a, which does not differ from one build to the next.
+    // FNV-1a does not differ between builds.
     let hash = base.bytes().fold(2_166_136_261_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
     hash.wrapping_add(index) as usize
 }
 
-/// Whether a volume can be reached from the selected node and is where it was asked for.
+/// Checks whether the selected node reaches a volume, and whether the volume is in the requested place.
 pub fn is_where_asked(answer: &[Topology], asked: &TopologyRequirement, selected: Option<&Node>) -> bool {
     let any = |of: &dyn Fn(&Segment) -> bool| answer.iter().any(|topology| of(&topology.segments));
     let in_requisite = |place: &Segment| {
@@ -174,7 +176,7 @@ pub fn is_where_asked(answer: &[Topology], asked: &TopologyRequirement, selected
     reached && any(&in_requisite)
 }
 
-/// The nodes that reach a volume, from where it says it is.
+/// Returns the nodes that reach a volume, by the place that it states.
 pub fn affinity(answer: &[Topology]) -> Option<VolumeNodeAffinity> {
     let terms: Vec<NodeSelectorTerm> = answer
         .iter()

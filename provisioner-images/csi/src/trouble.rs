@@ -1,44 +1,44 @@
-//! What a gRPC code means for the run. Pure.
+//! The meaning of a gRPC code for the run. The functions are pure.
 //!
-//! | code | what it says | exit code |
+//! | code | meaning | exit code |
 //! |---|---|---|
-//! | `ABORTED`, `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE` | it may still be under way: the same call again for a while, then | 75 |
-//! | `RESOURCE_EXHAUSTED` | there is no room here: where the driver knows topology and a node is selected | 69, else 75 |
-//! | `INVALID_ARGUMENT`, `OUT_OF_RANGE`, `ALREADY_EXISTS` | never for this request: tried again slowly | 65 |
+//! | `ABORTED`, `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE` | the call may still be in progress: repeated for a while, then | 75 |
+//! | `RESOURCE_EXHAUSTED` | there is no room here: if the driver has topology and a node is selected | 69, else 75 |
+//! | `INVALID_ARGUMENT`, `OUT_OF_RANGE`, `ALREADY_EXISTS` | never for this request: tried again every 30 minutes | 65 |
 //! | `UNIMPLEMENTED` | the driver cannot do it | 78 |
-//! | `PERMISSION_DENIED`, `UNAUTHENTICATED` | the credentials do not do | 77 |
-//! | all others | it failed, and nothing is under way: tried again by the config's `backoff` | 75 |
+//! | `PERMISSION_DENIED`, `UNAUTHENTICATED` | the credentials are not sufficient | 77 |
+//! | all others | the call failed, and nothing is in progress: tried again by the config's `backoff` | 75 |
 
 use kit::Failure;
 use tonic::{Code, Status};
 
-/// What kind of trouble it is.
+/// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The call may have been heard, and what it asked for may still be under way.
+    /// The driver may have got the call, and may still work on it.
     UnderWay,
-    /// There is no room where the volume should be.
+    /// The place of the volume has no room.
     Room,
-    /// The request itself cannot be.
+    /// The request is impossible.
     Refused,
-    /// The driver cannot do that at all.
+    /// The driver does not have the operation.
     Unable,
-    /// Whoever we are may not.
+    /// The credentials lack a permission.
     Denied,
-    /// It failed, and is over.
+    /// The call failed, and nothing is in progress.
     Failed,
 }
 
-/// A call that did not go well.
+/// A call that failed.
 #[derive(Clone, Debug)]
 pub struct Trouble {
-    /// The call, as CSI names it.
+    /// The name of the call in CSI.
     pub call: &'static str,
-    /// What the driver, or the way to it, says.
+    /// The status from the driver, or from the connection to it.
     pub status: Status,
 }
 
-/// What a code means.
+/// Returns the kind of a code.
 pub fn kind(code: Code) -> Kind {
     match code {
         Code::Aborted | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable => Kind::UnderWay,
@@ -52,7 +52,7 @@ pub fn kind(code: Code) -> Kind {
     }
 }
 
-/// A code as CSI and gRPC spell it.
+/// Returns the name of a code, as CSI and gRPC spell it.
 pub fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -82,12 +82,13 @@ impl kit::patience::Trouble for Trouble {
 }
 
 impl Trouble {
-    /// What kind it is.
+    /// Returns the kind of the problem.
     pub fn kind(&self) -> Kind {
         kind(self.status.code())
     }
 
-    /// The exit code and last words of a run that cannot do anything about it. `elsewhere`: another node may have room.
+    /// Returns the exit code and last words of a run that cannot solve the problem. `elsewhere` says that another node
+    /// may have room.
     pub fn failure(&self, elsewhere: bool) -> Failure {
         let text = format!(
             "the CSI driver answers {} with {}: {}",

@@ -1,5 +1,5 @@
-//! The image's program against a driver that answers as it is told, and against the few objects of Kubernetes that it reads
-//! and writes: what each run does there, says and exits with.
+//! Tests of the image's program with a scripted driver, and with the few Kubernetes objects that it reads and writes:
+//! what each run does there, its last words and its exit code.
 
 #[path = "image/api.rs"]
 mod api;

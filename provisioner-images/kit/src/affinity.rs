@@ -1,4 +1,4 @@
-//! Which node a volume stands on, for volumes that live on one.
+//! The node affinity of volumes whose storage is on one node.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use contract::request::Request;
 
 use crate::Failure;
 
-/// The label that selects the node on which this pod runs.
+/// Returns the label that selects the node on which this pod runs.
 ///
-/// The `kubernetes.io/hostname` label may differ from the node's name. It is known where the
-/// scheduler had selected this very node; elsewhere the node's name is the best guess.
+/// The `kubernetes.io/hostname` label may differ from the node's name. It is known if the scheduler selected this very
+/// node. Else the node's name is the best guess.
 pub fn this_node(request: &Request, pod_node: Option<&str>) -> Result<BTreeMap<String, String>, Failure> {
     let pod_node = pod_node.filter(|node| !node.is_empty());
     let node = match (pod_node, request.node_name.as_str()) {

@@ -1,4 +1,4 @@
-//! The frame around a batch ([`contract::batch`]): its members in, and how each of them ended out.
+//! The frame around a batch ([`contract::batch`]): it reads the members, and reports the outcome of each.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,17 +14,18 @@ use crate::mounted::Mounts;
 use crate::secrets::Secrets;
 use crate::{Failure, block_on, conclude, last_words};
 
-/// Whether the run is for a batch.
+/// Checks whether the run is for a batch.
 pub fn is_one() -> bool {
     std::env::var_os("OPERATION").is_some_and(|operation| operation == batch::OPERATION)
 }
 
-/// Runs an image for a batch: reads who is in it, does the work, and says why that could not be begun.
+/// Runs an image for a batch: reads the members and does the work. Reports why the work could not begin, if it could
+/// not.
 pub fn run<F>(work: impl FnOnce(Vec<Member>) -> F) -> ExitCode
 where
     F: Future<Output = Result<ExitCode, Failure>>,
 {
-    // Members wait for their turn, and a directory that nobody has begun with could be removed meanwhile.
+    // While members wait for their turn, their unused directories must not be removed.
     let _held = Mounts::of_run().hold();
     match members().and_then(|members| block_on(work(members))) {
         Ok(code) => code,
@@ -41,22 +42,22 @@ fn members() -> Result<Vec<Member>, Failure> {
     batch::read(&list).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
-/// The end of the run as its members see it.
+/// The signal to stop, as the members of a run see it.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// Waits until the run is told to stop. It can be waited for again.
+    /// Waits until the run must stop. It can be awaited again.
     pub async fn told(&mut self) {
-        // Who tells is there until all members have ended.
+        // The sender exists until all members have ended.
         let _ = self.0.wait_for(|stopped| *stopped).await;
     }
 }
 
-/// Does the work of each member, which gets its number, from 1. No more than `at_once` are begun before others have ended,
-/// and none any more when the run is told to stop. Who failed is told as soon as it is known.
+/// Does the work of each member, which gets its number, from 1. At most `at_once` members run at one time, and no
+/// member begins after the signal to stop. A failure is reported as soon as it is known.
 ///
-/// The exit code is 0 if it is told of all how they ended.
+/// The exit code is 0 if the outcomes of all members are reported.
 pub async fn each<T, F>(
     members: Vec<T>,
     at_once: usize,
@@ -99,24 +100,24 @@ where
     LocalSet::new().run_until(all).await;
     match (waiting.peek().is_none(), told.unwritten) {
         (false, _) => ExitCode::from(128 + 15),
-        // What is not told is not known.
+        // A member without a report has an unknown outcome.
         (true, true) => ExitCode::from(exit::TEMPFAIL as u8),
         (true, false) => ExitCode::SUCCESS,
     }
 }
 
-/// Who failed.
+/// The reported failures.
 #[derive(Default)]
 struct Told {
     failed: Vec<Failed>,
-    /// What their words must not repeat.
+    /// The secrets that last words must not repeat.
     secrets: Secrets,
-    /// Who reads of them will miss some.
+    /// A report could not be written, so that some failures are missing in it.
     unwritten: bool,
 }
 
 impl Told {
-    /// Leaves what failed at once: whoever ends this process does not ask whether it has told all.
+    /// Reports a failure at once: nobody may wait for the reports before this process is killed.
     fn note(&mut self, member: usize, Failure { code, message }: Failure) {
         self.failed.push(Failed { member, code, words: self.secrets.mask(&message) });
         let written = last_words::write(&batch::write_outcomes(&self.failed));

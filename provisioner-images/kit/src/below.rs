@@ -1,7 +1,8 @@
-//! Directories that somebody else may be changing while they are worked on.
+//! Directories that somebody else may change during the work.
 //!
-//! Whoever holds one of them open could exchange a directory for a link that leads out. So each thing is addressed by its
-//! name in a directory that is open already, and no link is ever followed. A path is only a text for people here.
+//! A process that holds such a directory open could exchange a directory in it for a link that leads out. So each file
+//! is addressed by its name in a directory that is already open, and no link is ever followed. A path is only a text
+//! for people here.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -14,21 +15,21 @@ use rustix::io::Errno;
 
 use crate::Failure;
 
-/// How a thing is opened to be read.
+/// The flags for opening a file to read it.
 pub(crate) const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
-/// How a directory is opened to be read.
+/// The flags for opening a directory to read it.
 pub(crate) const FOLDER: OFlags = READ.union(OFlags::DIRECTORY);
-/// So many directories within each other are held open at one time. What is deeper is found again by its parent.
+/// The number of nested directories that are held open at one time. A deeper one is found again by its parent.
 pub(crate) const HELD: usize = 64;
 
-/// Which directory one is, whatever its name.
+/// The identity of a directory, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
 }
 
-/// Tells which directory is open here.
+/// Returns the identity of an open directory.
 pub(crate) fn identity(folder: impl AsFd) -> Result<Identity, Errno> {
     let stat = fs::fstat(folder)?;
     Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
@@ -37,10 +38,10 @@ pub(crate) fn identity(folder: impl AsFd) -> Result<Identity, Errno> {
 /// Opens a directory by its name, if nothing is mounted on it.
 ///
 /// # Errors
-/// [`Errno::XDEV`] for a mount point; [`Errno::LOOP`] or [`Errno::NOTDIR`] for what is no directory.
+/// [`Errno::XDEV`] for a mount point; [`Errno::LOOP`] or [`Errno::NOTDIR`] if it is no directory.
 pub(crate) fn open(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     match fs::openat2(&folder, name, FOLDER, Mode::empty(), ResolveFlags::NO_XDEV) {
-        // An old kernel, or a filter of system calls that does not know the call.
+        // The kernel is old, or a filter of system calls does not know the call.
         Err(Errno::NOSYS | Errno::PERM) => {
             let opened = fs::openat(&folder, name, FOLDER, Mode::empty())?;
             match identity(&opened)?.device == identity(&folder)?.device {
@@ -52,7 +53,7 @@ pub(crate) fn open(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Whether nothing is in an open directory, but for one name.
+/// Checks whether an open directory is empty, except for one name.
 pub(crate) fn is_empty(folder: impl AsFd, but: Option<&CStr>) -> Result<bool, Errno> {
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -64,17 +65,18 @@ pub(crate) fn is_empty(folder: impl AsFd, but: Option<&CStr>) -> Result<bool, Er
     Ok(true)
 }
 
-/// Opens the directory that an open one stands in, if it is still the expected one.
+/// Opens the parent of an open directory, if it is still the expected one.
 pub(crate) fn above(folder: impl AsFd, expected: Identity) -> Result<Option<OwnedFd>, Errno> {
     match fs::openat(folder, c"..", FOLDER, Mode::empty()) {
         Ok(above) => Ok((identity(&above)? == expected).then_some(above)),
-        // It was removed by somebody else, and with it the way up.
+        // Somebody else has removed the directory, and with it the way up.
         Err(Errno::NOENT | Errno::STALE) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Opens the directory that a path stands in, and splits off the last name, which is all that may be another's to change.
+/// Opens the directory that contains a path, and returns it with the last name. Only the last name may belong to
+/// somebody else.
 pub(crate) fn parent(path: &Path) -> Result<(OwnedFd, CString), Failure> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Failure::usage(format!("`{}` does not end with a name", path.display())));
@@ -90,7 +92,7 @@ pub(crate) fn parent(path: &Path) -> Result<(OwnedFd, CString), Failure> {
     Ok((folder, name))
 }
 
-/// A failure by its cause: a full disk, a missing right, or what may pass.
+/// Makes a failure of its cause: a full disk, a missing permission, or a temporary problem.
 pub(crate) fn failure(what: String, error: &io::Error) -> Failure {
     let text = format!("{what}: {error}");
     match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -99,10 +101,10 @@ pub(crate) fn failure(what: String, error: &io::Error) -> Failure {
     }
 }
 
-/// So many bytes of a path are shown.
+/// The number of bytes of a path in a message.
 const SHOWN: usize = 300;
 
-/// A path for people, from its names. Of one that is too long its middle is left out, as the cause follows it.
+/// Writes a path for people, from its names. Leaves out the middle of a long path, because the cause follows the path.
 pub(crate) fn shown<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
     let names: Vec<_> = names.map(String::from_utf8_lossy).collect();
     let whole: usize = names.iter().map(|name| name.len() + 1).sum();

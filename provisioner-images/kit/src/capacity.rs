@@ -1,11 +1,11 @@
-//! Telling how much room the backend has, in the form of [`contract::capacity`].
+//! The answer of a `capacity` run, in the form of [`contract::capacity`].
 
 use contract::capacity::{Answer, MOST};
 
 use crate::{Failure, last_words};
 
-/// Leaves the answer of a `capacity` run: so many bytes are free, and no volume may be larger than `largest`. What is
-/// more than the API can say is the most that it can say.
+/// Writes the answer of a `capacity` run: the free bytes, and the size of the largest possible volume. Sizes above the
+/// API's limit are cut to it.
 pub fn tell(bytes: u64, largest: Option<u64>) -> Result<(), Failure> {
     let answer = Answer { bytes: bytes.min(MOST), largest: largest.map(|largest| largest.min(MOST)) };
     eprintln!("{answer}");

@@ -1,7 +1,7 @@
-//! Copying a directory that somebody may be writing to while it is read.
+//! The copy of a directory to which somebody may be writing.
 //!
-//! Whoever has the original mounted could exchange a directory for a link that leads out of it. So nothing here goes by
-//! a path: each thing is opened by its name in the directory that is open already, and never through a link
+//! A process that has the original mounted could exchange a directory for a link that leads out. So nothing here uses a
+//! path: each file is opened by its name in a directory that is already open, and never through a link
 //! ([`crate::below`]).
 
 use std::ffi::{CStr, CString};
@@ -16,17 +16,17 @@ use rustix::io::Errno;
 use crate::Failure;
 use crate::below::{self, FOLDER, HELD, Identity, READ};
 
-/// Copies a directory with all that is in it to a place where nothing is yet: data, links, owners, modes and times. Where
-/// the file system can, both share their blocks; holes stay holes. Sockets and devices are left out, hard links become
-/// files of their own, extended attributes are not copied. When it returns, all is on the disk.
+/// Copies a directory with all its contents to a place where nothing exists: data, links, owners, modes and times. If
+/// the file system can, both share their blocks. Holes remain holes. Sockets and devices are left out, hard links
+/// become separate files, and extended attributes are not copied. After the return, all data are on the disk.
 ///
 /// # Errors
-/// What could not be copied, and why. What was begun is left behind.
+/// If something could not be copied. The message says what and why. The unfinished copy is left behind.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     whole(from, to).map_err(|trouble| told(from, trouble))
 }
 
-/// Copies what is in an open directory into another one that is empty but for what it has under the name `but`; nothing of
+/// Copies the contents of an open directory into another one, which is empty except for the name `but`. Nothing with
 /// that name is copied. `from` is the path of the original, for people.
 pub(crate) fn fill(from: &Path, source: OwnedFd, target: OwnedFd, but: &CStr) -> Result<(), Failure> {
     into(source, target, Some(but)).map_err(|trouble| told(from, trouble))
@@ -38,7 +38,7 @@ fn told(from: &Path, Trouble { error, within }: Trouble) -> Failure {
     below::failure(format!("copying {path}"), &error)
 }
 
-/// What went wrong, and where below the original.
+/// An error, with its place in the original.
 struct Trouble {
     error: io::Error,
     within: Vec<CString>,
@@ -50,13 +50,13 @@ struct Pair {
     target: OwnedFd,
 }
 
-/// A directory on the way down to where the work is.
+/// A directory on the way down to the present place.
 struct Level {
     source: Identity,
     target: Identity,
-    /// Held open.
+    /// The directory, if it is held open.
     open: Option<Pair>,
-    /// Where the way goes on from here.
+    /// The name of the next directory on the way.
     next: CString,
     /// The directories in it that are not copied yet.
     waiting: Vec<CString>,
@@ -73,7 +73,7 @@ fn at_the_top(error: Errno) -> Trouble {
     Trouble { error: error.into(), within: Vec::new() }
 }
 
-/// Copies depth first, with a stack of its own: how deep the directories are, their owner decides.
+/// Copies depth first, with a stack of its own, because the owner decides how deep the directories are.
 fn into(source: OwnedFd, target: OwnedFd, but: Option<&CStr>) -> Result<(), Trouble> {
     let top = target.try_clone().map_err(|error| Trouble { error, within: Vec::new() })?;
     let mut levels: Vec<Level> = Vec::new();
@@ -83,7 +83,7 @@ fn into(source: OwnedFd, target: OwnedFd, but: Option<&CStr>) -> Result<(), Trou
         if let Some(next) = waiting.pop() {
             let entered = enter(&here, &next).and_then(|inner| Ok(inner.zip(Some(identities(&here)?))));
             let entered = entered.map_err(|error| trouble(&levels, Some(next.clone()), error.into()))?;
-            // Somebody has removed it meanwhile.
+            // Somebody has removed the directory meanwhile.
             let Some((inner, (source, target))) = entered else { continue };
             let outer = std::mem::replace(&mut here, inner);
             let waiting_there = std::mem::take(&mut waiting);
@@ -91,7 +91,7 @@ fn into(source: OwnedFd, target: OwnedFd, but: Option<&CStr>) -> Result<(), Trou
             levels.push(Level { source, target, open, next, waiting: waiting_there });
             waiting = contents(&here, None).map_err(|(name, error)| trouble(&levels, name, error))?;
         } else {
-            // Only now, as what is made in a directory changes its times.
+            // This comes last, because each file that is made in a directory changes its times.
             let dressed = fs::fstat(&here.source).and_then(|like| dress(here.target.as_fd(), &like));
             dressed.map_err(|error| trouble(&levels, None, error.into()))?;
             let Some(level) = levels.pop() else { break };
@@ -111,7 +111,7 @@ fn identities(pair: &Pair) -> Result<(Identity, Identity), Errno> {
     Ok((below::identity(&pair.source)?, below::identity(&pair.target)?))
 }
 
-/// Opens a directory of the original and makes its copy; none if it is gone by now.
+/// Opens a directory of the original and makes its copy. Returns `None` if the directory is gone.
 fn enter(here: &Pair, name: &CStr) -> Result<Option<Pair>, Errno> {
     let source = match fs::openat(&here.source, name, FOLDER, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -122,7 +122,7 @@ fn enter(here: &Pair, name: &CStr) -> Result<Option<Pair>, Errno> {
     Ok(Some(Pair { source, target }))
 }
 
-/// Goes back to the directory above one that has been copied.
+/// Returns to the parent of a directory that was copied.
 fn leave(here: Pair, open: Option<Pair>, source: Identity, target: Identity) -> io::Result<Pair> {
     if let Some(open) = open {
         return Ok(open);
@@ -133,7 +133,7 @@ fn leave(here: Pair, open: Option<Pair>, source: Identity, target: Identity) -> 
     }
 }
 
-/// Copies what stands in a directory, but for one name, and tells which directories do.
+/// Copies the files of a directory, except for one name. Returns the names of its directories.
 fn contents(here: &Pair, but: Option<&CStr>) -> Result<Vec<CString>, (Option<CString>, io::Error)> {
     let mut directories = Vec::new();
     let whole = |error: Errno| (None, error.into());
@@ -152,7 +152,7 @@ fn contents(here: &Pair, but: Option<&CStr>) -> Result<Vec<CString>, (Option<CSt
             kind => thing(here, name, kind, &stat),
         });
         match copied {
-            // Somebody has removed it meanwhile.
+            // Somebody has removed the file meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err((Some(name.to_owned()), error)),
             Ok(()) => {}
@@ -161,7 +161,7 @@ fn contents(here: &Pair, but: Option<&CStr>) -> Result<Vec<CString>, (Option<CSt
     Ok(directories)
 }
 
-/// Whatever stands under a name and is no directory. What it is, is asked again of what was opened.
+/// Copies a file that is no directory. After it is opened, its kind is checked again.
 fn thing(here: &Pair, name: &CStr, kind: FileType, stat: &Stat) -> io::Result<()> {
     let Pair { source: from, target: to } = here;
     match kind {
@@ -185,7 +185,7 @@ fn thing(here: &Pair, name: &CStr, kind: FileType, stat: &Stat) -> io::Result<()
         FileType::Fifo => {
             let mode = Mode::from_raw_mode(stat.st_mode);
             fs::mknodat(to, name, FileType::Fifo, mode, 0)?;
-            // The process has a mask for what it makes.
+            // The process has a mask for the modes of new files.
             fs::chmodat(to, name, mode, AtFlags::empty())?;
             Ok(dress_unopened(to, name, stat)?)
         }
@@ -193,7 +193,7 @@ fn thing(here: &Pair, name: &CStr, kind: FileType, stat: &Stat) -> io::Result<()
     }
 }
 
-/// The content of a file: shared, or else all of its parts that are no holes.
+/// Copies the content of a file: shares the blocks, or else copies all parts that are no holes.
 fn data(from: &File, to: &File) -> io::Result<()> {
     if fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());
@@ -203,9 +203,9 @@ fn data(from: &File, to: &File) -> io::Result<()> {
     while at < size {
         let begin = match fs::seek(from, SeekFrom::Data(at)) {
             Ok(begin) => begin,
-            // No data after here.
+            // No data follow.
             Err(Errno::NXIO) => break,
-            // A file system that does not know of holes.
+            // The file system does not know holes.
             Err(Errno::INVAL) => at,
             Err(error) => return Err(error.into()),
         };
@@ -215,16 +215,16 @@ fn data(from: &File, to: &File) -> io::Result<()> {
         }
         let copied = io::copy(&mut io::Read::take(from, end - begin), &mut &*to)?;
         if copied == 0 {
-            // It was made shorter meanwhile.
+            // Somebody has shortened the file meanwhile.
             break;
         }
         at = begin + copied;
     }
-    // A hole at its end.
+    // A hole may be at the end of the file.
     to.set_len(size)
 }
 
-/// Owner before mode: a change of the owner takes bits off the mode.
+/// Sets owner, mode and times. The owner comes before the mode, because a change of the owner clears bits of the mode.
 fn dress(file: BorrowedFd<'_>, like: &Stat) -> Result<(), Errno> {
     let (owner, group) = owners(like);
     fs::fchown(file, Some(owner), Some(group))?;
@@ -232,7 +232,7 @@ fn dress(file: BorrowedFd<'_>, like: &Stat) -> Result<(), Errno> {
     fs::futimens(file, &times(like))
 }
 
-/// What must not be opened: a link leads elsewhere, and a pipe waits for its other end.
+/// Sets owner and times of a file that must not be opened. A link leads elsewhere, and a pipe waits for its other end.
 fn dress_unopened(folder: &OwnedFd, name: &CStr, like: &Stat) -> Result<(), Errno> {
     let (owner, group) = owners(like);
     fs::chownat(folder, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(copy(&to, &from.join("x")).unwrap_err().code, contract::exit::TEMPFAIL, "no link is a directory");
     }
 
-    /// No path is as long as the way to the innermost, and no text as strange as the names.
+    /// No path is as long as the way to the innermost directory, and no text contains names as strange as these.
     #[test]
     fn how_deep_it_is_and_what_names_it_has_is_its_owner_s_affair() {
         let (_folder, from, to) = folders();
@@ -331,7 +331,7 @@ mod tests {
         crate::remove::remove(&[&from, &to]).unwrap();
     }
 
-    /// Whoever has the original exchanges a directory and a file for links that lead out of it, all the time.
+    /// A process that has the original exchanges a directory and a file for links that lead out, all the time.
     #[test]
     fn no_link_leads_out_of_it() {
         let (folder, from, to) = folders();
@@ -356,7 +356,7 @@ mod tests {
                 }
             });
             for _ in 0..300 {
-                // It may well fail, and must never be fooled.
+                // The copy may fail, but must never follow a link.
                 let _ = copy(&from, &to);
                 for place in ["real", "way"] {
                     let real = fs::symlink_metadata(to.join(place)).is_ok_and(|found| found.is_dir());

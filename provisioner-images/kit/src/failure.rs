@@ -1,41 +1,41 @@
-//! Why an image ends without its work done, and what the orchestrator shall do about it.
+//! The reason why an image ends without its work done, and the reaction that it asks of the orchestrator.
 
 use std::fmt;
 
 use contract::exit;
 
-/// A failure with its exit code. The message says what, where and what to do: it becomes an event on
-/// the claim, where a user reads it who cannot see the pod.
+/// A failure with its exit code. The message says what, where and what to do. It becomes an event on the claim, for
+/// users who cannot see the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// One of [`contract::exit`].
+    /// The exit code, one of [`contract::exit`].
     pub code: i32,
     /// The last words.
     pub message: String,
 }
 
 impl Failure {
-    /// Called wrongly; the same call can only fail again.
+    /// Makes the failure of a wrong call; the same call would fail again.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: exit::USAGE, message: message.into() }
     }
-    /// Never for this request: it asks for what cannot be.
+    /// Makes a failure that lasts for this request: it asks for something impossible.
     pub fn never(message: impl Into<String>) -> Self {
         Self { code: exit::DATAERR, message: message.into() }
     }
-    /// No room on this node or in this zone.
+    /// Makes the failure of a node or zone without room.
     pub fn no_room(message: impl Into<String>) -> Self {
         Self { code: exit::UNAVAILABLE, message: message.into() }
     }
-    /// Try again later.
+    /// Makes a temporary failure: try again later.
     pub fn retry(message: impl Into<String>) -> Self {
         Self { code: exit::TEMPFAIL, message: message.into() }
     }
-    /// A permission is missing.
+    /// Makes the failure of a missing permission.
     pub fn permission(message: impl Into<String>) -> Self {
         Self { code: exit::NOPERM, message: message.into() }
     }
-    /// The config cannot work as it stands.
+    /// Makes the failure of a config that can never work.
     pub fn config(message: impl Into<String>) -> Self {
         Self { code: exit::CONFIG, message: message.into() }
     }

@@ -9,21 +9,21 @@ use contract::text::cut;
 
 use crate::secrets::Secrets;
 
-/// Names another file than [`TERMINATION_LOG`], for pods with their own `terminationMessagePath` and
+/// The variable with another file than [`TERMINATION_LOG`]. It is for pods with their own `terminationMessagePath` and
 /// for trying an image without a pod.
 pub const PATH_VARIABLE: &str = "FLEX_TERMINATION_LOG";
 
-/// Leaves the message for the orchestrator, and on standard error for whoever reads the pod's log, without the secrets of
-/// this run.
+/// Writes the message for the orchestrator and on standard error, without the secrets of this run. Standard error is
+/// for readers of the pod's log.
 ///
-/// A missing file is no error: outside of a pod there is none.
+/// A missing file is no error, because there is none outside a pod.
 pub fn leave(message: &str) -> io::Result<()> {
     let message = Secrets::of_this_run().mask(message);
     eprintln!("{message}");
     write(&message)
 }
 
-/// Leaves the message for the orchestrator alone, as it is, in place of one that was left before.
+/// Writes the message for the orchestrator only, unchanged, in place of an earlier one.
 pub fn write(message: &str) -> io::Result<()> {
     let (path, create) = match std::env::var_os(PATH_VARIABLE) {
         Some(path) if !path.is_empty() => (PathBuf::from(path), true),

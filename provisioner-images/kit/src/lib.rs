@@ -1,10 +1,17 @@
-//! For provisioner images: what an image that is written in Rust shares with the helper `flex-pv`.
+//! The library for provisioner images: the common part of images in Rust and the helper `flex-pv`.
 //!
-//! [`run`] reads the request from the environment, runs the image's work and turns its failure into
-//! an exit code and last words; [`cluster`] creates the PersistentVolume; [`affinity`] knows which
-//! node a volume stands on; [`patience`] asks a backend again whose trouble may pass; [`listing`] prints what the backend has, [`capacity`] tells how much room it has; [`copy`]
-//! copies a directory that is in use, [`remove`] removes one that somebody still holds open; [`mounted`] does both where a run sees its volume alone; [`batch`] is the frame around the claims of a batch, and [`each`](each::each) runs a program for each of them; [`flex_pv`] is what the helper makes of its arguments. [`secrets`] keeps those of
-//! the run out of what it says. Nothing here makes storage.
+//! - [`run`] reads the request from the environment, runs the image's work, and turns its failure into an exit code and
+//!   last words.
+//! - [`cluster`] creates the PersistentVolume, and [`affinity`] knows the node of a volume.
+//! - [`patience`] asks a backend again after a temporary problem.
+//! - [`listing`] prints the volumes of a backend, and [`capacity`] reports its free bytes.
+//! - [`copy`] copies a directory that is in use, and [`remove`] removes one that somebody still holds open. [`mounted`]
+//!   does both for a run that sees only its own volume.
+//! - [`batch`] is the frame around the claims of a batch, and [`each`](each::each) runs a program for each of them.
+//! - [`flex_pv`] interprets the arguments of the helper.
+//! - [`secrets`] keeps the secrets of the run out of its messages.
+//!
+//! Nothing here makes storage.
 
 pub mod affinity;
 pub mod batch;

@@ -1,4 +1,4 @@
-//! Printing what a backend has, in the form of [`contract::listing`].
+//! The list of a backend's storage, in the form of [`contract::listing`].
 
 use std::io::{BufRead, Write};
 
@@ -6,10 +6,10 @@ use contract::listing::{Entry, LONGEST_LOG, write};
 
 use crate::Failure;
 
-/// Ends what a script tells: without it, the script died.
+/// The last line of a script's list. If it is missing, the script has died.
 pub const END: &str = "end";
 
-/// Prints a whole list on standard output.
+/// Prints a complete list on standard output.
 pub fn print(entries: &[Entry]) -> Result<(), Failure> {
     let text = write(entries);
     if text.len() > LONGEST_LOG {
@@ -25,8 +25,8 @@ pub fn print(entries: &[Entry]) -> Result<(), Failure> {
         .map_err(|error| Failure::retry(format!("the list cannot be printed: {error}")))
 }
 
-/// Reads `volume|kept|rubbish ID [BYTES|- [PLACE]]` lines, of which the last must be `end`: a script whose
-/// pipe breaks off must not look like one with fewer volumes.
+/// Reads `volume|kept|rubbish ID [BYTES|- [PLACE]]` lines, of which the last must be `end`. A script that dies must not
+/// seem to have fewer volumes.
 pub fn read(lines: impl BufRead) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
     let mut ended = false;

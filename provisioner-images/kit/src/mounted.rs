@@ -1,8 +1,8 @@
 //! Volumes that are mount points of the run, because the config has `storage-mounts`.
 //!
-//! A run cannot remove, rename or replace such a directory, and sees no other one. So a volume is neither renamed when it is
-//! whole nor removed when it is deleted: the mode of the empty directory says that it is nobody's, and a file in it that it is
-//! half a copy. [`keep`] is the one that works on all of them, for a program with the whole base path.
+//! A run cannot remove, rename or replace such a directory, and sees no other. So a volume is neither renamed when it
+//! is complete nor removed when it is deleted. The mode of the empty directory says that no volume uses it, and a file
+//! in it says that it is an unfinished copy. [`keep`] works on all directories, for a program with the whole base path.
 
 use std::ffi::CStr;
 use std::io;
@@ -21,34 +21,34 @@ use crate::Failure;
 use crate::below::{self, FOLDER};
 use crate::{copy, remove};
 
-/// The mode of the base path, which the kubelet gives to each directory that it makes there for a run.
+/// The mode of the base path, which the kubelet copies to each directory that it makes there for a run.
 const FRESH: u32 = 0o1700;
 /// The mode of an empty directory whose volume was deleted.
 const GONE: u32 = 0o1000;
-/// The file that tells half a copy from a whole one. It is made first and removed last.
+/// The file that marks an unfinished copy. It is made first and removed last.
 const HALF: &CStr = c".flex-partial";
 
-/// The paths below which the run sees only what it works on.
+/// The paths below which the run sees only its own storage.
 #[derive(Clone, Debug, Default)]
 pub struct Mounts(Vec<PathBuf>);
 
 impl Mounts {
-    /// Those that a text names, as it stands in [`storage::VARIABLE`].
+    /// Reads the paths from a text in the form of [`storage::VARIABLE`].
     pub fn read(text: &str) -> Self {
         Self(text.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect())
     }
 
-    /// Those of this process's run.
+    /// Returns the paths of this process's run.
     pub fn of_run() -> Self {
         Self::read(&std::env::var(storage::VARIABLE).unwrap_or_default())
     }
 
-    /// Whether a path is a directory that the run was given, and not something in one.
+    /// Checks whether a path is one of the run's directories, and not something in one.
     pub fn have(&self, path: &Path) -> bool {
         path.parent().is_some_and(|parent| self.0.iter().any(|mount| mount == parent))
     }
 
-    /// Locks each directory of the run that is there, until the result is dropped: [`keep`] removes none of them, however
+    /// Locks each existing directory of the run, until the result is dropped. [`keep`] removes none of them, however
     /// long the run takes to begin with it.
     pub fn hold(&self) -> Vec<OwnedFd> {
         let entries = self.0.iter().filter_map(|mount| std::fs::read_dir(mount).ok()).flatten().flatten();
@@ -58,11 +58,12 @@ impl Mounts {
     }
 }
 
-/// Makes a directory that is there already the copy of another one. One that is whole is left as it is, of one that is
-/// half all is made again.
+/// Makes an existing directory the copy of another. A complete copy stays as it is. An unfinished copy is made again
+/// from the beginning.
 ///
 /// # Errors
-/// If the original is not there, or what could not be copied, and why. What was begun is left, and known as half.
+/// If the original does not exist, or if something could not be copied. The message says what and why. The unfinished
+/// copy is left, and marked as such.
 pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |error: Errno| below::failure(format!("copying {}", from.display()), &io::Error::from(error));
     let target = open(to)?;
@@ -92,15 +93,15 @@ pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
     remove::empty_but(to, &target, Some(HALF))?;
     let top = target.try_clone().map_err(|error| below::failure(format!("copying {}", from.display()), &error))?;
     copy::fill(from, source, target, HALF)?;
-    // All of it is on the disk. Only the time is not that of the original any more.
+    // All data are on the disk. Only the time differs from that of the original now.
     let whole = fs::unlinkat(&top, HALF, AtFlags::empty()).and_then(|()| fs::futimens(&top, &times(&like)));
     whole.and_then(|()| fs::fsync(&top)).map_err(failed)
 }
 
-/// Empties a directory, and leaves it as one that is nobody's.
+/// Empties a directory, and marks it as unused.
 ///
 /// # Errors
-/// If something could not be removed, and why.
+/// If something could not be removed. The message says why.
 pub fn empty(path: &Path) -> Result<(), Failure> {
     let folder = open(path)?;
     remove::empty_but(path, &folder, None)?;
@@ -113,10 +114,11 @@ pub fn empty(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Whether a volume that names a directory of the run can be created: the directory is there, and is not nobody's or half.
+/// Checks whether a volume with a directory of the run can be created. The directory must exist, and be neither unused
+/// nor an unfinished copy.
 ///
 /// # Errors
-/// Why it cannot.
+/// If it cannot be created.
 pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> {
     let spec = volume.spec.as_ref();
     let local = spec.and_then(|spec| spec.local.as_ref()).map(|local| &local.path);
@@ -125,14 +127,14 @@ pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> 
     if mounts.have(path) {
         return check_directory(path);
     }
-    // The storage may be mounted elsewhere than it is on the node.
+    // The storage may be mounted at another path than on the node.
     let below = |mount: &PathBuf| path.file_name().map(|name| mount.join(name)).filter(|path| path.is_dir());
     let candidates: Vec<PathBuf> = mounts.0.iter().filter_map(below).collect();
     let checked: Vec<_> = candidates.iter().map(|path| check_directory(path)).collect();
     if let Some(failed) = checked.into_iter().reduce(|one, other| one.or(other)) {
         return failed;
     }
-    // Somebody may have taken `storage-mounts` out of the config since a copy was begun.
+    // Somebody may have removed `storage-mounts` from the config since a copy was begun.
     let seen = fs::openat(CWD, path, FOLDER, Mode::empty());
     match seen.is_ok_and(|folder| is_half(&folder)) {
         true => Err(Failure::retry(format!("{} is half a copy", path.display()))),
@@ -140,7 +142,7 @@ pub fn check(mounts: &Mounts, volume: &PersistentVolume) -> Result<(), Failure> 
     }
 }
 
-/// Whether a directory is a whole volume.
+/// Checks whether a directory is a complete volume.
 fn check_directory(path: &Path) -> Result<(), Failure> {
     let folder = open(path)?;
     held(&folder, path)?;
@@ -172,8 +174,8 @@ fn open(path: &Path) -> Result<OwnedFd, Failure> {
     })
 }
 
-/// Keeps a directory from being taken for an empty one that nobody needs, until it is closed or let go. It may have been
-/// removed just before: what is made in it then is nowhere.
+/// Locks a directory, so that nobody takes it for an empty unused one while it is open. The directory may have been
+/// removed just before. Files that are made in it then are nowhere.
 fn held(folder: &OwnedFd, path: &Path) -> Result<(), Failure> {
     let stat = fs::flock(folder, FlockOperation::LockShared).and_then(|()| fs::fstat(folder));
     let stat = stat.map_err(|error| below::failure(format!("locking {}", path.display()), &io::Error::from(error)))?;
@@ -183,7 +185,7 @@ fn held(folder: &OwnedFd, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether a directory is empty, and nobody's by its mode: no run has made it a volume, or its volume was deleted.
+/// Checks whether a directory is empty and unused by its mode. No run has made it a volume, or its volume was deleted.
 fn is_nobody_s(folder: impl AsFd) -> Result<bool, Errno> {
     Ok(has_such_a_mode(&fs::fstat(&folder)?) && below::is_empty(folder, None)?)
 }
@@ -192,23 +194,23 @@ fn has_such_a_mode(stat: &Stat) -> bool {
     matches!(stat.st_mode & 0o7777, FRESH | GONE)
 }
 
-/// Whether an original is there: it is no directory that the kubelet made for a run, which would be empty.
+/// Checks whether an original exists, and is no empty directory that the kubelet made for a run.
 ///
-/// The mode of such a directory tells it, but only in a base path that is [kept](keep). Its age tells it elsewhere: the kubelet
-/// makes it after the target, and a volume or snapshot was there before somebody asked for its copy.
+/// In a base path that is [kept](keep), the mode of such a directory shows this. In others its age does: the kubelet
+/// makes it after the target, while a volume or snapshot existed before somebody requested its copy.
 fn is_original(source: &OwnedFd, target: &OwnedFd) -> Result<bool, Errno> {
     if !below::is_empty(source, None)? {
         return Ok(true);
     }
     let is_older = match (born(source), born(target)) {
         (Some(source), Some(target)) => source < target,
-        // This file system does not note it.
+        // This file system does not record the time.
         _ => true,
     };
     Ok(is_older && !has_such_a_mode(&fs::fstat(source)?))
 }
 
-/// When a directory was made, in seconds and nanoseconds.
+/// Returns the time when a directory was made, in seconds and nanoseconds.
 fn born(folder: &OwnedFd) -> Option<(i64, u32)> {
     let stat = fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
     let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
@@ -227,11 +229,11 @@ fn times(like: &Stat) -> Timestamps {
     }
 }
 
-/// Keeps a base path as it has to be: no other user of the node gets in, the directories that the kubelet makes in it are
-/// known as nobody's, and those that have been so for a while are removed, if they are empty. Tells which were.
+/// Keeps a base path in order. No other user of the node can enter it. The directories that the kubelet makes in it are
+/// marked as unused, and empty ones are removed after they were unused for a while. Returns the removed directories.
 ///
 /// # Errors
-/// If something could not be done, and why. All else is done.
+/// If something could not be done. The message says why. All else is done.
 pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     let failed = |error: Errno| below::failure(format!("keeping {}", base.display()), &io::Error::from(error));
     let folder = fs::openat(CWD, base, FOLDER, Mode::empty()).map_err(failed)?;
@@ -252,7 +254,7 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     trouble.map_or(Ok(removed), Err)
 }
 
-/// Removes a directory that has been nobody's for so long, and says whether it has.
+/// Removes a directory that has been unused for this time. Returns whether it was removed.
 fn remove_nobody_s(base: &OwnedFd, name: &CStr, age: Duration) -> Result<bool, Errno> {
     let stat = fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let old = |stat: &Stat| {
@@ -263,7 +265,7 @@ fn remove_nobody_s(base: &OwnedFd, name: &CStr, age: Duration) -> Result<bool, E
         return Ok(false);
     }
     let gone = |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN);
-    // A run that has just begun takes it, or sees that it is gone.
+    // A run that has just begun locks the directory, or sees that it is gone.
     let held = fs::openat(base, name, FOLDER, Mode::empty())
         .and_then(|folder| fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).map(|()| folder));
     let folder = match held {

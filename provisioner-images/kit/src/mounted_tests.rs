@@ -110,7 +110,7 @@ fn an_original_that_the_kubelet_made_is_none() {
     assert_eq!(names(&to), [""; 0]);
 }
 
-/// Where the base path is not kept, the mode says nothing of an original that was lost. Its age does.
+/// In a base path that is not kept, the mode says nothing about a lost original, but its age does.
 #[test]
 fn an_empty_original_is_older_than_its_copy() {
     let base = base(&[]);
@@ -123,7 +123,7 @@ fn an_empty_original_is_older_than_its_copy() {
     made(&to);
     made(&from);
     assert!(fill(&from, &to).unwrap_err().message.contains("is not on node"));
-    // Who has data is no directory that the kubelet made.
+    // The kubelet did not make a directory with data.
     fs::write(from.join("file"), "content").unwrap();
     fill(&from, &to).unwrap();
     assert_eq!(names(&to), ["file"]);
@@ -136,7 +136,7 @@ fn an_empty_original_is_older_than_its_copy() {
     fill(&older, &to).expect("a copy of an empty directory may be made twice");
 }
 
-/// A batch holds the directories of all members, also of those whose turn comes late.
+/// A batch locks the directories of all members, also of those whose turn is late.
 #[test]
 fn what_a_run_holds_is_not_removed() {
     let base = base(&[ID, OTHER]);

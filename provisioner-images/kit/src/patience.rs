@@ -1,4 +1,4 @@
-//! Patience with a backend whose trouble may pass.
+//! Patience with a backend that has a temporary problem.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use backon::{ExponentialBuilder, Retryable};
 
 use crate::Failure;
 
-/// What a backend answers when it does not do what it is asked for.
+/// The answer of a backend that does not do what it is asked.
 pub trait Trouble {
-    /// It is worth asking again soon.
+    /// Checks whether it is worth asking again soon.
     fn passes(&self) -> bool;
 }
 
-/// Why a run does not get on.
+/// The reason why a run cannot continue.
 #[derive(Debug)]
 pub enum Stop<T> {
-    /// Something of the backend's, which may pass.
+    /// A problem of the backend, which may be temporary.
     Trouble(T),
-    /// Anything else.
+    /// Any other failure.
     Failure(Failure),
 }
 
@@ -34,12 +34,12 @@ impl<T> From<Failure> for Stop<T> {
     }
 }
 
-/// Runs an operation, from its beginning again while its trouble may pass, for so long between tries. Each try begins
-/// with a look at what there is, or asks for the same by the same name, so that a call whose answer was lost is not made
-/// twice. Longer outages are the orchestrator's to wait for: a pod that waits holds a place on its node.
+/// Runs an operation, and from its beginning again after each temporary problem, within a time limit. Each try first
+/// looks at what exists, or requests the same by the same name, so that a call whose answer was lost is not made twice.
+/// The orchestrator waits for the end of longer outages, because a waiting pod uses resources of its node.
 ///
 /// # Errors
-/// What it ends with; trouble as `failure` puts it.
+/// If the operation fails, or if the problem remains. `failure` converts the problem.
 pub async fn persistently<T, F>(
     patience: Duration,
     operation: impl Fn() -> F,

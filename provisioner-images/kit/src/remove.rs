@@ -1,9 +1,9 @@
-//! Removing a directory that somebody may be changing while it is removed.
+//! The removal of a directory that somebody may be changing.
 //!
-//! Whoever held it open when its volume was still there, holds it now. So nothing here goes by a path: each thing is
-//! addressed by its name in a directory that is open already ([`crate::below`]), and the way back up is taken only to the
-//! very directory that the way down came from. How deep the directories are, their owner decides: what is remembered of
-//! each level is its name, and only the outermost are held open.
+//! A process that held the directory open when its volume existed holds it still. So nothing here uses a path: each
+//! file is addressed by its name in a directory that is already open ([`crate::below`]). The way back up leads only to
+//! the very directory from which the way down came. The owner decides how deep the directories are: only the name of
+//! each level is remembered, and only the outermost levels are held open.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -16,16 +16,17 @@ use rustix::io::Errno;
 use crate::Failure;
 use crate::below::{self, HELD, Identity};
 
-/// So often something may be found in another state than it was left in, before it is left to a later run.
+/// The number of unexpected changes after which the removal is left to a later run.
 const PATIENCE: usize = 1000;
 
-/// Removes what stands under each path, with all that is in it. What is not there is a success. A link is removed itself,
-/// and nothing that is mounted is entered.
+/// Removes the file or directory at each path, with all its contents. A missing one is a success. A link is removed
+/// itself, and mounted file systems are not entered.
 ///
-/// The directory that a path stands in must be the caller's own: only below the last name everything may be another's.
+/// The parent directory of each path must be the caller's own. Everything below the last name may belong to somebody
+/// else.
 ///
 /// # Errors
-/// What could not be removed of each path, and why. The rest of that path is left.
+/// If something could not be removed. The message says what of each path, and why. The rest of that path is left.
 pub fn remove<P: AsRef<Path>>(paths: &[P]) -> Result<(), Failure> {
     let failures: Vec<Failure> = paths.iter().filter_map(|path| remove_one(path.as_ref()).err()).collect();
     let messages: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
@@ -35,16 +36,16 @@ pub fn remove<P: AsRef<Path>>(paths: &[P]) -> Result<(), Failure> {
     }
 }
 
-/// Renames a file or directory, both by their names in directories that are open: a link is renamed itself, and what stands
-/// at the new place is neither replaced nor entered.
+/// Renames a file or directory by names in open directories. A link is renamed itself, and nothing at the new place is
+/// replaced or entered.
 ///
 /// # Errors
-/// Why that is not possible.
+/// If the rename is not possible. The message says why.
 pub fn rename(from: &Path, to: &Path) -> Result<(), Failure> {
     let (from_folder, from_name) = below::parent(from)?;
     let (to_folder, to_name) = below::parent(to)?;
     let renamed = match fs::renameat_with(&from_folder, &from_name, &to_folder, &to_name, RenameFlags::NOREPLACE) {
-        // A file system that cannot tell by itself.
+        // The file system cannot check this itself.
         Err(Errno::INVAL | Errno::NOSYS) => match fs::statat(&to_folder, &to_name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Err(Errno::EXIST),
             Err(Errno::NOENT) => fs::renameat(&from_folder, &from_name, &to_folder, &to_name),
@@ -62,7 +63,7 @@ fn remove_one(path: &Path) -> Result<(), Failure> {
     whole(&parent, &name).map_err(|trouble| told(path, trouble))
 }
 
-/// Removes all that is in an open directory, but for what it has under the name `but`. `path` is for people.
+/// Removes all contents of an open directory, except for the name `but`. `path` is for people.
 pub(crate) fn empty_but(path: &Path, top: &OwnedFd, but: Option<&CStr>) -> Result<(), Failure> {
     let mut patience = PATIENCE;
     loop {
@@ -95,7 +96,7 @@ fn told(path: &Path, Trouble { error, within }: Trouble) -> Failure {
     }
 }
 
-/// What went wrong, and where below the path.
+/// An error, with its place below the path.
 struct Trouble {
     error: Cause,
     within: Vec<CString>,
@@ -103,7 +104,7 @@ struct Trouble {
 
 enum Cause {
     System(Errno),
-    /// It never stays as it was left.
+    /// The contents change all the time.
     Restless,
 }
 
@@ -139,21 +140,21 @@ fn whole(parent: &OwnedFd, name: &CStr) -> Result<(), Trouble> {
     Err(at_the_top(Cause::Restless))
 }
 
-/// Says that there is something else now than there was: no empty directory.
+/// Checks whether an error means that something has changed: the name is no empty directory any more.
 fn is_change(error: Errno) -> bool {
     matches!(error, Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR)
 }
 
-/// A directory on the way down to where the work is.
+/// A directory on the way down to the present place.
 struct Level {
     folder: Identity,
-    /// Held open, with how far it was read.
+    /// The directory, if it is held open, with the read position.
     open: Option<Dir>,
-    /// Where the way goes on from here.
+    /// The name of the next directory on the way.
     next: CString,
 }
 
-/// Removes all that is in a directory, but for one name.
+/// Removes all contents of a directory, except for one name.
 fn empty(top: &OwnedFd, but: Option<&CStr>, patience: &mut usize) -> Result<(), Trouble> {
     let mut levels: Vec<Level> = Vec::new();
     let mut here = Dir::read_from(top).map_err(at_the_top)?;
@@ -190,10 +191,10 @@ fn trouble(levels: Vec<Level>, name: Option<CString>, error: impl Into<Cause>) -
     Trouble { error: error.into(), within }
 }
 
-/// How a step between two directories went.
+/// The result of a step between two directories.
 enum Moved {
     On,
-    /// Something else stands there than before: it is looked at once more.
+    /// Something has changed, and the step is tried again.
     Again,
     /// The directory was moved away, and the way back up is not known.
     Lost,
@@ -207,7 +208,7 @@ fn descend(levels: &mut Vec<Level>, here: &mut Dir, next: CString, folder: Owned
     Ok(Moved::On)
 }
 
-/// Goes back to the directory above one that has been emptied, and removes this one.
+/// Returns to the parent of an emptied directory, and removes the directory.
 fn ascend(level: Level, here: &mut Dir) -> Result<Moved, (CString, Errno)> {
     let Level { folder, open, next } = level;
     let step = || -> Result<Moved, Errno> {
@@ -230,10 +231,11 @@ fn ascend(level: Level, here: &mut Dir) -> Result<Moved, (CString, Errno)> {
     step().map_err(|error| (next.clone(), error))
 }
 
-/// A directory that is not empty, under its name.
+/// A directory that is not empty, with its name.
 type Full = (CString, OwnedFd);
 
-/// Removes what stands in a directory, but for one name, up to the first directory that is not empty, which is opened.
+/// Removes the contents of a directory, except for one name, up to the first directory that is not empty. Returns that
+/// directory, opened.
 fn sweep(here: &mut Dir, but: Option<&CStr>) -> Result<Option<Full>, (Option<CString>, Errno)> {
     while let Some(entry) = here.read() {
         let entry = entry.map_err(|error| (None, error))?;
@@ -249,7 +251,7 @@ fn sweep(here: &mut Dir, but: Option<&CStr>) -> Result<Option<Full>, (Option<CSt
             Err(error) => return Err(told(error)),
         }
         match fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
-            // What was exchanged meanwhile is found when the directory around it is not empty.
+            // An exchange meanwhile is noticed later, because the directory around it is not empty.
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => continue,
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(error) => return Err(told(error)),

@@ -1,4 +1,4 @@
-//! The frame around an image's work: request in, exit code and last words out.
+//! The frame around an image's work: it reads the request, and writes the exit code and last words.
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -9,23 +9,23 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::each::{Each, each};
 use crate::{Failure, batch, last_words};
 
-/// Runs an image: reads the request, does the work, and tells how it ended.
+/// Runs an image: reads the request, does the work, and reports the outcome.
 pub fn run<F>(work: impl FnOnce(Request) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    // A defect must not end in silence: whoever waits for the claim sees where it is.
+    // A panic must not end silently, so that the claim's owner sees where the defect is.
     std::panic::set_hook(Box::new(|panic| {
         let _ = last_words::leave(&format!("the image has a defect, please report it: {panic}"));
     }));
     conclude(request().and_then(|request| block_on(work(request))))
 }
 
-/// So many members of a batch are at work at one time, of an image whose members have processes of their own.
+/// The number of members of a batch at one time, for an image whose members have processes of their own.
 const JOBS: usize = 8;
 
-/// The same for an image that knows one argument, `--dry-run`, which its work is told of: to make the volume, and print
-/// what it would create in the cluster. In a run for a batch the program is started anew for each member.
+/// Runs an image that knows one argument, `--dry-run`. With it, the image makes the volume and prints the objects that
+/// it would create in the cluster. In a batch, each member gets a new process of the program.
 pub fn run_or_show<F>(program: &str, work: impl FnOnce(Request, bool) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
@@ -40,43 +40,44 @@ where
         }
     };
     if batch::is_one() {
-        // Not by its path, which need not be known to the user of the image.
+        // The user of the image may not be able to use the program's path.
         let command = std::iter::once("/proc/self/exe".into()).chain(arguments.into_iter().map(Into::into)).collect();
         return each(Each { command, jobs: JOBS, limit: None });
     }
     run(|request| work(request, dry_run))
 }
 
-/// The request that stands in this process's environment.
+/// Reads the request from this process's environment.
 pub fn request() -> Result<Request, Failure> {
     Request::from_env(|name| std::env::var(name).ok()).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// Runs a future on this thread alone: an image makes a handful of calls, and threads cost start-up
-/// time, of which every claim pays.
+/// Runs a future on this thread only. An image makes a handful of calls, and threads would cost start-up time for each
+/// claim.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    // Before anything speaks TLS. It fails only where a provider is installed already, which is as good.
+    // This comes before any TLS. It fails only if a provider is already installed, which is just as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::retry(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(work);
-    // A name lookup that hangs on a thread of its own must not delay the answer.
+    // A hanging name lookup on a thread of its own must not delay the answer.
     runtime.shutdown_background();
     outcome
 }
 
-/// What says that the run is to stop. The first process of a container dies of no signal that it does not ask for.
+/// Returns the signal by which the run is stopped. The first process of a container dies only of signals that it
+/// handles.
 ///
 /// # Errors
-/// It cannot be asked for.
+/// If the signal cannot be handled.
 pub fn told_to_stop() -> Result<Signal, Failure> {
     signal(SignalKind::terminate())
         .map_err(|error| Failure::retry(format!("the end of the run cannot be waited for: {error}")))
 }
 
-/// Leaves the last words of a failure and turns it into the exit code.
+/// Writes the last words of a failure and returns its exit code.
 pub fn conclude(outcome: Result<(), Failure>) -> ExitCode {
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     if let Err(error) = last_words::leave(&failure.message) {

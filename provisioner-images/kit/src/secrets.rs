@@ -1,4 +1,4 @@
-//! Keeping the secrets of a run out of its last words, which become an event that many can read.
+//! The mask that keeps the secrets of a run out of its last words. These become an event that many can read.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -8,36 +8,36 @@ use contract::names::SECRET_DIR;
 use contract::parameter::{self, NameError};
 use contract::request::is_reserved;
 
-/// Names another directory than [`SECRET_DIR`], for trying an image without a pod.
+/// The variable with another directory than [`SECRET_DIR`], for trying an image without a pod.
 pub const DIRECTORY_VARIABLE: &str = "FLEX_SECRETS_DIRECTORY";
-/// What stands in place of a secret.
+/// The text in place of a secret.
 const MASK: &str = "***";
-/// A shorter value is no secret, and is a part of too many words.
+/// The shortest value that is masked. Shorter values are parts of too many words.
 const SHORTEST: usize = 6;
-/// A shorter line of a longer text is no secret by itself.
+/// The shortest line of a longer text that is masked by itself.
 const SHORTEST_LINE: usize = 16;
-/// So many bytes of a file are read; a Secret has no more than 1 MiB.
+/// The number of bytes that are read of a file. A Secret has at most 1 MiB.
 const LARGEST: u64 = 1 << 20;
 
-/// What must not be repeated of a run.
+/// The secrets of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// The longest first: one may be a part of another.
+    /// The values, the longest first, because one may be a part of another.
     values: Vec<String>,
 }
 
 impl Secrets {
-    /// Those of this process: of its environment, and of the files in the directory of Secrets.
+    /// Returns the secrets of this process: those of its environment, and of the files in the directory of Secrets.
     pub fn of_this_run() -> Self {
         let folder = std::env::var_os(DIRECTORY_VARIABLE).filter(|folder| !folder.is_empty());
         let folder = folder.map_or_else(|| PathBuf::from(SECRET_DIR), PathBuf::from);
-        // A value that is no text cannot be a part of one.
+        // A value that is no text cannot be a part of a text.
         let environment =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self::of(environment.collect(), files(&folder))
     }
 
-    /// Those of an environment, and of the texts of files.
+    /// Returns the secrets of an environment, and of the texts of files.
     pub fn of(environment: Vec<(String, String)>, files: Vec<String>) -> Self {
         let parameters = environment.iter().find(|(name, _)| name == "PARAMETER_NAMES");
         let parameters: Vec<String> =
@@ -54,7 +54,7 @@ impl Secrets {
         Self { values }
     }
 
-    /// The text without them.
+    /// Masks the secrets in a text.
     pub fn mask(&self, text: &str) -> String {
         self.values.iter().fold(text.to_owned(), |text, value| match text.contains(value) {
             true => text.replace(value, MASK),
@@ -63,19 +63,20 @@ impl Secrets {
     }
 }
 
-/// A value as a whole; of several lines each line, too, and what follows on a name in it.
+/// Returns the parts of a value that are masked. These are the whole value, and if it has several lines each line and
+/// the text after a name in it.
 fn parts(text: &str) -> Vec<&str> {
     let long = |text: &str, least: usize| text.chars().count() >= least;
     let whole = text.trim();
     let lines = whole.lines().map(str::trim).filter(|line| *line != whole && long(line, SHORTEST_LINE));
     let named = whole.lines().filter_map(|line| line.split_once([':', '=']));
     let named = named.map(|(_, value)| value.trim().trim_matches(['"', '\'']).trim());
-    // Where there is one line alone, it may be anything: `a:b` is a password, too.
+    // A single line may be anything: `a:b` may be a password too.
     let named = named.filter(|_| whole.contains('\n'));
     [whole].into_iter().chain(lines).chain(named).filter(|part| long(part, SHORTEST)).collect()
 }
 
-/// Addresses without a password, and paths: whoever mends a failure needs them.
+/// Checks for addresses without a password, and paths. People need them to mend a failure.
 fn is_place(value: &str) -> bool {
     let in_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     let is_path = value.starts_with('/') && value[1..].contains('/') && value.chars().all(in_path);
@@ -84,11 +85,11 @@ fn is_place(value: &str) -> bool {
     is_path || is_address || is_number
 }
 
-/// The texts of the files of all Secrets. What cannot be read cannot be repeated either.
+/// Returns the texts of the files of all Secrets. A file that cannot be read cannot be repeated either.
 fn files(folder: &Path) -> Vec<String> {
     let entries = |folder: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        // The kubelet keeps the real ones in directories whose names begin with two dots, and links to them.
+        // The kubelet keeps the real files in directories whose names begin with two dots, and links to them.
         entries
             .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b".."))
             .map(|entry| entry.path())

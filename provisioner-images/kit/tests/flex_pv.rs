@@ -1,4 +1,4 @@
-//! The binary `flex-pv` from outside: what it prints, creates, says and exits with.
+//! Tests of the binary `flex-pv` from outside: its output, the objects that it creates, its last words and exit codes.
 
 #[path = "flex_pv/api.rs"]
 mod api;

@@ -1,4 +1,4 @@
-//! The script of the image `hostpath`, run by busybox as in the image, with the real `flex-pv`.
+//! Tests of the script of the image `hostpath`, run by busybox as in the image, with the real `flex-pv`.
 
 #[path = "hostpath/alone.rs"]
 mod alone;

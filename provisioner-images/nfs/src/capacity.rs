@@ -1,10 +1,10 @@
-//! How much room the export has, as the server says it of its file system.
+//! The free bytes of the export, as the server reports them for its file system.
 
 use kit::Failure;
 
 use crate::server::Server;
 
-/// Tells what is free for this image's user. Quotas of single directories are out of reach for a client.
+/// Reports the bytes that are free for this image's user. A client cannot see quotas of single directories.
 pub async fn capacity(server: &Server) -> Result<(), Failure> {
     kit::capacity::tell(server.free().await?, None)
 }

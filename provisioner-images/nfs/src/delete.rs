@@ -1,4 +1,4 @@
-//! Taking a volume away, or what an unfinished run left of it.
+//! The deletion of a volume, or of what an unfinished run left of it.
 
 use contract::request::Request;
 use kit::Failure;
@@ -9,8 +9,8 @@ use crate::{pattern, record, tree};
 
 /// Deletes, archives or keeps the directory, by the volume's own record and nothing else.
 ///
-/// The order of the steps lets every later run go on where this one may die: the path is free for
-/// others only after the directory is out of the way, and the volume's record goes last.
+/// The order of the steps lets each later run continue where this one may die. The path is free for others only after
+/// the directory is out of the way, and the volume's record is removed last.
 pub async fn delete(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
     let id = &request.claim_uuid;
     let of_volume = record::of_volume(id);
@@ -19,17 +19,17 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &Request)
     };
     record::check_source(&request.volume_source, parameters, &path)?;
     let of_path = record::of_path(&path);
-    // A path that another volume owns by now was left by an earlier run of ours.
+    // If another volume owns the path now, an earlier run of this volume has left it.
     let ours = server.read_record(&of_path).await?.is_some_and(|owner| owner == *id);
     match parameters.on_delete {
-        // With the records: the path stays taken, and a second delete finds that all is well.
+        // The records stay: the path stays taken, and a second delete run finds nothing to do.
         OnDelete::Keep => return Ok(()),
         OnDelete::Archive if ours => {
             server.rename(&path, &record::archive(&path, id)).await?;
         }
         OnDelete::Delete if ours => {
             let rubbish = record::rubbish(&path, id);
-            // Of a delete before the last provision run: it would be in the way.
+            // An earlier delete run, before the last provision run, left this directory. It would be in the way.
             tree::remove(server, &rubbish).await?;
             server.rename(&path, &rubbish).await?;
         }
@@ -44,7 +44,7 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &Request)
     server.remove_record(&of_volume).await
 }
 
-/// A volume without a record has been deleted before, or was never begun.
+/// Handles a volume without a record: it was deleted before, or never begun.
 async fn without_record(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
     let id = &request.claim_uuid;
     // A run that died between its two records has claimed a path and made nothing there.

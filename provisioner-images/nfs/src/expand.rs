@@ -1,5 +1,5 @@
-//! Making a volume larger. A directory has no size of its own, and the server's quota, if it has one, is
-//! out of reach for a client: as with provisioning, the size is a promise.
+//! The expansion of a volume. A directory has no size of its own, and a client cannot set the server's quota, if there
+//! is one. So the size is only a promise, as in provision runs.
 
 use contract::request::Request;
 use kit::Failure;
@@ -8,7 +8,7 @@ use crate::parameters::Parameters;
 use crate::record;
 use crate::server::Server;
 
-/// Sees that the volume is there and its own, so that nothing is promised for what is lost.
+/// Checks that the volume exists and owns its directory, so that no size is promised for lost storage.
 pub async fn expand(server: &Server, parameters: &Parameters, request: &Request) -> Result<(), Failure> {
     let id = &request.claim_uuid;
     let Some(path) = server.read_record(&record::of_volume(id)).await? else {

@@ -1,4 +1,4 @@
-//! What the export has, by the records of this image.
+//! The list of the export's volumes, by the records of this image.
 
 use contract::listing::{Entry, State};
 use futures::{StreamExt, TryStreamExt};
@@ -8,12 +8,12 @@ use crate::parameters::{OnDelete, Parameters};
 use crate::record;
 use crate::server::Server;
 
-/// Volumes that are looked at at once: hides the way to the server, without flooding it.
+/// The number of volumes that are checked at one time. It hides the latency of the server without flooding it.
 const AT_ONCE: usize = 16;
 
 /// Prints a line for each volume that has a record and a directory.
 ///
-/// A record without its directory is no volume: either its run has not come so far, or the data is gone.
+/// A record without its directory is no volume: either its run has not made the directory yet, or the data are lost.
 pub async fn list(server: &Server, parameters: &Parameters) -> Result<(), Failure> {
     let names = server.names_in(record::FOLDER).await?;
     let ids =
@@ -29,7 +29,7 @@ pub async fn list(server: &Server, parameters: &Parameters) -> Result<(), Failur
 }
 
 async fn entry(server: &Server, parameters: &Parameters, id: &str) -> Result<Option<Entry>, Failure> {
-    // Deleted a moment ago.
+    // The volume was deleted a moment ago.
     let Some(path) = server.read_record(&record::of_volume(id)).await? else { return Ok(None) };
     let entry = |state, path: &str| Entry {
         state,
@@ -37,9 +37,9 @@ async fn entry(server: &Server, parameters: &Parameters, id: &str) -> Result<Opt
         bytes: None,
         place: format!("{}:{}/{path}", parameters.server, parameters.export),
     };
-    // With `keep` nothing on the server tells a volume from one that was kept when it was deleted.
+    // With `keep`, nothing on the server distinguishes a volume from one that was deleted and kept.
     let state = if parameters.on_delete == OnDelete::Keep { State::Kept } else { State::Volume };
-    // A path that another volume owns by now was left by this one.
+    // If another volume owns the path now, this one has left it.
     let ours = server.read_record(&record::of_path(&path)).await?.is_some_and(|owner| owner == id);
     if ours && server.has_directory(&path).await? {
         return Ok(Some(entry(state, &path)));

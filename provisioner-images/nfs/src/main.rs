@@ -1,8 +1,8 @@
 //! A provisioner image: a directory on an NFS server for each claim.
 //!
-//! The server is spoken to in user space, so that the pod needs neither a mount nor a privilege.
-//! `nfs-provisioner --dry-run` makes the directory and prints the PersistentVolume instead of
-//! creating it, for trying an export without a cluster.
+//! It talks to the server from user space, so that the pod needs neither a mount nor a privilege. `nfs-provisioner
+//! --dry-run` makes the directory and prints the PersistentVolume instead of creating it, to try an export without a
+//! cluster.
 
 mod capacity;
 mod delete;

@@ -1,46 +1,46 @@
-//! The parameters of the config: as written → checked, with all problems at once.
+//! The parameters of the config, checked. All problems are reported at once.
 
 use kit::Failure;
 
-/// What happens to a volume's directory when the volume is deleted.
+/// The treatment of a volume's directory when the volume is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDelete {
-    /// It is removed with all that is in it.
+    /// The directory is removed with all its contents.
     Delete,
-    /// It is renamed to `archived-…` and never touched again.
+    /// The directory is renamed to `archived-…` and never touched again.
     Archive,
-    /// It stays as it is.
+    /// The directory stays as it is.
     Keep,
 }
 
 /// The checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Name or address of the server; an IPv6 address without brackets.
+    /// The name or address of the server; an IPv6 address without brackets.
     pub server: String,
-    /// Absolute path of the export, without a slash at its end; empty for the server's root.
+    /// The absolute path of the export, without a slash at its end; empty for the server's root.
     pub export: String,
-    /// The server's port, where it is not 2049.
+    /// The port of the server, where it is not 2049.
     pub port: Option<u16>,
     /// The port of the mount service, for version 3 without a portmapper.
     pub mount_port: Option<u16>,
     /// Protocol versions in the order of preference.
     pub versions: &'static [&'static str],
-    /// Whether to call from a port below 1024, which exports with the option `secure` insist on.
+    /// Whether to use a port below 1024, which exports with the option `secure` require.
     pub reserved_port: bool,
-    /// Pattern of the directory's path within the export.
+    /// The pattern of the directory's path within the export.
     pub subdirectory: String,
-    /// The directory's owner.
+    /// The owner of the directory.
     pub owner: Option<u32>,
-    /// The directory's group.
+    /// The group of the directory.
     pub group: Option<u32>,
-    /// The directory's mode.
+    /// The mode of the directory.
     pub mode: u32,
-    /// What a delete does.
+    /// The treatment of the directory in a delete run.
     pub on_delete: OnDelete,
-    /// The user that the server is told we are.
+    /// The user id that the image sends to the server.
     pub client_user: u32,
-    /// The group that the server is told we are in.
+    /// The group id that the image sends to the server.
     pub client_group: u32,
 }
 
@@ -111,7 +111,7 @@ fn server(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("server is missing: the name or address of the NFS server".into());
     }
-    // One colon is a port, which has a parameter of its own; several are an IPv6 address.
+    // One colon means a port, which has a parameter of its own. Several mean an IPv6 address.
     let ipv6 = bare.parse::<std::net::Ipv6Addr>().is_ok();
     if !bare.chars().all(legal) || (bare.contains(':') && !ipv6) {
         return Err(format!("server is `{text}`: it must be a name or an address alone; a port goes into `port`"));

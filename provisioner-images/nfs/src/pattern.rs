@@ -1,7 +1,7 @@
-//! The path of a volume within the export, from a pattern of the admin and values of the claim. Pure.
+//! The path of a volume within the export, from a pattern of the admin and values of the claim. The functions are pure.
 //!
-//! A value is only ever one part of a name: it can neither begin a new directory nor lead out of
-//! one, and what it contains is not looked at for variables again.
+//! A value is always a part of one name. It can neither begin a new directory nor lead out of one, and variables in it
+//! are not replaced.
 
 use contract::request::Request;
 use kit::Failure;
@@ -12,10 +12,10 @@ use crate::record::FOLDER;
 const KNOWN: &str =
     "${pvc.namespace}, ${pvc.name}, ${pvc.uid}, ${pv.name}, ${storage-class}, ${username} and ${metadata.KEY}";
 
-/// The longest name that file systems take, and room in it for `archived-` and a UUID.
+/// The longest name that file systems allow, minus room for `archived-` and a UUID.
 const LONGEST_NAME: usize = 255 - "archived-".len() - "-".len() - 36;
 
-/// The path, relative to the export.
+/// Returns the path, relative to the export.
 pub fn path(pattern: &str, request: &Request) -> Result<String, Failure> {
     let mut path = String::new();
     let mut rest = pattern;
@@ -124,7 +124,7 @@ mod tests {
             let failure = path("${metadata.team.example/dir}", &request("x", value)).expect_err(value);
             assert_eq!(failure.code, 65, "{value:?}");
         }
-        // Two harmless values must not add up to a harmful name.
+        // Two harmless values must not form a harmful name together.
         let failure = path("${pvc.name}${metadata.team.example/dir}/x", &request(".x", ".")).map(|_| ());
         assert_eq!(failure.unwrap_err().code, 65);
         assert!(path(".${metadata.team.example/dir}", &request("x", "..")).is_err());

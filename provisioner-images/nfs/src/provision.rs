@@ -1,4 +1,4 @@
-//! Making a volume: claim the path, make the directory, create the PersistentVolume.
+//! The provision run: claims the path, makes the directory, and creates the PersistentVolume.
 
 use contract::request::Request;
 use contract::volume::{Made, persistent_volume};
@@ -9,7 +9,7 @@ use crate::parameters::Parameters;
 use crate::server::Server;
 use crate::{pattern, record};
 
-/// Makes the volume, or finds it as an earlier run left it at any point.
+/// Makes the volume, or continues where an earlier run stopped.
 pub async fn provision(
     server: &Server,
     parameters: &Parameters,
@@ -49,12 +49,12 @@ pub async fn provision(
     cluster::create(cluster::connect().await?, &volume, cluster::PATIENCE).await
 }
 
-/// The volume's own path within the export: the recorded one, or a new one by the pattern.
+/// Returns the volume's path within the export: the recorded one, or a new one by the pattern.
 async fn place(server: &Server, parameters: &Parameters, request: &Request) -> Result<String, Failure> {
     let id = &request.claim_uuid;
     let of_volume = record::of_volume(id);
     if let Some(path) = server.read_record(&of_volume).await? {
-        // Claimed already, unless a delete run died after it had given the path up.
+        // The path is claimed already, unless a delete run died after it had released the path.
         claim(server, &path, id).await?;
         return Ok(path);
     }
@@ -67,10 +67,10 @@ async fn place(server: &Server, parameters: &Parameters, request: &Request) -> R
     Err(Failure::retry(format!("another run for this volume has just recorded another place than {path}")))
 }
 
-/// Makes the path this volume's own, or refuses if it is another's.
+/// Makes the path this volume's own, or refuses if it belongs to another volume.
 ///
-/// Only a path without a directory can be claimed. Whoever finds its own claim may use the
-/// directory there, because an earlier run of the same volume made it after claiming.
+/// Only a path without a directory can be claimed. A run that finds its own claim may use the directory there, because
+/// an earlier run of the same volume made it after claiming the path.
 async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
     let of_path = record::of_path(path);
     let owner = match server.read_record(&of_path).await? {

@@ -1,14 +1,14 @@
-//! Which directory belongs to which volume. Pure.
+//! The records of which directory belongs to which volume. The functions are pure.
 //!
-//! The records stand in `.flex-provisioner` at the root of the export, out of the users' reach. Each
-//! is a symbolic link that leads nowhere: making one is a single step that fails if it exists, and
-//! its text is there as soon as the link is. There are two for each volume:
+//! The records are in `.flex-provisioner` at the root of the export, where users cannot reach them. Each is a symbolic
+//! link that leads nowhere. A link is made in a single step that fails if it exists, and its text is there as soon as
+//! the link is. Each volume has two:
 //!
-//! - `path-<hash of the path>` says whose the path is, and keeps two volumes from one directory;
-//! - `volume-<uuid>` says where the volume is, and keeps a run with an edited pattern from making a
-//!   second directory.
+//! - `path-<hash of the path>` names the volume of the path, and keeps two volumes from using one directory.
+//! - `volume-<uuid>` names the path of the volume, and keeps a run with a changed pattern from making a second
+//!   directory.
 //!
-//! A directory that exists without the first is somebody else's: it is neither used nor deleted.
+//! A directory without the first record belongs to somebody else: it is neither used nor deleted.
 
 use contract::volume::source_kind;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
@@ -20,21 +20,21 @@ use crate::parameters::Parameters;
 /// The folder of the records, at the root of the export.
 pub const FOLDER: &str = ".flex-provisioner";
 
-/// Begins the name of a record that says where a volume is; its id follows.
+/// The prefix of a record that names the path of a volume. The volume's id follows.
 pub const VOLUME: &str = "volume-";
 
-/// The record that says whose a path is.
+/// Returns the name of the record for a path, which names the path's volume.
 pub fn of_path(path: &str) -> String {
     let hash: String = Sha256::digest(path.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{FOLDER}/path-{hash}")
 }
 
-/// The record that says where a volume is.
+/// Returns the name of the record for a volume, which names the volume's path.
 pub fn of_volume(id: &str) -> String {
     format!("{FOLDER}/{VOLUME}{id}")
 }
 
-/// A volume's id becomes a part of names on the server.
+/// Checks a volume's id, which becomes a part of names on the server.
 pub fn check_id(id: &str) -> Result<(), Failure> {
     let legal = |c: char| matches!(c, '0'..='9' | 'a'..='f' | '-');
     if id.is_empty() || id.len() > 64 || !id.chars().all(legal) {
@@ -43,7 +43,7 @@ pub fn check_id(id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The folder that a path stands in, and its name there.
+/// Divides a path into its folder and its name there.
 pub fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
@@ -55,20 +55,22 @@ fn beside(path: &str, name: &str) -> String {
     }
 }
 
-/// Where a directory waits for its removal: beside its old place, as it cannot leave its file system.
+/// Returns the place where a directory waits for its removal. It is beside the old place, because it must stay on its
+/// file system.
 pub fn rubbish(path: &str, id: &str) -> String {
     beside(path, &format!(".deleting-{id}"))
 }
 
-/// Where an archived directory stays. The id keeps apart those that had the same name one after the other.
+/// Returns the place of an archived directory. The id distinguishes directories that had the same name one after
+/// another.
 pub fn archive(path: &str, id: &str) -> String {
     let (_, name) = split(path);
     let suffix = if name.contains(id) { String::new() } else { format!("-{id}") };
     beside(path, &format!("archived-{name}{suffix}"))
 }
 
-/// Where a PersistentVolume's source, as JSON, leads within the export; `None` for an empty one, which
-/// belongs to no volume yet.
+/// Returns the path within the export in a PersistentVolume's source, given as JSON. Returns `None` for an empty
+/// source, which belongs to no volume yet.
 pub fn source_path(source: &str, parameters: &Parameters) -> Result<Option<String>, Failure> {
     if source.is_empty() {
         return Ok(None);
@@ -90,7 +92,7 @@ pub fn source_path(source: &str, parameters: &Parameters) -> Result<Option<Strin
     }
 }
 
-/// Whether the source of a volume leads to the place that its record names.
+/// Checks whether the source of a volume has the path that its record names.
 pub fn check_source(source: &str, parameters: &Parameters, path: &str) -> Result<(), Failure> {
     match source_path(source, parameters)? {
         Some(other) if other != path => Err(Failure::never(format!(

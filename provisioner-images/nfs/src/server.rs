@@ -1,4 +1,4 @@
-//! The NFS server, as far as this image needs it. Paths are relative to the export.
+//! The calls to the NFS server that this image needs. Paths are relative to the export.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::parameters::Parameters;
 use crate::trouble::{self, Kind, kind};
 
-/// How long a server may take to answer at first, on one connection and then on another; a pod that waits holds a place
-/// on its node. A busy nfs-ganesha now and then overlooks what comes in on a connection, and that one stays silent.
+/// The time for the server's first answer, on one connection and then on another. A waiting pod uses resources of its
+/// node. A busy nfs-ganesha sometimes overlooks a request on a connection, and that connection stays silent.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 
-/// What stands at a path, by the numbers that both protocol versions use.
+/// The kind of a directory, by the number that both protocol versions use.
 const DIRECTORY: u32 = 2;
 
-/// Everything in a path but its letters, its slashes and what names commonly hold.
+/// All characters that are encoded in a path. Letters, slashes and frequent characters of names are not.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
 
-/// What the server says to a client that mounts, if it says anything.
+/// Returns the server's answer to a mount request, if there is one.
 async fn answer(url: &str) -> Option<nfs_rs::Result<Box<dyn Mount>>> {
     for patience in PATIENCE {
         if let Ok(answer) = tokio::time::timeout(patience, nfs_rs::parse_url_and_mount(url)).await {
@@ -61,22 +61,22 @@ impl Server {
         Err(problem.unwrap_or_else(|| Failure::config(format!("{at}: no protocol version to speak"))))
     }
 
-    /// Gives the server its session back. Not worth failing for: the work is done.
+    /// Ends the session with the server. A failure does not matter, because the work is done.
     pub async fn leave(self) {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.mount.umount()).await;
     }
 
-    /// The connection itself, for the removal of trees.
+    /// Returns the connection itself, for the removal of trees.
     pub fn mount(&self) -> &dyn Mount {
         self.mount.as_ref()
     }
 
-    /// A failure of something that was tried here.
+    /// Makes the failure of an operation on this server.
     pub fn failure(&self, what: &str, error: &NfsError) -> Failure {
         trouble::failure(what, &self.at, error)
     }
 
-    /// Whether a directory stands at the path; a file or link in its place is an error.
+    /// Checks whether a directory exists at the path; a file or link in its place is an error.
     pub async fn has_directory(&self, path: &str) -> Result<bool, Failure> {
         let attributes = match self.mount.getattr_path(path).await {
             Ok(attributes) => attributes,
@@ -89,7 +89,7 @@ impl Server {
         Err(Failure::never(format!("{}/{path} is not a directory: nothing is done", self.at)))
     }
 
-    /// The names in a directory; none if it does not exist.
+    /// Returns the names in a directory; none if it does not exist.
     pub async fn names_in(&self, path: &str) -> Result<Vec<String>, Failure> {
         let names = async {
             let folder = self.mount.lookup_path(path).await?;
@@ -102,14 +102,14 @@ impl Server {
         }
     }
 
-    /// The bytes that are free on the export's file system.
+    /// Returns the free bytes of the export's file system.
     pub async fn free(&self) -> Result<u64, Failure> {
         let space =
             self.mount.fsstat().await.map_err(|error| self.failure("cannot tell how much room there is", &error))?;
         Ok(space.abytes)
     }
 
-    /// Makes a directory and those above it; true if it was not there before.
+    /// Makes a directory and its parents. Returns true if it did not exist before.
     pub async fn make_directory(&self, path: &str, mode: u32) -> Result<bool, Failure> {
         for (end, _) in path.match_indices('/') {
             self.make_one(&path[..end], 0o755).await?;
@@ -125,13 +125,13 @@ impl Server {
         }
     }
 
-    /// Sets mode and owner, whatever the umask and the server's defaults made of them.
+    /// Sets mode and owner, whatever the umask and the server's defaults are.
     pub async fn set(&self, path: &str, mode: u32, owner: Option<u32>, group: Option<u32>) -> Result<(), Failure> {
         let set = self.mount.setattr_path(path, false, Some(mode), owner, group, None, None, None).await;
         set.map(|_| ()).map_err(|error| self.failure(&format!("cannot set mode and owner of {path}"), &error))
     }
 
-    /// Makes a record with a text; false if it exists already. Its folder is made when it is missing.
+    /// Makes a record with a text, and its folder if that is missing. Returns false if the record exists.
     pub async fn make_record(&self, path: &str, text: &str) -> Result<bool, Failure> {
         let mut folder_made = false;
         loop {
@@ -147,7 +147,7 @@ impl Server {
         }
     }
 
-    /// The text of a record; `None` if there is none.
+    /// Reads the text of a record; `None` if there is none.
     pub async fn read_record(&self, path: &str) -> Result<Option<String>, Failure> {
         match self.mount.readlink_path(path).await {
             Ok(text) => Ok(Some(text)),
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// Removes a record; one that is gone is no error.
+    /// Removes a record; a missing one is no error.
     pub async fn remove_record(&self, path: &str) -> Result<(), Failure> {
         match self.mount.remove_path(path).await {
             Err(error) if kind(&error) != Kind::Missing => {
@@ -166,7 +166,7 @@ impl Server {
         }
     }
 
-    /// Renames; false if there was nothing to rename.
+    /// Renames a file or directory. Returns false if there was nothing to rename.
     pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Failure> {
         match self.mount.rename_path(from, to).await {
             Ok(()) => Ok(true),
@@ -176,7 +176,7 @@ impl Server {
     }
 }
 
-/// The export as people write it.
+/// Returns the export as people write it.
 fn location(parameters: &Parameters) -> String {
     let Parameters { server, export, port, .. } = parameters;
     let port = port.map(|port| format!(" (port {port})")).unwrap_or_default();
@@ -185,7 +185,7 @@ fn location(parameters: &Parameters) -> String {
     format!("{server}:{export}{port}")
 }
 
-/// The export as nfs-rs wants to be told.
+/// Returns the export in the form that nfs-rs expects.
 fn url(parameters: &Parameters, version: &str) -> String {
     let Parameters { server, export, port, mount_port, reserved_port, client_user, client_group, .. } = parameters;
     let host = if server.contains(':') { format!("[{server}]") } else { server.clone() };

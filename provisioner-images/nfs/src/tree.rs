@@ -1,7 +1,7 @@
-//! Removing a directory with all that is in it, without ever following a link.
+//! The removal of a directory with all its contents, without ever following a link.
 //!
-//! Everything is addressed by its parent's handle and its own name, so that a directory which is
-//! swapped for a link meanwhile leads nowhere.
+//! Each file is addressed by its parent's handle and its own name, so that a directory that is exchanged for a link
+//! leads nowhere.
 
 use futures::{StreamExt, TryStreamExt};
 use kit::Failure;
@@ -10,14 +10,14 @@ use nfs_rs::{Mount, NfsError, ObjRes, ReaddirplusEntry};
 use crate::server::Server;
 use crate::trouble::{Kind, is_no_directory, kind};
 
-/// What both protocol versions call a directory.
+/// The kind of a directory in both protocol versions.
 const DIRECTORY: u32 = 2;
-/// Names that are read at once: bounds the memory for a directory of millions.
+/// The number of names that are read at one time. It bounds the memory for a directory with millions of files.
 const PAGE: usize = 4096;
-/// Removals under way at once: hides the way to the server, without flooding it.
+/// The number of removals at one time. It hides the latency of the server without flooding it.
 const AT_ONCE: usize = 16;
 
-/// So often a directory may have nothing but names that are gone already: others remove files, too.
+/// The number of times that a directory may contain only names that are already gone, because others remove files too.
 const IN_VAIN: u32 = 3;
 
 /// A directory that is being emptied.
@@ -25,11 +25,11 @@ struct Open {
     parent: ObjRes,
     name: String,
     handle: ObjRes,
-    /// How many directories are around it.
+    /// The number of directories around it.
     depth: usize,
 }
 
-/// Removes the directory; one that is gone already is no error.
+/// Removes the directory; a missing one is no error.
 pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
     let mount = server.mount();
     let (folder, name) = crate::record::split(path);
@@ -43,7 +43,7 @@ pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
         Err(error) if kind(&error) == Kind::Missing => return Ok(()),
         Err(error) => return Err(server.failure(&format!("cannot look at {path}"), &error)),
     };
-    // Depth first with a stack of its own: a user decides how deep the directories are.
+    // The removal is depth first with a stack of its own, because a user decides how deep the directories are.
     let mut stack = vec![Open { parent, name: name.to_owned(), handle, depth: 0 }];
     let mut in_vain = 0;
     while let Some(open) = stack.last() {
@@ -62,7 +62,7 @@ pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
             Ok(Step::Done) => {
                 stack.pop();
             }
-            // Somebody has exchanged it for a file or a link, which is removed when its directory is looked at again.
+            // Somebody has exchanged it for a file or a link. It is removed when its directory is read again.
             Err(error) if is_no_directory(&error) && open.depth > 0 => {
                 stack.pop();
             }
@@ -72,10 +72,10 @@ pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// So many directories of a path are shown: its depth is a user's affair.
+/// The number of directories of a path in a message. A user decides how deep a path is.
 const SHOWN: usize = 20;
 
-/// Where the directory on top of the stack is. Those around it are the nearest below it of each lesser depth.
+/// Returns the path of the directory on top of the stack. Its parents are the nearest below it of each lesser depth.
 fn shown(path: &str, stack: &[Open]) -> String {
     let mut names = Vec::new();
     let mut wanted = stack.last().map_or(0, |open| open.depth);
@@ -94,17 +94,17 @@ fn shown(path: &str, stack: &[Open]) -> String {
 }
 
 enum Step {
-    /// These must be emptied first.
+    /// These directories must be emptied first.
     Descend(Vec<Open>),
-    /// Files were removed; look again.
+    /// Files were removed, and the directory must be read again.
     Again,
-    /// It had nothing but files that are not there, such as this one.
+    /// The directory contained only files that do not exist, such as this one.
     InVain(String),
     /// The directory is gone.
     Done,
 }
 
-/// Removes what can be removed from a directory at once, or the directory itself.
+/// Removes the files of a directory that can be removed at once, or the directory itself.
 async fn step(mount: &dyn Mount, open: &Open) -> Result<Step, NfsError> {
     let page: Vec<ReaddirplusEntry> = mount
         .readdirplus(open.handle.fh.clone())
@@ -149,7 +149,7 @@ async fn step(mount: &dyn Mount, open: &Open) -> Result<Step, NfsError> {
     })
 }
 
-/// The server may leave an entry's attributes out of a listing.
+/// Checks whether an entry is a directory. The server may omit an entry's attributes in a listing.
 async fn is_directory(mount: &dyn Mount, open: &Open, entry: &ReaddirplusEntry) -> Result<bool, NfsError> {
     if let Some(attributes) = &entry.attr {
         return Ok(attributes.type_ == DIRECTORY);

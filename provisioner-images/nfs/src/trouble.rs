@@ -1,28 +1,28 @@
-//! What an error of the server means for the run. Pure.
+//! The meaning of a server's error for the run. The functions are pure.
 
 use kit::Failure;
 use nfs_rs::{Nfs3ErrorCode as V3, Nfs3MountErrorCode as Mount3, Nfs4ErrorCode as V4, NfsError};
 
-/// The errors that the work distinguishes; the rest is passing trouble.
+/// The kinds of errors that the work distinguishes. All others are temporary problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is not there.
+    /// The file does not exist.
     Missing,
-    /// It is there already.
+    /// The file exists already.
     Exists,
-    /// A directory is not empty.
+    /// The directory is not empty.
     NotEmpty,
-    /// The server does not allow it.
+    /// The server does not allow the operation.
     Denied,
-    /// The server cannot do it, ever.
+    /// The server can never do the operation.
     Refused,
     /// The disk or the quota is full.
     Full,
-    /// Anything else: the network, a restart, an error inside the server.
+    /// Any other error: of the network, a restart, or inside the server.
     Passing,
 }
 
-/// Which kind an error is.
+/// Returns the kind of an error.
 pub fn kind(error: &NfsError) -> Kind {
     match error {
         NfsError::Nfs4(code) => match code {
@@ -55,18 +55,17 @@ pub fn kind(error: &NfsError) -> Kind {
     }
 }
 
-/// Whether what was taken for a directory is none.
+/// Checks whether the error means that the name is no directory.
 pub fn is_no_directory(error: &NfsError) -> bool {
     matches!(error, NfsError::Nfs4(V4::NFS4ERR_NOTDIR | V4::NFS4ERR_SYMLINK) | NfsError::Nfs3(V3::NFS3ERR_NOTDIR))
 }
 
-/// Whether the server may only dislike the version of the protocol: it answered, and not about the
-/// export.
+/// Checks whether the server may only reject the version of the protocol: it answered, but not about the export.
 pub fn is_of_version(error: &NfsError) -> bool {
     matches!(error, NfsError::Nfs4(V4::NFS4ERR_MINOR_VERS_MISMATCH | V4::NFS4ERR_NOTSUPP) | NfsError::Rpc(_))
 }
 
-/// A failure of something that was tried on the server.
+/// Makes the failure of an operation on the server.
 pub fn failure(what: &str, at: &str, error: &NfsError) -> Failure {
     let text = format!("{what} on {at}: {error}");
     match kind(error) {
@@ -80,7 +79,7 @@ pub fn failure(what: &str, at: &str, error: &NfsError) -> Failure {
     }
 }
 
-/// A failure to reach the export at all.
+/// Makes the failure to reach the export at all.
 pub fn unreachable(at: &str, error: &NfsError) -> Failure {
     match kind(error) {
         Kind::Missing => Failure::config(format!(

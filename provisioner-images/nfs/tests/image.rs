@@ -1,5 +1,5 @@
-//! The image against a real NFS server: what each run leaves on it, says and exits with. What stands
-//! on the server is seen through another client (libnfs) as well as on its disk.
+//! Tests of the image with a real NFS server: the files that each run leaves, its last words and its exit code. The
+//! tests read the server's files through another client (libnfs) and on its disk.
 
 #[path = "image/batch.rs"]
 mod batch;

@@ -1,4 +1,4 @@
-//! Capacities: what the scheduler is told of room, and that it looks.
+//! Writes of capacities: the published objects, and the CSIDriver by which the scheduler checks them.
 
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ impl Writes {
         .into()
     }
 
-    /// What is published under a name now, by the API.
+    /// Reads the published object with a name from the API.
     pub async fn read_capacity(&self, name: &str) -> Result<Option<Published>> {
         let found = self.capacities().get_opt(name).await.map_err(WriteError::of(format!("capacity {name}")))?;
         Ok(found.as_ref().map(Published::from))
     }
 
-    /// Tells the scheduler how much room a segment has. `before` is what it was told.
+    /// Publishes the capacity of a segment. `before` is the present object.
     pub async fn publish(
         &self,
         segment: &Segment,
@@ -65,7 +65,7 @@ impl Writes {
                         name: Some(name.clone()),
                         labels: Some(self.our_labels()),
                         annotations: record.map(|record| [(names::CAPACITY.to_owned(), record)].into()),
-                        // With its class it goes, also when no orchestrator runs.
+                        // Kubernetes deletes the object with its class, even if no orchestrator runs.
                         owner_references: Some(vec![OwnerReference {
                             api_version: "storage.k8s.io/v1".into(),
                             kind: "StorageClass".into(),
@@ -84,7 +84,7 @@ impl Writes {
                     maximum_volume_size: largest,
                 };
                 match self.capacities().create(&post(), &object).await {
-                    // The watch shows it, if it is ours.
+                    // The watch shows the object, if it is the orchestrator's.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         return Err(self.not_created(&name, what()).await);
                     }
@@ -108,13 +108,13 @@ impl Writes {
         }
     }
 
-    /// Tells the scheduler nothing more about a segment.
+    /// Deletes the published object of a segment.
     pub async fn withdraw(&self, published: &Published) -> Result<()> {
         let answer = Unread(self.capacities()).delete(&published.name, &guarded(&published.uid, "")).await;
         deleted(answer, format!("CSIStorageCapacity {}", published.name))
     }
 
-    /// Makes the scheduler look for room, or not. `before` is our CSIDriver, where there is one.
+    /// Makes the scheduler start or stop to check capacity. `before` is the orchestrator's CSIDriver, if there is one.
     pub async fn switch(&self, on: bool, before: Option<&Driver>) -> Result<Driver> {
         let name = &self.identity.provisioner;
         let written = match before {
@@ -130,7 +130,7 @@ impl Writes {
                         labels: Some(self.our_labels()),
                         ..ObjectMeta::default()
                     },
-                    // Nothing but the scheduler is meant: there is no driver, and no volume that says it is of one.
+                    // The object is only for the scheduler. There is no such driver, and no volume names it.
                     spec: CSIDriverSpec {
                         attach_required: Some(false),
                         storage_capacity: Some(on),
@@ -143,7 +143,7 @@ impl Writes {
         written.map(|driver| Driver::from(&driver)).map_err(WriteError::of(format!("CSIDriver {name}")))
     }
 
-    /// Removes our CSIDriver.
+    /// Deletes the orchestrator's CSIDriver.
     pub async fn remove_driver(&self, driver: &Driver) -> Result<()> {
         let answer = Unread(self.drivers()).delete(&driver.name, &guarded(&driver.uid, &driver.resource_version)).await;
         deleted(answer, format!("CSIDriver {}", driver.name))

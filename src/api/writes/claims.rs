@@ -1,4 +1,4 @@
-//! What is written on claims, and asked of them.
+//! Writes and reads of claims.
 
 use std::collections::HashSet;
 
@@ -13,14 +13,17 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::api::lean::Lean;
 use crate::api::watch::PAGE;
-use crate::claim::modification;
-use crate::claim::resize::Report;
-use crate::claim::{Claim, Stamp, taken, volume_ids};
 use crate::config::record::hash_of;
+use crate::model::claim::Claim;
+use crate::model::claim::Stamp;
+use crate::model::claim::taken;
+use crate::model::claim::volume_ids;
+use crate::model::modification;
+use crate::model::resize::Report;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::state::index::Key;
-use crate::volume::Volume;
 
 impl Writes {
     pub(super) fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {
@@ -37,19 +40,19 @@ impl Writes {
         self.written(Key::Claim(claim.name.clone()), format!("claim {}", claim.name), answer)
     }
 
-    /// The claim as the API has it now; none if it is gone.
+    /// Reads the claim from the API; `None` if it is gone.
     pub async fn read_claim(&self, name: &ObjectName) -> Result<Option<Claim>> {
         let claim =
             self.claims(&name.namespace).get_opt(&name.name).await.map_err(WriteError::of(format!("claim {name}")))?;
         Ok(claim.map(|claim| Claim::from(&claim.0)))
     }
 
-    /// Whether any claim has a UID or volume id, by the API.
+    /// Checks by the API whether any claim has a UID or volume id.
     pub async fn has_claim(&self, id: &str) -> Result<bool> {
         Ok(self.claim_ids().await?.contains(id))
     }
 
-    /// The UIDs and volume ids of all claims, by the API.
+    /// Returns the UIDs and volume ids of all claims, by the API.
     pub async fn claim_ids(&self) -> Result<HashSet<String>> {
         let ids = |meta: &ObjectMeta| {
             let uid = meta.uid.clone().unwrap_or_default();
@@ -58,13 +61,13 @@ impl Writes {
         Ok(self.all_claims(ids).await?.into_iter().collect())
     }
 
-    /// Whether the stamp of any claim names a version of a config, by the API.
+    /// Checks by the API whether the stamp of any claim names a version of a config.
     pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
         let is = |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::CONFIG)?)?.eq(hash).then_some(());
         Ok(!self.all_claims(is).await?.is_empty())
     }
 
-    /// What is to be known of each claim, page by page.
+    /// Collects some data of all claims, page by page.
     async fn all_claims<T, I: IntoIterator<Item = T>>(&self, of: impl Fn(&ObjectMeta) -> I) -> Result<Vec<T>> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
         let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
@@ -78,7 +81,7 @@ impl Writes {
         }
     }
 
-    /// All finalizers of a claim, of which very many are not kept.
+    /// Returns all finalizers of a claim. If there are very many, the cache does not have all.
     async fn all_finalizers(&self, claim: &Claim) -> Result<Vec<String>> {
         if claim.finalizers_whole {
             return Ok(claim.finalizers.clone());
@@ -93,8 +96,8 @@ impl Writes {
         }
     }
 
-    /// Stamp and finalizer, in one write. With it, who is asked to provision where that is a class that there is as an
-    /// object: the PV controller would write that otherwise, in a write of its own and at its own pace.
+    /// Writes stamp and finalizer, all at once. `asked` is the provisioner, for a class with an object. The PV
+    /// controller would write the provisioner otherwise, later and in a write of its own.
     pub async fn stamp(&self, claim: &Claim, stamp: &Stamp, nodes: &[String], asked: Option<&str>) -> Result<Claim> {
         let mut finalizers = self.all_finalizers(claim).await?;
         if !claim.is_held() {
@@ -113,7 +116,7 @@ impl Writes {
         self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
     }
 
-    /// The stamp alone, for a claim for which nothing is to be begun.
+    /// Writes only the stamp, for a claim that needs no run.
     pub async fn note_stamp(&self, claim: &Claim, stamp: &Stamp) -> Result<Claim> {
         let mut annotations = json!({ names::FAILURE: null, names::NODES: null });
         merge(&mut annotations, self.stamp_annotations(stamp));
@@ -132,19 +135,19 @@ impl Writes {
         })
     }
 
-    /// What the last failed run said.
+    /// Records the last failed run.
     pub async fn record_claim_failure(&self, claim: &Claim, failure: &LastFailure) -> Result<Claim> {
         let annotations = json!({ names::FAILURE: json!(failure).to_string() });
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Where something may be left.
+    /// Records the nodes where storage may be left.
     pub async fn note_nodes(&self, claim: &Claim, nodes: &[String]) -> Result<Claim> {
         let nodes = json!({ names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")) });
         self.patch_claim(claim, json!({ "annotations": nodes }), json!({})).await
     }
 
-    /// Takes the selected node off, with what is remembered of the attempt there.
+    /// Removes the selected node, and records the failure of the attempt there.
     pub async fn reschedule(&self, claim: &Claim, failure: Option<&LastFailure>) -> Result<Claim> {
         let mut annotations = json!({ names::SELECTED_NODE: null });
         if let Some(failure) = failure {
@@ -153,9 +156,9 @@ impl Writes {
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Takes our finalizer off the claim.
+    /// Removes the orchestrator's finalizer from the claim.
     pub async fn release(&self, claim: &Claim) -> Result<Claim> {
-        // No pod can use what is our own.
+        // No pod can use a pool request.
         let request = claim.is_request(&self.identity.namespace);
         let ours =
             |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
@@ -165,21 +168,21 @@ impl Writes {
         self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
     }
 
-    /// Keeps a claim while another is made as a copy of its volume.
+    /// Adds a finalizer to a claim while its volume is cloned.
     pub async fn keep_original(&self, original: &Claim, copy: &str) -> Result<Claim> {
         let mut finalizers = self.all_finalizers(original).await?;
         finalizers.push(names::clone_finalizer(copy));
         self.patch_claim(original, json!({ "finalizers": finalizers }), json!({})).await
     }
 
-    /// Keeps a claim while a snapshot of its volume is made.
+    /// Adds a finalizer to a claim while a snapshot of its volume is made.
     pub async fn keep_source(&self, source: &Claim, snapshot: &str) -> Result<Claim> {
         let mut finalizers = self.all_finalizers(source).await?;
         finalizers.push(names::source_finalizer(snapshot));
         self.patch_claim(source, json!({ "finalizers": finalizers }), json!({})).await
     }
 
-    /// Keeps a claim no longer for the sake of these copies and snapshots.
+    /// Removes the finalizers of these copies and snapshots from a claim.
     pub async fn let_original_go(&self, original: &Claim, copies: &[String]) -> Result<Claim> {
         let gone: Vec<_> =
             copies.iter().flat_map(|copy| [names::clone_finalizer(copy), names::source_finalizer(copy)]).collect();
@@ -188,10 +191,10 @@ impl Writes {
         self.patch_claim(original, json!({ "finalizers": rest }), json!({})).await
     }
 
-    /// Completes the claim's half of a binding, and takes the finalizer off in the same write. The PV controller must know
-    /// the volume as the claim's: it calls a claim Lost that is complete and whose volume it does not know.
+    /// Completes the claim's half of a binding, and removes the finalizer in the same write. The PV controller must
+    /// have seen the volume with the claim before: it calls a complete claim Lost if it does not know the volume.
     ///
-    /// A claim that was given a volume that was ready has its stamp in the same write.
+    /// A claim with an assigned pooled volume gets its stamp in the same write.
     pub async fn bind(&self, claim: &Claim, volume: &Volume, stamp: Option<&Stamp>) -> Result<Claim> {
         let finalizers = self.all_finalizers(claim).await?;
         let rest: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
@@ -206,14 +209,14 @@ impl Writes {
         }
         let metadata = json!({ "annotations": annotations, "finalizers": rest });
         let bound = self.patch_claim(claim, metadata, json!({ "spec": { "volumeName": volume.name } })).await?;
-        // If it is lost, the PV controller completes it: the binding itself is done.
+        // If this write is lost, the PV controller completes the status: the binding itself is done.
         if let Err(error) = self.claim_is_bound(&bound, volume).await {
             tracing::debug!(%error, "the PV controller completes the status");
         }
         Ok(bound)
     }
 
-    /// Tells the PV controller which volume it is to bind to a claim, for one that it would not choose by itself.
+    /// Writes the volume's name on a claim, for a volume that the PV controller would not choose by itself.
     pub async fn name_volume(&self, claim: &Claim, volume: &Volume) -> Result<Claim> {
         self.patch_claim(claim, json!({}), json!({ "spec": { "volumeName": volume.name } })).await
     }
@@ -232,12 +235,12 @@ impl Writes {
         self.written_claim(claim, written).map(drop)
     }
 
-    /// Writes into a claim's status how its resize stands.
+    /// Writes the state of a resize into the claim's status.
     pub async fn report_resize(&self, claim: &Claim, report: &Report, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 
-    /// Writes into a claim's status how it stands with the attributes of its volume.
+    /// Writes the state of the volume's attributes into the claim's status.
     pub async fn report_modification(&self, claim: &Claim, report: &modification::Report, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }

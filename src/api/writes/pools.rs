@@ -1,4 +1,4 @@
-//! Claims that ask for volumes to be kept ready.
+//! Writes of pool requests.
 
 use contract::{names, quantity};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
@@ -11,7 +11,8 @@ use crate::config::Recipe;
 use crate::object::ObjectName;
 
 impl Writes {
-    /// Asks for a volume of a class, of this size in bytes. One of this name may be there already.
+    /// Creates a pool request for a volume of a class with this size in bytes. A request of this name may already
+    /// exist.
     pub async fn request_volume(&self, name: &ObjectName, recipe: &Recipe, size: u64) -> Result<()> {
         let first = |wanted: &str, of: &[String]| match of.iter().any(|mode| mode == wanted) {
             true => wanted.to_owned(),
@@ -33,7 +34,7 @@ impl Writes {
                     requests: Some([("storage".into(), quantity::quantity(size))].into()),
                     ..Default::default()
                 }),
-                // No volume has this label: the PV controller never binds any to it by itself.
+                // No volume has this label, so that the PV controller never binds one to the request by itself.
                 selector: Some(LabelSelector { match_labels: Some([of_pools].into()), ..Default::default() }),
                 ..Default::default()
             }),
@@ -46,7 +47,7 @@ impl Writes {
         }
     }
 
-    /// Deletes a request. What was begun for it is taken back before it is gone.
+    /// Deletes a pool request. Its reconciler undoes the attempt before the request is gone.
     pub async fn withdraw_request(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let deletion = Unread(self.claims(&name.namespace)).delete(&name.name, &guarded(uid, "")).await;
         deleted(deletion, format!("claim {name}"))

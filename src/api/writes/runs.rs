@@ -1,4 +1,4 @@
-//! Jobs and pods: what is created and removed, and asked of them.
+//! Writes and reads of Jobs and pods.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::api::unread::Unread;
 use crate::object::ObjectName;
 
 impl Writes {
-    /// The UIDs of all Jobs and pods of the runs of an operation for an id in a namespace, by the API.
+    /// Returns the UIDs of all Jobs and pods of an operation's runs for an id. Asks the API, in one namespace.
     pub async fn runs(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>> {
         let mut found = self.marked::<Job>(operation, namespace, id).await?;
         found.extend(self.marked::<Pod>(operation, namespace, id).await?);
@@ -48,7 +48,7 @@ impl Writes {
                 .filter(|object| object.metadata.labels.as_ref().is_some_and(is))
                 .filter_map(|object| object.metadata.uid)
                 .collect()),
-            // With the namespace our rights in it go: then nothing runs there.
+            // With the namespace, the orchestrator's permissions in it vanish. Then nothing runs there.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? => {
                 Ok(Vec::new())
             }
@@ -62,14 +62,14 @@ impl Writes {
         Ok(found.is_none())
     }
 
-    /// Whether a node exists, by the API.
+    /// Checks by the API whether a node exists.
     pub async fn has_node(&self, name: &str) -> Result<bool> {
         let api: Api<Node> = Api::all(self.client.clone());
         let node = api.get_metadata_opt(name).await.map_err(WriteError::of(format!("node {name}")))?;
         Ok(node.is_some())
     }
 
-    /// Creates a Job; one of the same name is adopted if it is ours and for the same volume.
+    /// Creates a Job. An existing Job of the same name is accepted if it is the orchestrator's and for the same volume.
     pub async fn create_job(&self, job: &Job) -> Result<()> {
         let name = ObjectName::of(&job.metadata);
         let what = || format!("Job {name}");
@@ -78,7 +78,7 @@ impl Writes {
             Ok(()) => return Ok(()),
             Err(error) => WriteError::of(what())(error),
         };
-        // Admission is asked first: also what a quota refuses may have been created before, and not be seen yet.
+        // Admission comes first. So a Job that a quota refuses may have been created before, and not be visible yet.
         let there = match error {
             WriteError::Conflict(_) | WriteError::Refused { .. } => self.read_job(&name).await,
             error => return Err(error),
@@ -99,20 +99,20 @@ impl Writes {
         }
     }
 
-    /// A Job as the API has it now; none if it is gone.
+    /// Reads a Job from the API; `None` if it is gone.
     pub async fn read_job(&self, name: &ObjectName) -> Result<Option<Job>> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
         jobs.get_opt(&name.name).await.map_err(WriteError::of(format!("Job {name}")))
     }
 
-    /// Removes a Job after its pods.
+    /// Deletes a Job after its pods.
     pub async fn remove_job(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
         let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..guarded(uid, "") };
         deleted(Unread(jobs).delete(&name.name, &params).await, format!("Job {name}"))
     }
 
-    /// Removes a pod that has ended.
+    /// Deletes a pod that has ended.
     pub async fn remove_pod(&self, name: &ObjectName, uid: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name.namespace);
         deleted(Unread(pods).delete(&name.name, &guarded(uid, "")).await, format!("pod {name}"))

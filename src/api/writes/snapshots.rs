@@ -1,4 +1,4 @@
-//! What is written on VolumeSnapshots and their contents, and asked of them.
+//! Writes and reads of VolumeSnapshots and their contents.
 
 use contract::names;
 use contract::quantity::quantity;
@@ -8,10 +8,13 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::unread::Unread;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
+use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::Status;
+use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
-use crate::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
-use crate::snapshot::{Content, Provenance, Snapshot, Status};
 
 fn error(message: &str, now: &str) -> Value {
     json!({ "message": message, "time": now })
@@ -26,13 +29,13 @@ impl Writes {
         Api::all(self.client.clone())
     }
 
-    /// The VolumeSnapshot as the API has it now; none if it is gone, or the cluster has no such kind.
+    /// Reads the VolumeSnapshot from the API; `None` if it is gone, or if the cluster lacks the kind.
     pub async fn read_snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>> {
         let found = self.snapshots(&name.namespace).get_opt(&name.name).await;
         Ok(found.map_err(WriteError::of(format!("VolumeSnapshot {name}")))?.as_ref().map(Snapshot::from))
     }
 
-    /// The content as the API has it now; none if it is gone, or the cluster has no such kind.
+    /// Reads the content from the API; `None` if it is gone, or if the cluster lacks the kind.
     pub async fn read_content(&self, name: &str) -> Result<Option<Content>> {
         let found = self.contents().get_opt(name).await;
         Ok(found.map_err(WriteError::of(format!("VolumeSnapshotContent {name}")))?.as_ref().map(Content::from))
@@ -52,7 +55,7 @@ impl Writes {
         patched.map(|s| Snapshot::from(&s)).map_err(WriteError::of(format!("VolumeSnapshot {}", snapshot.name)))
     }
 
-    /// All finalizers of a VolumeSnapshot, of which very many are not kept.
+    /// Returns all finalizers of a VolumeSnapshot. If there are very many, the cache does not have all.
     async fn all_finalizers_of_snapshot(&self, snapshot: &Snapshot) -> Result<Vec<String>> {
         if snapshot.finalizers_whole {
             return Ok(snapshot.finalizers.clone());
@@ -65,14 +68,14 @@ impl Writes {
         if same { Ok(now.finalizers.unwrap_or_default()) } else { Err(WriteError::Conflict(what())) }
     }
 
-    /// Puts our finalizer on a VolumeSnapshot.
+    /// Adds the orchestrator's finalizer to a VolumeSnapshot.
     pub async fn hold_snapshot(&self, snapshot: &Snapshot) -> Result<Snapshot> {
         let mut finalizers = self.all_finalizers_of_snapshot(snapshot).await?;
         finalizers.push(names::SNAPSHOT_FINALIZER.into());
         self.patch_snapshot(snapshot, json!({ "finalizers": finalizers }), json!({})).await
     }
 
-    /// Takes our finalizer off a VolumeSnapshot.
+    /// Removes the orchestrator's finalizer from a VolumeSnapshot.
     pub async fn release_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
         let ours = |finalizer: &&String| *finalizer != names::SNAPSHOT_FINALIZER;
         let finalizers = match self.all_finalizers_of_snapshot(snapshot).await {
@@ -86,7 +89,7 @@ impl Writes {
         }
     }
 
-    /// Writes its class on a VolumeSnapshot.
+    /// Writes the class of a VolumeSnapshot.
     pub async fn set_snapshot_class(&self, snapshot: &Snapshot, class: &str) -> Result<Snapshot> {
         let spec = json!({ "spec": { "volumeSnapshotClassName": class } });
         self.patch_snapshot(snapshot, json!({}), spec).await
@@ -97,7 +100,7 @@ impl Writes {
         self.snapshot_status(snapshot, json!({ "readyToUse": false, "error": error(why, now) })).await
     }
 
-    /// Writes into a VolumeSnapshot's status how its content stands.
+    /// Writes the state of the content into a VolumeSnapshot's status.
     pub async fn mirror(&self, snapshot: &Snapshot, status: &Status, now: &str) -> Result<Snapshot> {
         let made_at = status.made_at.and_then(|at| jiff::Timestamp::from_second(at).ok());
         let status = json!({
@@ -110,8 +113,8 @@ impl Writes {
         self.snapshot_status(snapshot, status).await
     }
 
-    /// Creates the content of a VolumeSnapshot of a claim, under the name that the snapshot-controller gives it too. One
-    /// that is there already must be this VolumeSnapshot's.
+    /// Creates the content of a VolumeSnapshot of a claim, with the name that the snapshot-controller would use. An
+    /// existing content must belong to this VolumeSnapshot.
     pub async fn create_content(&self, snapshot: &Snapshot, policy: &str, volume: (&str, &str)) -> Result<Content> {
         let name = names::content_name(&snapshot.uid);
         let what = || format!("VolumeSnapshotContent {name}");
@@ -121,7 +124,8 @@ impl Writes {
             "metadata": {
                 "name": name,
                 "labels": { names::LABEL_INSTANCE: self.identity.instance },
-                // From birth: the snapshot-controller writes its own over all others where it has seen none.
+                // The finalizer is there from the creation on. Where the snapshot-controller has seen no finalizer, it
+                // writes its own over all others.
                 "finalizers": [names::SNAPSHOT_FINALIZER],
             },
             "spec": {
@@ -168,7 +172,7 @@ impl Writes {
         self.patch_content(content, json!({ "finalizers": finalizers }), json!({})).await
     }
 
-    /// Puts our finalizer on a content.
+    /// Adds the orchestrator's finalizer to a content.
     pub async fn hold_content(&self, content: &Content) -> Result<Content> {
         self.content_finalizers(content, with(content, names::SNAPSHOT_FINALIZER.to_owned())).await
     }
@@ -183,7 +187,7 @@ impl Writes {
         self.patch_content(content, json!({}), json!({ "spec": spec })).await
     }
 
-    /// Finalizer, provenance and number of an attempt, in one write.
+    /// Writes finalizer, provenance and number of an attempt, all at once.
     pub async fn stamp_content(&self, content: &Content, attempt: u32, provenance: &Provenance) -> Result<Content> {
         let metadata = json!({
             "labels": { names::LABEL_INSTANCE: self.identity.instance },
@@ -196,18 +200,18 @@ impl Writes {
         self.patch_content(content, metadata, json!({})).await
     }
 
-    /// What the last failed run said.
+    /// Records the last failed run.
     pub async fn record_content_failure(&self, content: &Content, failure: &LastFailure) -> Result<Content> {
         let annotations = json!({ names::FAILURE: json!(failure).to_string() });
         self.patch_content(content, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Writes into a content's status what went wrong.
+    /// Writes an error into a content's status.
     pub async fn report_content(&self, content: &Content, message: &str, now: &str) -> Result<Content> {
         self.content_status(content, json!({ "readyToUse": false, "error": error(message, now) })).await
     }
 
-    /// Writes into a content's status that it can be restored, since a time.
+    /// Writes into a content's status that the snapshot is ready to be restored, since a time.
     pub async fn finish_content(&self, content: &Content, size: Option<u64>, at: jiff::Timestamp) -> Result<Content> {
         let status = json!({
             "snapshotHandle": content.id(),
@@ -219,19 +223,19 @@ impl Writes {
         self.content_status(content, status).await
     }
 
-    /// Keeps a content while a claim is filled from it.
+    /// Adds a finalizer to a content while a claim is restored from it.
     pub async fn keep_content(&self, content: &Content, claim: &str) -> Result<Content> {
         self.content_finalizers(content, with(content, names::clone_finalizer(claim))).await
     }
 
-    /// Keeps a content no longer for the sake of these claims.
+    /// Removes the finalizers of these claims from a content.
     pub async fn let_content_go(&self, content: &Content, claims: &[String]) -> Result<Content> {
         let gone: Vec<_> = claims.iter().map(|claim| names::clone_finalizer(claim)).collect();
         let rest = content.finalizers.iter().filter(|finalizer| !gone.contains(finalizer)).cloned().collect();
         self.content_finalizers(content, rest).await
     }
 
-    /// Takes off the finalizers that are ours to take off.
+    /// Removes all finalizers for which the orchestrator is responsible.
     pub async fn release_content(&self, content: &Content) -> Result<()> {
         let ours = [names::SNAPSHOT_FINALIZER, names::CONTENT_FINALIZER];
         let rest = content.finalizers.iter().filter(|finalizer| !ours.contains(&finalizer.as_str())).cloned().collect();
@@ -241,7 +245,7 @@ impl Writes {
         }
     }
 
-    /// Deletes a content. What is stored for it goes first.
+    /// Deletes a content. Its stored snapshot is deleted first.
     pub async fn delete_content(&self, content: &Content) -> Result<()> {
         let answer =
             Unread(self.contents()).delete(&content.name, &guarded(&content.uid, &content.resource_version)).await;
@@ -249,7 +253,7 @@ impl Writes {
     }
 }
 
-/// The finalizers of a content, with one more.
+/// Returns the finalizers of a content, with one more.
 fn with(content: &Content, finalizer: String) -> Vec<String> {
     let mut finalizers = content.finalizers.clone();
     if !finalizers.contains(&finalizer) {

@@ -1,4 +1,4 @@
-//! What is written on volumes, and asked of them.
+//! Writes and reads of volumes.
 
 use contract::names;
 use k8s_openapi::api::core::v1::{
@@ -14,22 +14,25 @@ use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::lean::Lean;
 use crate::api::unread::Unread;
 use crate::attributes::Attributes;
-use crate::claim::Claim;
 use crate::config::keys;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
+use crate::model::volume::mark;
+use crate::model::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::state::index::Key;
-use crate::volume::{self, Provenance, Volume, expand, modify};
 
-/// Whose a volume is to be.
+/// The future owner of a volume.
 enum Owner<'a> {
-    /// That of the claim with this UID.
+    /// The claim with this UID.
     Claim(&'a str),
-    /// Nobody's yet: it is kept ready for a claim of this size, in bytes.
+    /// No claim yet: the volume is pooled for claims of this size, in bytes.
     Pool(u64),
 }
 
-/// A volume's reference to its claim.
+/// Returns a volume's reference to its claim.
 fn reference(claim: &Claim) -> Value {
     json!({
         "apiVersion": "v1",
@@ -62,14 +65,14 @@ impl Writes {
         self.written(Key::Volume(volume.name.clone()), format!("volume {}", volume.name), answer)
     }
 
-    /// The volume as the API has it now; none if it is gone.
+    /// Reads the volume from the API; `None` if it is gone.
     pub async fn read_volume(&self, name: &str) -> Result<Option<Volume>> {
         let volume = self.volumes().get_opt(name).await.map_err(WriteError::of(format!("volume {name}")))?;
         Ok(volume.map(|volume| Volume::from(&volume.0)))
     }
 
-    /// The source of a volume as JSON, for a delete or expand run: read anew, and a conflict if what was decided on
-    /// is not as it was. Storage must not go by what a cache says.
+    /// Reads the volume source as JSON, for a delete or expand run. Returns a conflict if the volume has changed since
+    /// the decision. Storage must not be deleted on the word of a cache.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
         let what = || format!("volume {}", decided_on.name);
         let Lean(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
@@ -87,7 +90,7 @@ impl Writes {
         Ok(source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default())
     }
 
-    /// Creates a volume that nobody can claim: it is reserved for a claim that there cannot be.
+    /// Creates a sync probe: it is reserved for a claim that cannot exist.
     pub async fn create_marker(&self, name: &str) -> Result<()> {
         let marker = PersistentVolume {
             metadata: ObjectMeta {
@@ -120,17 +123,17 @@ impl Writes {
         created.map_err(WriteError::of(format!("volume {name}")))
     }
 
-    /// Deletes a marker.
+    /// Deletes a sync probe.
     pub async fn remove_marker(&self, name: &str, uid: &str) -> Result<()> {
         deleted(Unread(self.volumes()).delete(name, &guarded(uid, "")).await, format!("volume {name}"))
     }
 
-    /// Says on a volume that it is bound, which the PV controller knows.
+    /// Writes on a volume that it is bound, as the PV controller knows.
     pub async fn show_bound(&self, volume: &Volume) -> Result<()> {
         self.patch_volume_status(volume, json!({ "phase": "Bound" })).await.map(drop)
     }
 
-    /// Makes a volume ours and the claim's.
+    /// Makes a volume the orchestrator's and the claim's.
     pub async fn adopt(
         &self,
         volume: &Volume,
@@ -145,7 +148,7 @@ impl Writes {
         if let Some(affinity) = affinity {
             spec["nodeAffinity"] = json!({ "required": affinity });
         }
-        // Of others the API refuses it.
+        // The API refuses the field for volumes of other kinds.
         if volume.source == Some("csi") && !attributes.class.is_empty() {
             spec["volumeAttributesClassName"] = json!(attributes.class);
         }
@@ -158,7 +161,7 @@ impl Writes {
         self.mark(&made_ours).await
     }
 
-    /// Makes a volume that is ready the claim's.
+    /// Assigns a pooled volume to the claim.
     pub async fn take(&self, volume: &Volume, claim: &Claim, reclaim_policy: &str) -> Result<Volume> {
         let metadata = json!({
             "labels": { names::LABEL_POOL: null },
@@ -168,7 +171,7 @@ impl Writes {
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
-    /// Makes a volume that is ready nobody's for good, so that it is deleted as one whose claim is gone.
+    /// Drains a pooled volume, so that it is deleted like a released one.
     pub async fn drain(&self, volume: &Volume) -> Result<Volume> {
         let metadata = json!({
             "labels": { names::LABEL_POOL: null },
@@ -178,7 +181,7 @@ impl Writes {
         self.patch_volume(volume, metadata, json!({ "spec": { "claimRef": reference } })).await
     }
 
-    /// What a volume refers to that no claim can have.
+    /// Returns a reference to a claim that cannot exist.
     fn nobody(&self, id: &str, uid: Option<&str>) -> Value {
         json!({
             "apiVersion": "v1",
@@ -190,8 +193,8 @@ impl Writes {
         })
     }
 
-    /// Makes a volume ours, with an id of the claim that it was made for, and leaves it to the claim that
-    /// has taken it.
+    /// Adopts a volume that another claim has taken, for that claim. The volume keeps the id of the claim for which it
+    /// was made.
     pub async fn cede(
         &self,
         volume: &Volume,
@@ -214,7 +217,7 @@ impl Writes {
         nodes: &[String],
         (mut spec, attributes): (Value, &Attributes),
     ) -> Result<Volume> {
-        // What nobody has used yet is deleted, whatever the class says of claims.
+        // A volume that nobody has used yet is deleted, whatever the class says of claims.
         let (uid, size, policy) = match owner {
             Owner::Claim(uid) => {
                 let says = provenance.record.data.get(keys::RECLAIM_POLICY.name);
@@ -222,7 +225,7 @@ impl Writes {
             }
             Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),
         };
-        // A backup may lose the claimRef: the claim's name stands beside it.
+        // A backup may lose the claimRef, so the claim's name is also an annotation.
         let had_claim = spec["claimRef"]["name"]
             .as_str()
             .filter(|_| uid.is_some())
@@ -231,7 +234,7 @@ impl Writes {
             volume.claim_ref.as_ref().filter(|_| uid.is_some()).map(|reference| reference.name.to_string())
         });
         let mut finalizers = volume.finalizers.clone();
-        // What was left on other nodes is deleted whatever becomes of the volume.
+        // Storage on other nodes is deleted, whatever becomes of the volume.
         if (policy == "Delete" || (nodes.len() > 1 && !volume.deleting)) && !volume.is_held() {
             finalizers.push(names::VOLUME_FINALIZER.into());
         }
@@ -251,7 +254,7 @@ impl Writes {
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
                 names::ATTRIBUTES: (!attributes.class.is_empty())
-                    .then(|| json!(modify::Applied { attributes: attributes.clone(), run: 0 }).to_string()),
+                    .then(|| json!(AppliedAttributes { attributes: attributes.clone(), run: 0 }).to_string()),
                 names::MODIFICATION: null,
             },
             "finalizers": finalizers,
@@ -260,10 +263,10 @@ impl Writes {
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
-    /// Writes into the status, where no image can, that the provenance is ours. Never the phase: what that says is how
-    /// the PV controller shows that it knows the volume.
+    /// Writes the adoption mark into the status, where no image can write. Never writes the phase: it shows that the PV
+    /// controller has seen the volume.
     async fn mark(&self, volume: &Volume) -> Result<Volume> {
-        let mark = volume::mark(volume.provenance.as_deref().unwrap_or_default());
+        let mark = mark(volume.provenance.as_deref().unwrap_or_default());
         self.patch_volume_status(volume, json!({ "reason": mark })).await
     }
 
@@ -272,20 +275,20 @@ impl Writes {
         self.patch_volume(volume, json!({ "annotations": { names::QUARANTINE: why } }), json!({})).await
     }
 
-    /// Puts our finalizer on a volume.
+    /// Adds the orchestrator's finalizer to a volume.
     pub async fn hold_volume(&self, volume: &Volume) -> Result<Volume> {
         let mut finalizers = volume.finalizers.clone();
         finalizers.push(names::VOLUME_FINALIZER.into());
         self.patch_volume(volume, json!({ "finalizers": finalizers }), json!({})).await
     }
 
-    /// Takes our finalizer off a volume.
+    /// Removes the orchestrator's finalizer from a volume.
     pub async fn unhold_volume(&self, volume: &Volume) -> Result<Volume> {
         let rest: Vec<_> = volume.finalizers.iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
         self.patch_volume(volume, json!({ "finalizers": rest }), json!({})).await
     }
 
-    /// Reserves a volume for a claim of this name, whichever has it; or for the one with this UID.
+    /// Reserves a volume for any claim of this name, or for the one with this UID.
     pub async fn reserve(&self, volume: &Volume, (claim, uid): (&ObjectName, Option<&str>)) -> Result<Volume> {
         let reference = json!({
             "apiVersion": "v1",
@@ -297,8 +300,8 @@ impl Writes {
         self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
     }
 
-    /// Marks a restored volume as adopted again, by the record that it bears. One without a claimRef is reserved first:
-    /// adopted, it would be anybody's.
+    /// Writes the adoption mark of a restored volume, by its provenance. A volume without a claimRef is reserved first:
+    /// adopted, any claim could take it.
     pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
         if volume.claim_ref.is_some() {
             return self.mark(volume).await;
@@ -307,12 +310,12 @@ impl Writes {
         self.mark(&reserved).await
     }
 
-    /// The batch that its delete run is to be in; none for a run of its own.
+    /// Records the batch of the volume's delete run; `None` for a run of its own.
     pub async fn note_batch(&self, volume: &Volume, batch: Option<&str>) -> Result<Volume> {
         self.patch_volume(volume, json!({ "annotations": { names::BATCH: batch } }), json!({})).await
     }
 
-    /// A delete run on one of a volume's nodes is done: these remain.
+    /// Records the remaining nodes after a delete run on one of the volume's nodes.
     pub async fn settle_volume(&self, volume: &Volume, nodes: &[String]) -> Result<Volume> {
         let annotations = json!({
             names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
@@ -321,35 +324,35 @@ impl Writes {
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// What the last failed delete run said.
+    /// Records the last failed delete run.
     pub async fn record_volume_failure(&self, volume: &Volume, failure: &LastFailure) -> Result<Volume> {
         let annotations = json!({ names::FAILURE: json!(failure).to_string() });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// What the last failed expand run said; none to take the note off.
-    pub async fn record_expansion(&self, volume: &Volume, failed: Option<&expand::Failed>) -> Result<Volume> {
+    /// Records the last failed expand run; `None` removes the record.
+    pub async fn record_expansion(&self, volume: &Volume, failed: Option<&FailedExpansion>) -> Result<Volume> {
         let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// A volume has a new size, in bytes.
+    /// Writes a new size on a volume, in bytes.
     pub async fn grow_volume(&self, volume: &Volume, size: u64) -> Result<Volume> {
         let capacity = json!({ "storage": contract::quantity::quantity(size) });
         self.patch_volume(volume, json!({}), json!({ "spec": { "capacity": capacity } })).await
     }
 
-    /// What is to be remembered of modify runs; none to take the note off.
-    pub async fn note_modification(&self, volume: &Volume, note: Option<&modify::Note>) -> Result<Volume> {
+    /// Records the modify runs; `None` removes the record.
+    pub async fn note_modification(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
         let annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// A volume has other attributes.
-    pub async fn apply_attributes(&self, volume: &Volume, applied: &modify::Applied) -> Result<Volume> {
+    /// Writes other attributes on a volume.
+    pub async fn apply_attributes(&self, volume: &Volume, applied: &AppliedAttributes) -> Result<Volume> {
         let annotations = json!({ names::ATTRIBUTES: json!(applied).to_string(), names::MODIFICATION: null });
         let class = &applied.attributes.class;
-        // Of others the API refuses it.
+        // The API refuses the field for volumes of other kinds.
         let spec = match volume.source == Some("csi") && !class.is_empty() {
             true => json!({ "spec": { "volumeAttributesClassName": class } }),
             false => json!({}),
@@ -357,7 +360,7 @@ impl Writes {
         self.patch_volume(volume, json!({ "annotations": annotations }), spec).await
     }
 
-    /// Deletes a volume whose storage is gone: the object first, then what held it.
+    /// Deletes a volume whose storage is deleted: first the object, then its finalizer.
     pub async fn remove_volume(&self, volume: &Volume) -> Result<()> {
         let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
         let Some(held) = deleted.filter(Volume::is_held) else { return Ok(()) };
@@ -368,7 +371,7 @@ impl Writes {
         Ok(())
     }
 
-    /// Deletes a volume, of which something may be left: what holds it.
+    /// Deletes a volume. Returns the object that a finalizer may still keep.
     async fn delete_volume(&self, volume: &Volume) -> Result<Option<Volume>> {
         let left = match self.volumes().delete(&volume.name, &guarded(&volume.uid, &volume.resource_version)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => None,

@@ -1,4 +1,4 @@
-//! The cluster as it is now, kept as the orchestrator keeps it.
+//! The present state of the cluster, in the same cache as the orchestrator's.
 
 use std::fmt::Debug;
 
@@ -16,13 +16,14 @@ use crate::api::sidecar;
 use crate::api::watch::revision;
 use crate::clock::Clock;
 use crate::config::classes::{Config, Identity};
-use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::state::index::{Change, Index};
 
-/// Objects of one page of a list.
+/// The number of objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// Reads all that matters. Claims come last: what refers to one was made after it, so that none is missed.
+/// Reads all objects that matter. Claims come last: an object that refers to a claim was made after the claim, so that
+/// no claim is missed.
 pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
     let mut index = Index::new(identity.clone(), clock.clone());
     let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
@@ -53,7 +54,8 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
             index.change_job(Change::Apply((&object).into()));
         }
     }
-    // Contents after their Jobs and before the VolumeSnapshots and claims that they keep, each for the same reason.
+    // Contents are read after their Jobs, and before the VolumeSnapshots and claims that they keep, each for the same
+    // reason.
     for object in served::<VolumeSnapshotContent>(Api::all(client.clone())).await? {
         index.change_content(Change::Apply((&object).into()));
     }
@@ -69,7 +71,7 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
     Ok(index)
 }
 
-/// The configs of all namespaces where they are looked for.
+/// Returns the configs of all config namespaces.
 pub(super) async fn configs(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Config>> {
     let labels = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
     let mut found = Vec::new();
@@ -80,7 +82,7 @@ pub(super) async fn configs(client: &Client, identity: &Identity) -> anyhow::Res
     Ok(found)
 }
 
-/// All objects of a kind that a cluster need not have.
+/// Returns all objects of a kind that the cluster may lack.
 async fn served<K>(api: Api<K>) -> anyhow::Result<Vec<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -96,7 +98,7 @@ fn is_absent(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// All objects of a kind, page by page.
+/// Returns all objects of a kind, page by page.
 async fn all<K>(api: Api<K>, labels: &str) -> anyhow::Result<Vec<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug,

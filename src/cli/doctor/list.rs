@@ -1,4 +1,4 @@
-//! Runs images to list what their backends have, and reads the lists from the logs of their pods.
+//! Runs images to list their backends, and reads the lists from the logs of their pods.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::run::list::list;
 use crate::run::state::{RunState, state};
 use crate::run::view;
 
-/// Runs at one time.
+/// The number of runs at one time.
 const AT_ONCE: usize = 8;
-/// How often a run is looked at.
+/// The time between two looks at a run.
 const LOOK: Duration = Duration::from_millis(500);
-/// What does not start within this time is given up: a node or an image that is not there.
+/// The time after which a run that does not start is given up. Its node or its image may be missing.
 const STUCK: Duration = Duration::from_secs(30);
-/// Beyond the config's own timeout.
+/// The time beyond the config's own timeout.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lists all backends. A run that fails makes a listing that says why.
+/// Lists all backends. For a run that fails, the listing has the reason.
 pub(super) async fn all(
     client: &Client,
     identity: &Identity,
@@ -58,7 +58,7 @@ async fn run(client: &Client, recipe: &Recipe, job: Job) -> Result<Vec<listing::
     jobs.create(&PostParams::default(), &job).await.map_err(|error| format!("the Job cannot be created: {error}"))?;
     let patience = recipe.timeout.saturating_add(PATIENCE);
     let listed = tokio::time::timeout(patience, followed(&jobs, &pods, &name)).await;
-    // If this fails, Kubernetes removes it after a while.
+    // If this fails, Kubernetes deletes the Job after its time to live.
     if let Err(error) = jobs.delete(&name, &DeleteParams::background()).await {
         eprintln!("Job {namespace}/{name} is left for Kubernetes to remove: {error}");
     }
@@ -72,7 +72,7 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, name: &str) -> Result<Vec<li
     let mut stuck_since = None;
     loop {
         tokio::time::sleep(LOOK).await;
-        // A request that fails is repeated, until patience ends.
+        // A request that fails is repeated until the deadline.
         let (Ok(Some(job)), Ok(found)) = (jobs.get_opt(name).await, pods.list(&own).await) else { continue };
         let seen: Vec<view::Pod> = found.items.iter().map(view::Pod::from).collect();
         match state(Some(&view::Job::from(&job)), &seen.iter().collect::<Vec<_>>(), &[]) {
@@ -94,7 +94,7 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, name: &str) -> Result<Vec<li
 }
 
 async fn log(pods: &Api<Pod>, name: &str) -> Result<Vec<listing::Entry>, String> {
-    // One byte more than may be read, so that a longer one is seen to be longer.
+    // One byte more than the limit is read, so that a longer log is noticed.
     let limit = i64::try_from(listing::LONGEST_LOG + 1).unwrap_or(i64::MAX);
     let params = LogParams { container: Some(CONTAINER.into()), limit_bytes: Some(limit), ..LogParams::default() };
     let log =

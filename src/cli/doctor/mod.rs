@@ -1,4 +1,4 @@
-//! `doctor`: what is left over in a cluster or does not get on, and what to do about each.
+//! `doctor`: finds orphaned and stuck objects, and says what to do about each.
 
 pub(super) mod gather;
 mod list;
@@ -26,14 +26,14 @@ use crate::orphans::{Finding, Removal, Severity, Snapshot, find, sort};
 use crate::reconcile::findings::remove;
 use crate::text::{line, printable};
 
-/// Nothing is the matter; things that are only worth knowing do not count.
+/// The exit code if there is no problem. Findings that are only information do not count.
 const FOUND_NOTHING: u8 = 0;
-/// There is something for somebody to do.
+/// The exit code if somebody must act.
 const FOUND: u8 = 2;
-/// Data is lost, or no orchestrator is at work.
+/// The exit code if data is lost, or if no orchestrator leads.
 const FOUND_ERRORS: u8 = 3;
 
-/// A Lease that nobody has renewed for so many seconds has no leader.
+/// The time without a renewal after which a Lease has no leader, in seconds.
 const LEADERLESS: i64 = 60;
 
 #[derive(Debug, Args)]
@@ -42,22 +42,22 @@ pub(super) struct DoctorArgs {
     names: Names,
     #[command(flatten)]
     namespaces: Namespaces,
-    /// The form of the answer.
+    /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Remove what is provably the orchestrator's and what nothing can need any more, and vouch for restored volumes whose
-    /// record says what their class says.
+    /// Delete objects that are provably the orchestrator's and that nothing can need. Also vouch for restored volumes
+    /// whose record agrees with their class.
     #[arg(long)]
     fix: bool,
-    /// Ask the backends too: starts a Job for each class (and node) whose config says `capabilities: list`.
+    /// List the backends too: starts a Job for each class (and node) whose config has `capabilities: list`.
     #[arg(long)]
     backend: bool,
-    /// Look at each finding again after this time, and report it only if it still holds.
+    /// Check each finding again after this time, and print it only if it remains.
     #[arg(long, default_value = "3s", value_parser = crate::config::values::duration)]
     confirm_after: Duration,
 }
 
-/// A finding, and what has become of it.
+/// A finding, and the result of fixing it.
 struct Told {
     finding: Finding,
     removed: bool,
@@ -106,7 +106,7 @@ async fn look(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Re
     Ok(index.whole(identity, clock.now(), true))
 }
 
-/// What is found, and still found a while later: what was under way has got on by then.
+/// Returns the findings that remain after a while. Work that was in progress has ended by then.
 async fn confirmed(
     client: &Client,
     identity: &Identity,
@@ -124,7 +124,7 @@ async fn confirmed(
     Ok(second)
 }
 
-/// Whether an orchestrator is at work.
+/// Returns a finding if no orchestrator leads.
 async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Option<Finding>> {
     let name = ObjectName::new(&identity.namespace, format!("flex-provisioner-{}", identity.instance));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
@@ -135,7 +135,7 @@ async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyh
     Ok(gone.then(|| Finding::no_leader(name, Some(idle))))
 }
 
-/// Configs whose ServiceAccount does not exist. Who may not look at accounts learns nothing of them.
+/// Returns configs whose ServiceAccount does not exist. Returns none if the accounts cannot be read.
 async fn accountless(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Finding>> {
     let mut found = Vec::new();
     for config in gather::configs(client, identity).await?.into_iter().filter(|config| config.is_for(identity)) {
@@ -154,7 +154,7 @@ async fn accountless(client: &Client, identity: &Identity) -> anyhow::Result<Vec
     Ok(found)
 }
 
-/// Admission policies that do not act, and what is off without them.
+/// Returns admission policies that have no effect, and the features that are off without them.
 async fn unprotected(client: &Client) -> anyhow::Result<Vec<Finding>> {
     let live = policies::read(client).await.map_err(anyhow::Error::msg)?;
     let states = crate::policies::states(&live);
@@ -165,7 +165,7 @@ fn untouched(findings: Vec<Finding>) -> Vec<Told> {
     findings.into_iter().map(|finding| Told { finding, removed: false }).collect()
 }
 
-/// Removes what may be removed; the API is asked once more before.
+/// Fixes the findings that have a safe fix. Each fix asks the API once more before.
 async fn fixed(client: &Client, identity: &Identity, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
     let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
     let claims = writes.claim_ids().await?;

@@ -1,4 +1,4 @@
-//! The attempts of claims: their places, their stamps, and their runs.
+//! The attempts of claims: their slots, their stamps, and their runs.
 
 use contract::exit::Failure;
 use contract::names::{self, reason};
@@ -10,8 +10,10 @@ use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::claim::decide::{Serving, Step, Tell, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
-use crate::claim::{Claim, Stamp, volume_id};
 use crate::config::topology::Topologies;
+use crate::model::claim::Claim;
+use crate::model::claim::Stamp;
+use crate::model::claim::volume_id;
 use crate::reconcile::context::{Context, refused_job};
 use crate::reconcile::data_source;
 use crate::run::batch::{Member, Whom};
@@ -19,7 +21,7 @@ use crate::run::job::{self, Place};
 use crate::run::state::Cause;
 use crate::state::index::{Arrival, Asker, Index, Key};
 
-/// Takes a place for an attempt, and stamps the claim for it.
+/// Takes a slot for an attempt, and stamps the claim for it.
 pub(super) async fn stamp(
     context: &Context,
     claim: &Claim,
@@ -33,7 +35,7 @@ pub(super) async fn stamp(
     let ts = context.timestamp();
     let (promised, batch, mut woken) = {
         let mut index = context.shared.index();
-        // Another worker may have taken the room or the place since it was decided.
+        // Another worker may have used the quota or the slot since the decision.
         if index.claim_is_refused(claim, recipe).is_some() {
             return Ok(Next::Again);
         }
@@ -58,7 +60,7 @@ pub(super) async fn stamp(
         context.shared.change(|index| {
             let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
             woken.extend(index.forget_expected(&job));
-            // It may have been stamped before this try.
+            // An earlier try may have stamped the claim.
             if promised && error.is_certain() {
                 woken.extend(index.take_back(claim));
             }
@@ -75,7 +77,7 @@ pub(super) async fn stamp(
     Ok(Next::With(Box::new(stamped)))
 }
 
-/// Begins the run of the stamped attempt.
+/// Starts the run of the stamped attempt.
 pub(super) async fn start_run(
     context: &Context,
     claim: &Claim,
@@ -111,7 +113,7 @@ pub(super) async fn start_run(
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
         ..Place::default()
     };
-    // The place that was taken with the stamp is given up when no Job comes for a while.
+    // The slot that was taken with the stamp is freed when no Job appears for a while.
     let asker = Asker::attempt(&claim.name, recipe, &claim.nodes);
     if context.wait_for_place(&provision_name(claim), &asker, recipe).is_some() {
         return Ok(Next::InLine);
@@ -138,7 +140,7 @@ pub(super) async fn start_run(
     }
 }
 
-/// Its run could not be begun: the attempt has failed.
+/// Records that the attempt has failed because its run could not be started.
 async fn fail(
     context: &Context,
     claim: &Claim,
@@ -158,7 +160,7 @@ async fn fail(
     Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
 }
 
-/// The labels of a node that say where it is.
+/// Selects the labels that say where a node is.
 fn topology(labels: &std::collections::BTreeMap<String, String>) -> std::collections::BTreeMap<String, String> {
     let tells = |key: &str| key == names::HOSTNAME || key.starts_with("topology.") || key.contains("/topology");
     labels.iter().filter(|(key, _)| tells(key)).map(|(key, value)| (key.clone(), value.clone())).collect()

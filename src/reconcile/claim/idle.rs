@@ -1,19 +1,19 @@
-//! Whether a container of a claim's attempt has run, by what is seen of its Job and pods.
+//! The check whether a container of a claim's attempt has run, by the observed Job and pods.
 
 use std::sync::Arc;
 
 use super::look::Snapshot;
 use super::provision_name;
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
 use crate::run::state::never_ran;
 use crate::run::view::Pod;
 
-/// So many seconds after the stamp at most its first Job is created, unless something holds that up.
+/// The largest age of a stamp when its first Job is created, in seconds, unless something delays the Job.
 const FIRST_JOB: i64 = 2;
 
-/// No container of the stamped attempt has run. Somebody may have removed a Job of it that had run, and a process that is gone
-/// may have created it again, with the same name: such a one is younger than the stamp.
+/// Checks that no container of the stamped attempt has run. Somebody may have deleted a Job that had run, and a process
+/// that is gone may have created it again with the same name. Such a Job is younger than the stamp.
 pub(super) fn has_never_run(context: &Context, claim: &Claim, s: &Snapshot) -> bool {
     let Some(stamp) = claim.own_stamp() else { return false };
     let Ok(stamped) = stamp.ts.parse::<jiff::Timestamp>() else { return false };

@@ -1,4 +1,4 @@
-//! What a pass over a claim sees: the index, and what the pass has learnt beyond it.
+//! The observation of a claim: the cache, and the facts that this reconcile has confirmed beyond it.
 
 use std::sync::Arc;
 
@@ -6,21 +6,22 @@ use contract::names;
 
 use crate::attributes::{Attributes, wished};
 use crate::claim::decide::last_node;
+use crate::claim::fit;
 use crate::claim::nodes::{Choice, choose};
-use crate::claim::origin::Copying;
-use crate::claim::{Claim, fit};
 use crate::config::classes::{BindingMode, Class, Classes, Lookup};
 use crate::config::{Placement, Recipe};
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::run::view::alive_on;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, Index, Key};
-use crate::volume::Volume;
 use crate::volume::expand::with_program_of;
 
-/// What a decision borrows from.
+/// The data from which a decision borrows.
 pub(super) struct Snapshot {
     pub classes: Arc<Classes>,
     pub stamped: Option<Arc<Recipe>>,
@@ -28,33 +29,33 @@ pub(super) struct Snapshot {
     pub deletes: Vec<Arc<Job>>,
     pub pods: Vec<Arc<Pod>>,
     pub volumes: Vec<(Arc<Volume>, Vec<String>)>,
-    /// Volumes that get the affinity with which they are shown here.
+    /// Volumes to which the observation has added a node affinity.
     pub unbound_to_nodes: Vec<String>,
     pub choice: Choice,
     pub alive_on: Vec<String>,
     pub places: Places,
     pub kept: bool,
-    /// What a delete run works by: the recipe of the stamp with the program of the class.
+    /// The recipe of a delete run: that of the stamp, with the program of the class.
     pub cleanup: Option<Arc<Recipe>>,
     pub room: bool,
     pub limit: Option<String>,
     pub promised: bool,
-    /// The attributes that the claim asks for, or why it cannot have them.
+    /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
     pub original: Option<data_source::Seen>,
     pub copying: Vec<Copying>,
     pub left_out: bool,
-    /// It asks for a volume to be kept ready, of this class: nobody selects a node for it.
+    /// The claim is a pool request of this class, for which nobody selects a node.
     pub request: Option<Option<Class>>,
-    /// A volume that its class has ready for it.
+    /// A pooled volume that fits the claim.
     pub ready: Option<Arc<Volume>>,
-    /// A volume that is reserved for it by name.
+    /// A volume that is reserved for the claim by name.
     pub reserved: Option<Arc<Volume>>,
-    /// Its class keeps volumes ready.
+    /// The class has a pool.
     pub has_pool: bool,
 }
 
-/// What was learnt in this pass beyond the index.
+/// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
 pub(super) struct Learnt {
     pub fresh: bool,
@@ -65,12 +66,12 @@ pub(super) struct Learnt {
     pub left_out: bool,
 }
 
-/// Looks at a claim and all that concerns it.
+/// Observes a claim and all objects that concern it.
 pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
     let mut index = context.shared.index();
     let classes = index.classes();
     let class = claim.class.as_deref().unwrap_or_default();
-    // The stamp stands where users can write: it may name a version of the claim's own class, no other.
+    // Users can write a stamp. It may name a version of the claim's own class, and no other.
     let stamped =
         claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
     let ours = match classes.lookup(class) {
@@ -98,11 +99,11 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         .flat_map(|id| index.jobs_of(&id))
         .filter(|job| job.is_of_claim())
         .partition(|job| job.marks.operation == "delete");
-    // No attempt follows one that goes on, and to find whose turn it is goes through all runs.
+    // No attempt follows one that is in progress, and finding the next turn looks at all runs.
     let goes_on = claim.own_stamp().is_some() && jobs.iter().any(|job| !job.over);
     let begins = !claim.is_bound() && !claim.deleting && !goes_on;
     let room = current.as_ref().is_none_or(|recipe| !begins || index.has_room(&Asker::claim(&claim.name), recipe));
-    // A copy may have to be where its original is, which is noted last.
+    // A copy may have to be on the node of its data source, which is recorded last.
     let node = claim.data_source.as_ref().and(claim.nodes.last()).or(claim.selected_node.as_ref());
     let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
     let id = claim.id();
@@ -187,7 +188,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     }
 }
 
-/// Where the volume of a claim is made: on the node of its run, or for the selected one.
+/// Returns the node where the claim's volume is made: that of its run, or the selected one.
 fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Option<&'a String> {
     let provision = || pods.iter().filter(|pod| pod.marks.operation == "provision" && pod.node.is_some());
     let last_pod = || provision().max_by_key(|pod| (pod.marks.attempt, pod.created))?.node.as_ref();
@@ -197,7 +198,7 @@ fn made_on<'a>(claim: &'a Claim, recipe: &Recipe, pods: &'a [Arc<Pod>]) -> Optio
     }
 }
 
-/// Where the next attempt may be, for a claim that has no node and needs one.
+/// Returns the nodes for the next attempt of a claim that has no node and needs one.
 fn choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, index: &Index) -> Choice {
     let current = class.and_then(|class| class.recipe.as_deref().ok());
     let exists = claim.selected_node.as_deref().is_some_and(|node| index.node(node).is_some());

@@ -1,4 +1,4 @@
-//! Claims: observed, decided, and carried out.
+//! Reconciles claims: observes, decides, and takes the steps.
 
 mod attempt;
 mod idle;
@@ -18,11 +18,12 @@ use self::ready::{stamp_of_ready, take, waited};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
-use crate::claim::Claim;
 use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide};
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{Classes, Lookup};
 use crate::limits;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Pass, STEPS};
@@ -32,12 +33,12 @@ use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, Key};
-use crate::volume::Volume;
 
-/// An event wakes a claim that stands in line, or waits to be seen; this is for the case that it does not come.
+/// The delay for an event that does not arrive. Normally an event requeues a claim that waits for a slot or for its own
+/// write.
 const LATER: Duration = Duration::from_secs(5);
 
-/// One pass over a claim: steps until there is nothing to do but wait.
+/// Reconciles a claim: takes steps until it only has to wait.
 pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
     let cached = context.shared.index().claim(name);
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
@@ -61,17 +62,18 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         let snapshot = look(context, &claim, &learnt);
         let decision = decided(context, &claim, &snapshot, &learnt);
         tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
-        // A failure is told before it is written, so that no crash can hide it; a success after.
+        // A failure is emitted before it is written, so that no crash can hide it. A success is emitted after the
+        // write.
         let late = matches!(decision.step, Step::Stamp { .. } | Step::Bind { .. } | Step::Note { .. } | Step::Release);
         let (before, after) = match late {
             true => (None, decision.tell),
             false => (decision.tell, None),
         };
         before.into_iter().for_each(|tell| context.tell(About::claim(&claim), tell));
-        // That it was given a volume was told then, unless by a process that is gone.
+        // The event was emitted with the assignment of the volume, unless by a process that is gone.
         let given = claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::Note { .. });
         let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
-        // Of one in a batch that it began is enough: for many at one time two events more are much.
+        // For claims in a batch only the first event is emitted. Two more per claim would be too many in a burst.
         let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_told(&claim.uid);
         let is_enough = matches!(&next, Next::With(claim) if enough(claim));
         let after = after.filter(|tell| tell.warning || !is_enough);
@@ -82,7 +84,7 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
             Next::InLine if decision.wake_at.is_some() => return Ok(context.wait(decision.wake_at, &[])),
             Next::InLine => return Ok(Pass::After(LATER)),
             Next::Wait => {
-                // Who waits for a new version of its config to be kept does not lose its place.
+                // A claim that waits for a new revision of its config keeps its position in the queue.
                 if snapshot.kept {
                     context.shared.change(|index| index.leave_line(&Key::Claim(claim.name.clone())));
                 }
@@ -97,17 +99,18 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
     Ok(Pass::After(Duration::from_secs(1)))
 }
 
-/// So long the external provisioner of a driver may take for a claim before the claim is told whom it waits for.
+/// The time that an external provisioner has for a claim before the claim gets an event about it, in seconds.
 const TOLD_AFTER: i64 = 60;
 
-/// A claim that waits for the external provisioner of a driver, for which a config here would stand, is told so.
+/// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
+/// provisioner.
 fn left_to_another(context: &Context, claim: &Claim) -> Option<Pass> {
     if claim.is_bound() || claim.deleting || claim.is_held() || claim.own_stamp().is_some() {
         return None;
     }
     let classes = context.shared.index().classes();
     let why = classes.left_to_another(claim.class.as_deref()?)?;
-    // Before that it waits for its first consumer, and for no provisioner.
+    // Before that, the claim waits for its first consumer, and for no provisioner.
     claim.storage_provisioner.as_ref()?;
     let rest = claim.created.saturating_add(TOLD_AFTER).saturating_sub(context.clock.now());
     if let Ok(rest) = u64::try_from(rest)
@@ -119,7 +122,8 @@ fn left_to_another(context: &Context, claim: &Claim) -> Option<Pass> {
     Some(Pass::Done)
 }
 
-/// An image may be told more of a claim than is kept of it. What is too heavy is refused, and nobody told of it.
+/// Checks whether an image may get more of a claim than the cache keeps. A claim with too much text is refused, and no
+/// image gets it.
 fn lacks_words(context: &Context, claim: &Claim) -> bool {
     if claim.is_bound() || claim.burden > limits::METADATA {
         return false;
@@ -130,9 +134,9 @@ fn lacks_words(context: &Context, claim: &Claim) -> bool {
 
 enum Next {
     Wait,
-    /// Until it is its turn.
+    /// Ends the reconcile until it is the content's turn.
     InLine,
-    /// After a while, unless an event comes before.
+    /// Ends the reconcile for a while, unless an event arrives before.
     Later,
     Started,
     Again,
@@ -153,7 +157,7 @@ fn serving<'a>(claim: &Claim, classes: &'a Classes) -> Serving<'a> {
     }
 }
 
-/// The selected node is none that the class allows.
+/// Checks whether the class does not allow the selected node.
 fn is_outside(context: &Context, claim: &Claim, classes: &Classes) -> bool {
     let Serving::Ours(class) = serving(claim, classes) else { return false };
     let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
@@ -217,13 +221,13 @@ fn observed<T>(
     })
 }
 
-/// The Job of the stamped attempt.
+/// Returns the name of the stamped attempt's Job.
 fn provision_name(claim: &Claim) -> String {
     let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     job::name(Operation::Provision, &claim.id(), attempt, "")
 }
 
-/// The Job of the delete run that is due for a claim that has no volume.
+/// Returns the name of the Job of the delete run that is due for a claim without a volume.
 fn delete_name(claim: &Claim, places: &Places) -> String {
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = failure.map_or(1, |failure| failure.attempt.saturating_add(1));
@@ -250,7 +254,7 @@ async fn act(
             match (&s.limit, &claim.class) {
                 (None, _) if !s.kept => {}
                 (None, _) => context.shared.change(|index| index.leave_room(&Key::Claim(claim.name.clone()))),
-                // What is kept ready gives way.
+                // Pooled volumes give way to the claim.
                 (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([Key::Pool(class.clone())]),
                 (Some(_), _) => {}
             }
@@ -313,7 +317,7 @@ async fn act(
         }
         Step::Bind { volume: name } => {
             let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
-            // It would do so itself, one after the other.
+            // The PV controller would do it itself, one claim after another.
             if volume.phase != "Bound" {
                 writes.show_bound(&volume).await?;
             }
@@ -344,7 +348,7 @@ async fn act(
             Ok(Next::Again)
         }
         Step::RecordFailure { failure } => {
-            // That the scheduler was asked for another node is noted on the same failure.
+            // The same failure is recorded again with the fact that the scheduler was asked for another node.
             let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
             if before != Some((failure.operation, failure.attempt)) {
                 context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
@@ -353,7 +357,8 @@ async fn act(
         }
         Step::Reschedule { failure } => Ok(with(writes.reschedule(claim, failure.as_ref()).await?)),
         Step::ConfirmNoVolume => {
-            // First what could still make one: a watch may lag, and a delete run must not meet it.
+            // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet
+            // such a run.
             let of = s.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
             if context.is_run_unseen(Operation::Provision, &claim.id(), of, (&s.jobs, &s.pods)).await? {
                 return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
@@ -390,7 +395,7 @@ async fn act(
         }
         Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
         Step::Release => {
-            // With the claim gone and its volume not seen yet, neither would be counted, and its room given to another.
+            // If the claim were gone before the volume is visible, neither would count, and others would get its quota.
             let is_unseen = |volume: &Volume| {
                 let seen = context.shared.index().volume(&volume.name);
                 seen.is_none_or(|seen| volume.is_adopted() && !seen.is_adopted())
@@ -402,7 +407,7 @@ async fn act(
                 Err(error) if is_over(claim, &error) => return Ok(Next::Gone),
                 released => released?,
             };
-            // The PV controller may have been the faster to bind: it is our volume all the same.
+            // The PV controller may have bound the volume first. It is the orchestrator's all the same.
             if claim.is_bound() && claim.own_stamp().is_some() {
                 context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(context, claim));
             }
@@ -411,20 +416,20 @@ async fn act(
     }
 }
 
-/// What was to let a claim go that is going found that it is gone.
+/// Checks whether the removal of the finalizer failed because the terminating claim is gone.
 fn is_over(claim: &Claim, error: &WriteError) -> bool {
     claim.deleting && matches!(error, WriteError::NotFound { .. })
 }
 
-/// Since the current attempt began.
+/// Returns the time since the current attempt began.
 fn age(context: &Context, claim: &Claim) -> Duration {
     let began = claim.own_stamp().and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
     began.and_then(|began| Duration::try_from(context.clock.wall().duration_since(began)).ok()).unwrap_or_default()
 }
 
-/// The attributes with which a claim's volume was made, by the Job of its last attempt. What the claim asks for may be
-/// something else by now, if the PV controller was faster to bind it; and what nobody knows is none, so that a modify
-/// run follows.
+/// Returns the attributes with which a claim's volume was made, by the Job of its last attempt. If the PV controller
+/// bound the claim first, its request may have changed since. Unknown attributes count as none, so that a modify run
+/// follows.
 fn made_with(s: &Snapshot) -> Attributes {
     let last = s.jobs.iter().max_by_key(|job| job.marks.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
@@ -442,7 +447,7 @@ async fn start_delete(
         Serving::NotOurs => String::new(),
     };
     let Some(recipe) = s.cleanup.clone() else { return Ok(Next::Wait) };
-    // A backend may only tell which volume it made to somebody who asks for the same again.
+    // Some backends tell which volume they made only to a client that sends the same request again.
     let asked = match &s.original {
         None => data_source::Asked::default(),
         Some(original) => match original.request(context, claim).await {

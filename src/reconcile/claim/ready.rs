@@ -1,4 +1,4 @@
-//! Claims that are given a volume that was kept ready.
+//! Claims that get a pooled volume.
 
 use std::time::Duration;
 
@@ -9,12 +9,14 @@ use super::{Next, serving};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::claim::decide::Serving;
-use crate::claim::{Claim, Stamp};
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::claim::Stamp;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::volume::{Provenance, Volume};
 
-/// Gives the claim a volume that is ready. It is the claim's from that write on.
+/// Assigns a pooled volume to the claim. From that write on it is the claim's.
 pub(super) async fn take(
     context: &Context,
     claim: &Claim,
@@ -23,12 +25,12 @@ pub(super) async fn take(
 ) -> Result<Next, WriteError> {
     let (Some(volume), Serving::Ours(class)) = (&s.ready, serving(claim, &s.classes)) else { return Ok(Next::Wait) };
     let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
-    // Another worker may have given it away since it was decided.
+    // Another worker may have assigned the volume since the decision.
     if !context.shared.index().give(claim, volume) {
         return Ok(Next::Again);
     }
     let taken = match context.writes.take(volume, claim, &recipe.reclaim_policy).await {
-        // A try before this one may have been carried out, and nobody knew.
+        // An earlier try may have succeeded unnoticed.
         Err(WriteError::Conflict(_)) => {
             let newer = context.writes.read_volume(&volume.name).await?;
             let is_its = |volume: &Volume| volume.claim_ref.as_ref().is_some_and(|of| of.uid == claim.uid);
@@ -53,14 +55,14 @@ pub(super) async fn take(
     }
 }
 
-/// The stamp of a claim for which nothing was to be begun.
+/// Returns the stamp of a claim for which no attempt was needed.
 pub(super) fn stamp_of_ready(context: &Context, claim: &Claim, volume: &Volume) -> Stamp {
     let provenance = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
     let config = provenance.map(|provenance| provenance.record.version()).unwrap_or_default();
     Stamp { uuid: claim.uid.clone(), ts: context.timestamp(), attempt: 1, config, ..Stamp::default() }
 }
 
-/// Since the claim was created, to the second.
+/// Returns the time since the claim was created, to the second.
 pub(super) fn waited(context: &Context, claim: &Claim) -> Duration {
     Duration::from_secs((context.clock.now() - claim.created).max(0) as u64)
 }

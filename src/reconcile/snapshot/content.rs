@@ -1,5 +1,5 @@
-//! What is stored for VolumeSnapshotContents: observed, decided by [`snapshot::decide`](crate::snapshot::decide), and
-//! carried out.
+//! Reconciles VolumeSnapshotContents: observes, decides with [`snapshot::decide`](crate::snapshot::decide), and takes
+//! the steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,15 @@ use contract::request::{ClaimRef, Operation};
 
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
-use crate::claim::origin::Copying;
 use crate::config::classes::Lookup;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::reconcile::context::{Context, Pass, STEPS, refused_job};
 use crate::reconcile::data_source;
@@ -26,17 +30,17 @@ use crate::run::view::{Job, Pod};
 use crate::run::view::{alive_on, pods_alive};
 use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
-use crate::snapshot::{Content, Provenance, Snapshot};
 use crate::state::index::{Asker, Key};
-use crate::volume::{self, Volume, expand};
+use crate::volume::expand;
 
-/// Its snapshot run counts for the namespace of its user, like the provision runs of claims there.
+/// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
+/// there.
 fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Asker {
     let asker = Asker::content(&content.name, &content.snapshot.namespace);
     asker.on(recipe.pin(&provenance.node))
 }
 
-/// What was learnt in a pass beyond the index.
+/// Facts beyond the cache that a reconcile has confirmed.
 #[derive(Default)]
 struct Learnt {
     fresh: bool,
@@ -45,7 +49,7 @@ struct Learnt {
     nodes: Vec<(String, NodeState)>,
 }
 
-/// What a decision borrows from.
+/// The data from which a decision borrows.
 struct Seen {
     snapshot: SnapshotState,
     claim: Option<Arc<Claim>>,
@@ -61,7 +65,7 @@ struct Seen {
     filling: Vec<Copying>,
 }
 
-/// One pass over a content.
+/// Reconciles a content.
 pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let cached = context.shared.index().content(name);
     let Some(mut content) = cached.map(|content| (*content).clone()) else { return tidy(context, name).await };
@@ -96,7 +100,7 @@ pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
 
 enum Next {
     Wait,
-    /// Until it is its turn.
+    /// Ends the reconcile until it is the content's turn.
     InLine,
     Started,
     Again,
@@ -166,7 +170,8 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
         _ => None,
     };
     let source = volume.as_ref().map_err(String::clone).and_then(|volume| {
-        let made = serde_json::from_str::<volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
+        let made =
+            serde_json::from_str::<crate::model::volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
         let made = made.map_err(|error| format!("how its volume was made cannot be read: {error}"))?;
         let now = class(&volume.class);
         let record = expand::record(&made.record, now.as_ref().map(|recipe| &recipe.record));
@@ -199,7 +204,7 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
             of.and_then(|of| class(&of)).map(|recipe| (foreign(&recipe, content), (*recipe).clone())).ok_or_else(|| {
                 format!(
                     "it was not made here, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
-                    crate::snapshot::STORAGE_CLASS
+                    crate::model::snapshot::STORAGE_CLASS
                 )
             })
         }
@@ -236,7 +241,7 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
     }
 }
 
-/// What is known of a snapshot that was not made here.
+/// Returns the provenance of a snapshot that this orchestrator did not make.
 fn foreign(recipe: &Recipe, content: &Content) -> Provenance {
     Provenance {
         record: recipe.record.clone(),
@@ -269,7 +274,7 @@ async fn act(
         Step::Stamp { attempt, provenance } => {
             let Ok(source) = &seen.source else { return Ok(Next::Wait) };
             let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
-            // Another worker may have taken the place since it was decided.
+            // Another worker may have taken the slot since the decision.
             if !context.shared.index().reserve(&job, &asker(content, source), &source.1) {
                 return Ok(Next::Again);
             }
@@ -330,7 +335,7 @@ async fn act(
         }
         Step::StartDelete { attempt, elsewhere } => start_delete(context, content, seen, attempt, elsewhere).await,
         Step::Release => {
-            // What is not known to be over might still store something.
+            // A run that has not certainly ended might still store something.
             if content.provenance.is_some() && !seen.is_clearing(content) {
                 confirm_no_run(context, content, seen).await?;
             }
@@ -347,7 +352,7 @@ async fn act(
     }
 }
 
-/// The place of a run for a content.
+/// Returns the place of a run for a content.
 fn place(content: &Content, recipe: &Recipe, node: &str) -> Place {
     Place {
         namespace: recipe.config.namespace.clone(),
@@ -361,7 +366,8 @@ async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next
     let (Ok((made_by, recipe)), Some(claim), Some(volume)) = (&seen.made_by, &seen.claim, &seen.volume) else {
         return Ok(Next::Wait);
     };
-    // Nothing is read by what a cache says: the VolumeSnapshot is there, and so is what it is of, and stays.
+    // No run reads a source on the word of a cache. The API must have the VolumeSnapshot and its source, and the source
+    // must be protected.
     let snapshot = context.writes.read_snapshot(&content.snapshot).await?;
     let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.deleting;
     let fresh = context.writes.read_claim(&claim.name).await?;
@@ -384,7 +390,7 @@ async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next
         (of, source),
     );
     let place = place(content, recipe, &made_by.node);
-    // The place that was taken with the stamp is given up when no Job comes for a while.
+    // The slot that was taken with the stamp is freed when no Job appears for a while.
     let name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
     let asker = Asker::content(&content.name, &content.snapshot.namespace).on(place.node.as_deref());
     if context.wait_for_place(&name, &asker, recipe).is_some() {
@@ -407,14 +413,14 @@ async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next
 }
 
 impl Seen {
-    /// A delete-snapshot run has begun, which it does only when no other can be under way.
+    /// Checks whether a delete-snapshot run has begun. It begins only when no other run can be in progress.
     fn is_clearing(&self, content: &Content) -> bool {
         let name = job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &content.uid);
         self.deletes.iter().any(|job| job.name.name == name)
     }
 }
 
-/// A Job or pod of a snapshot run that no watch has shown yet must not meet its deletion.
+/// Confirms that no Job or pod of a snapshot run exists that no watch has shown yet. It must not meet the deletion.
 async fn confirm_no_run(context: &Context, content: &Content, seen: &Seen) -> Result<(), WriteError> {
     let Ok((_, recipe)) = &seen.made_by else { return Ok(()) };
     let (of, known) = (Some(recipe.config.namespace.as_str()), (&*seen.jobs, &*seen.pods));
@@ -432,7 +438,7 @@ async fn start_delete(
     elsewhere: bool,
 ) -> Result<Next, WriteError> {
     let Ok((made_by, recipe)) = &seen.made_by else { return Ok(Next::Wait) };
-    // What is stored must not go by what a cache says.
+    // A stored snapshot must not be deleted on the word of a cache.
     let fresh = context.writes.read_content(&content.name).await?;
     if fresh.as_ref().is_none_or(|fresh| fresh.resource_version != content.resource_version) {
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
@@ -470,14 +476,14 @@ async fn start_delete(
     }
 }
 
-/// What is left of a content that is gone: its Jobs. One that makes a snapshot came late, as those before it were
-/// removed with the content; what it made is deleted.
+/// Cleans up the Jobs of a content that is gone. A snapshot Job arrived late, because earlier ones were deleted with
+/// the content. Its stored snapshot is deleted.
 async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let jobs: Vec<_> = {
         let index = context.shared.index();
         index.jobs_of_content(name).into_iter().filter(|job| !job.deleting).collect()
     };
-    // The cache may be behind: ask before something is stopped.
+    // The cache may be stale: the API is asked before a run is stopped.
     if jobs.is_empty() || context.writes.read_content(name).await?.is_some() {
         return Ok(Pass::Done);
     }

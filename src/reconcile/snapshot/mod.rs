@@ -1,4 +1,4 @@
-//! VolumeSnapshots: observed, decided by [`bind`], and carried out.
+//! Reconciles VolumeSnapshots: observes, decides with [`bind`], and takes the steps.
 
 pub(super) mod content;
 
@@ -8,14 +8,16 @@ use std::time::Duration;
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::config::classes::Identity;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Of;
+use crate::model::snapshot::Snapshot;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Pass, STEPS};
 use crate::snapshot::bind::{ClassOf, Decision, Observed, Source, Step, decide};
-use crate::snapshot::{Content, Of, Snapshot};
 use crate::state::index::Index;
-use crate::volume::Volume;
 
-/// One pass over a VolumeSnapshot.
+/// Reconciles a VolumeSnapshot.
 pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
     let cached = context.shared.index().snapshot(name);
     let Some(mut snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Pass::Done) };
@@ -79,7 +81,7 @@ pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, W
     Ok(Pass::After(Duration::from_secs(1)))
 }
 
-/// What a decision borrows from.
+/// The data from which a decision borrows.
 struct Seen {
     class: SeenClass,
     source: Result<Option<Arc<Volume>>, String>,
@@ -117,7 +119,7 @@ fn look(index: &Index, identity: &Identity, snapshot: &Snapshot) -> Seen {
     Seen { class, source, content: snapshot.content().and_then(|name| index.content(&name)) }
 }
 
-/// The default class of our driver.
+/// Returns the default class of the orchestrator's driver.
 fn default(index: &Index, identity: &Identity) -> Result<String, String> {
     let ours = index.snapshot_classes().filter(|class| class.driver == identity.provisioner && class.default);
     match ours.map(|class| class.name.clone()).collect::<Vec<_>>().as_slice() {
@@ -134,10 +136,10 @@ fn default(index: &Index, identity: &Identity) -> Result<String, String> {
     }
 }
 
-/// The volume that a VolumeSnapshot is to be of; none if it is not ours.
+/// Returns the volume of which the snapshot is made; `None` if it is not the orchestrator's.
 ///
 /// # Errors
-/// Why there is none.
+/// If there is no volume. The text says why.
 pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) -> Result<Option<Arc<Volume>>, String> {
     let Some(name) = snapshot.claim() else { return Err("the snapshot names no claim".into()) };
     let waits = |why: &str| Err(format!("claim {name}, which the snapshot is to be of, {why}"));

@@ -1,4 +1,4 @@
-//! The size of a volume: observed for the decision, and its steps carried out.
+//! The size of a volume: the observation, and the steps about it.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use contract::request::Operation;
 
 use super::runs::{self, Learnt, Next};
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
-use crate::claim::resize::Report;
 use crate::config::Recipe;
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::resize::Report;
+use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Pass, refused_job};
 use crate::run::job;
 use crate::run::view::{Job, Pod};
 use crate::state::index::Key;
-use crate::volume::Volume;
 use crate::volume::change::Runs;
 use crate::volume::expand::{Decision, Observed, Step, failed_start, wish};
 use crate::volume::request::{expand, request};
 
-/// What a decision borrows from.
+/// The data from which a decision borrows.
 pub(super) struct Seen {
     claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     node: String,
     limit: Option<String>,
-    /// The expand runs.
+    /// The expand runs of the volume.
     pub runs: runs::Seen,
 }
 
-/// Looks at all that concerns the size of a volume.
+/// Observes all objects that concern the size of a volume.
 pub(super) fn look(
     context: &Context,
     volume: &Volume,
@@ -52,7 +52,7 @@ pub(super) fn look(
             index.wait_for_room(Key::Volume(volume.name.clone()), &volume.class);
         }
     }
-    // No answer came to the creation of a Job, and none of it was seen: nothing grows.
+    // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
     let wishes = claim.as_ref().is_some_and(|claim| wish(volume, claim).is_some());
     let woken = if wishes || runs.are_any() { Vec::new() } else { index.take_back_growth(volume) };
     drop(index);
@@ -61,7 +61,7 @@ pub(super) fn look(
 }
 
 impl Seen {
-    /// For the decision.
+    /// Returns the observation for the decision.
     pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
@@ -71,13 +71,14 @@ impl Seen {
         }
     }
 
-    /// The claim, how runs for the volume work, and where: what else is decided about it rests on the same.
+    /// Returns the claim, the recipe of runs for the volume, and their node. Other decisions about the volume use them
+    /// too.
     pub(super) fn basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
         (self.claim.clone(), &self.recipe, &self.node)
     }
 }
 
-/// Carries out a step.
+/// Takes a step.
 pub(super) async fn act(
     context: &Context,
     volume: &Volume,
@@ -93,7 +94,7 @@ pub(super) async fn act(
         Step::Nothing => Next::Pass(seen.runs.wait(context, wake_at, &[])),
         Step::Report(report) => {
             let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
-            // The volume may have its size since.
+            // The volume may have reached its size since.
             if matches!(report, Report::Growing { .. } | Report::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
@@ -129,7 +130,7 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
     }
     {
         let mut index = context.shared.index();
-        // Another worker may have given away what was left since it was decided.
+        // Another worker may have used the quota since the decision.
         if index.growth_is_refused(volume, claim, size, recipe).is_some() {
             let woken = index.forget_expected(job.metadata.name.as_deref().unwrap_or_default());
             drop(index);

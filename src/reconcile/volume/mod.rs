@@ -1,4 +1,4 @@
-//! Volumes: observed, decided, and carried out.
+//! Reconciles volumes: observes, decides, and takes the steps.
 
 mod expand;
 mod modify;
@@ -13,11 +13,13 @@ use contract::request::Operation;
 use self::runs::{Learnt, Next};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
 use crate::claim::fit::source_fits;
 use crate::config::classes::Lookup;
 use crate::config::{Placement, Recipe, joined};
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::node::NodeState;
 use crate::reconcile::batch::Due;
 use crate::reconcile::context::{Context, Pass, STEPS};
@@ -28,11 +30,11 @@ use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::run::view::{alive_on, pods_alive};
 use crate::state::index::{Arrival, Asker, Key};
-use crate::volume::decide::{ClaimState, Decision, Observed, Step, attempt, decide, next_node};
+use crate::volume::decide::{ClaimState, Decision, Observed, Step, decide, next_node};
 use crate::volume::request::request;
-use crate::volume::{Provenance, Volume, expand as expansion, modify as modification};
+use crate::volume::{expand as expansion, modify as modification};
 
-/// One pass over a volume.
+/// Reconciles a volume.
 pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let next = pass_over(context, name).await?;
     if !matches!(next, Pass::InLine) {
@@ -91,7 +93,7 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
             alive_on: &alive_on,
             places: &places,
             home,
-            // What the class says now; where there is none any more, what it said.
+            // The present class decides; if it is gone, the recipe does.
             node_gone: now.as_deref().or(recipe.as_deref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
             run,
             delete_job: jobs.iter().map(Arc::as_ref).find(|job| job.name.name == run_name),
@@ -123,7 +125,7 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 return Ok(Pass::Done);
             }
             Step::Reserve => {
-                // The cache may still show the claim that was lost.
+                // The cache may still have the claim that was lost.
                 if let Some(claim) = &namesake {
                     runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
                 }
@@ -179,18 +181,24 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
     Ok(Pass::After(Duration::from_secs(1)))
 }
 
-/// A script's volume may bear no more than the claim's UUID: its Job tells that it is ours.
+/// Checks by its Job whether the volume is the orchestrator's. The volume of a script may have only the claim's UID.
 fn is_of_a_run(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
     anonymous && volume.claim_uuid.as_deref().is_some_and(|uuid| !context.shared.index().jobs_of(uuid).is_empty())
 }
 
-/// The Job of the delete run that is due on a node.
+/// Returns the name of the Job of the delete run that is due on a node.
 fn job_name(volume: &Volume, home: &str, node: &str) -> String {
-    job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt(volume), &scope(volume, node == home, node))
+    job::name(
+        Operation::Delete,
+        volume.id().unwrap_or_default(),
+        volume.delete_attempt(),
+        &scope(volume, node == home, node),
+    )
 }
 
-/// Keeps apart the runs for a volume on its own node, in a batch and alone, and on others.
+/// Returns the scope that distinguishes the runs for a volume. They are on its own node, in a batch or alone, or on
+/// other nodes.
 fn scope(volume: &Volume, home: bool, node: &str) -> String {
     match volume.batch() {
         Some(batch) if home => batch.clone(),
@@ -199,8 +207,8 @@ fn scope(volume: &Volume, home: bool, node: &str) -> String {
     }
 }
 
-/// The claim that a volume is reserved for by name, if it names the volume and says that both were bound before: the PV
-/// controller calls it Lost as long as the volume does not bear its UID.
+/// Returns the claim for which a volume is reserved by name. The claim must name the volume and say that both were
+/// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
 fn namesake(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
         Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
@@ -211,7 +219,8 @@ fn namesake(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     (names_it && !claim.deleting && claim.class.as_deref() == Some(&volume.class)).then_some(claim)
 }
 
-/// A provision run has not ended, and its pod is not seen: the watch of pods may be behind that of Jobs.
+/// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of
+/// Jobs.
 fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
     let begun = jobs.iter().filter(|job| job.marks.operation == Operation::Provision.as_str() && !job.over);
     begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
@@ -222,7 +231,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     if volume.ready().is_some() {
         return ClaimState::Awaited;
     }
-    // That it has none now is somebody's will.
+    // Somebody has removed the claimRef.
     if volume.is_taken_off() {
         return ClaimState::None;
     }
@@ -234,15 +243,15 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
             ClaimState::Elsewhere
         }
         Some(_) => ClaimState::Alive,
-        // The PV controller says Released only when the claim is gone.
+        // The PV controller writes Released only when the claim is gone.
         None if matches!(volume.phase.as_str(), "Released" | "Failed") => ClaimState::Gone,
         None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::Gone,
         None => ClaimState::Missing,
     }
 }
 
-/// Asks the API for the claim. A volume that is only reserved does not know its claim's name; a Job
-/// of it may, else all claims are looked through.
+/// Asks the API for the claim. A reserved volume does not know its claim's name. One of its Jobs may know it; else all
+/// claims are read.
 async fn confirm(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
     let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
     let uid = reference.map(|reference| &reference.uid).or(volume.claim_uuid.as_ref()).cloned().unwrap_or_default();
@@ -262,7 +271,7 @@ async fn confirm(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Resul
     Ok(ClaimState::Gone)
 }
 
-/// How a volume was made: as it stands on it, or for one that was never adopted, by its Jobs.
+/// Returns the provenance of a volume. If the volume was never adopted, it follows from the Jobs.
 fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
     if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
         return serde_json::from_str(text).map_err(|error| format!("its provenance cannot be read: {error}"));
@@ -270,7 +279,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
         .ok_or("how it was made is not known: it was never adopted, no Job of it is left, and its class does not make and delete such volumes")?;
-    let node = volume.affinity.as_deref().and_then(crate::volume::affinity::only_host).unwrap_or_default();
+    let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
     let node = if recipe.placement == Placement::Any { "" } else { node };
     Ok(Provenance { record: recipe.record.clone(), node: node.to_owned() })
 }
@@ -278,23 +287,23 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
 /// A delete run that is due.
 struct Run {
     attempt: u32,
-    /// Whose storage it deletes; empty for no node in particular.
+    /// The node whose storage the run deletes; empty for no particular node.
     node: String,
-    /// It is the volume's own node, or none in particular.
+    /// This is the volume's own node, or no particular node.
     home: bool,
-    /// It must run there.
+    /// The run must be on that node.
     pinned: bool,
 }
 
 impl Run {
-    /// The node that its pod must run on.
+    /// Returns the node to which the pod is bound.
     fn on(&self, recipe: &Recipe) -> Option<&str> {
         recipe.pin(&self.node).filter(|_| self.pinned)
     }
 }
 
-/// A volume that turned up when claim and Jobs were gone is deleted as its class deletes, if it is one that
-/// the class could have made.
+/// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class
+/// could have made such a volume.
 fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     let classes = context.shared.index().classes();
     let Lookup::Ours(class) = classes.lookup(&volume.class) else { return None };
@@ -302,11 +311,11 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     (recipe.reclaim_policy == "Delete" && source_fits(volume, recipe).is_ok()).then(|| recipe.clone())
 }
 
-/// Starts a delete run, or waits for that of a batch, or for a place. The volume that follows bears the batch that it is to be
-/// in, or the failure if the run could not be started.
+/// Starts a delete run, or waits for its batch or for a slot. The returned volume names its batch, or has the failure
+/// if the run could not be started.
 async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
     let on = run.on(recipe);
-    // What is on other nodes, has failed, or is deleted without its config has a run of its own.
+    // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
     let first = run.home && run.pinned && run.attempt == 1;
     let may = first && context.identity.config_namespaces.contains(&recipe.config.namespace);
     let left;
@@ -333,7 +342,7 @@ fn asker(volume: &Volume, node: Option<&str>) -> Asker {
     Asker::volume(volume, Operation::Delete).on(node)
 }
 
-/// Starts the run of a volume that bears no batch, or comes to that of its batch.
+/// Starts the run of a volume without a batch, or joins its batch.
 async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
     let on = run.on(recipe).map(str::to_owned);
     let Run { attempt, node, home, .. } = run;
@@ -342,7 +351,8 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     if let Some(wait) = context.wait_for_place(&job, &asker(volume, on.as_deref()), recipe) {
         return Ok(Next::Pass(wait));
     }
-    // What the volume is made of says nothing about what was left elsewhere, but that it is as it was does.
+    // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
+    // unchanged.
     let source = context.writes.volume_source(volume).await?;
     let source = if home { source } else { String::new() };
     let ts = context.timestamp();
@@ -374,11 +384,11 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     }
 }
 
-/// What is left of a volume that is gone: its Jobs.
+/// Cleans up the Jobs of a volume that is gone.
 async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
     let jobs = context.shared.index().jobs_of_volume(name);
     let left: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
-    // The cache may be behind: ask before something is stopped.
+    // The cache may be stale: the API is asked before a run is stopped.
     if left.is_empty() || context.writes.read_volume(name).await?.is_some() {
         return Ok(Pass::Done);
     }

@@ -1,4 +1,4 @@
-//! The attributes of a volume: observed for the decision, and its steps carried out.
+//! The attributes of a volume: the observation, and the steps about them.
 
 use std::sync::Arc;
 
@@ -8,29 +8,29 @@ use contract::request::Operation;
 use super::runs::{self, Learnt, Next};
 use crate::api::writes::WriteError;
 use crate::attributes::{Attributes, wished};
-use crate::claim::Claim;
-use crate::claim::modification::Report;
 use crate::config::Recipe;
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::modification::Report;
+use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Pass, refused_job};
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
-use crate::volume::Volume;
 use crate::volume::change::Runs;
 use crate::volume::modify::{Decision, Observed, Step, failed_start, wish};
 use crate::volume::request::{modify, request};
 
-/// What a decision borrows from.
+/// The data from which a decision borrows.
 pub(super) struct Seen {
     claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     wished: Result<Attributes, String>,
     node: String,
-    /// The modify runs.
+    /// The modify runs of the volume.
     pub runs: runs::Seen,
 }
 
-/// Looks at all that concerns the attributes of a volume. `recipe` is how its runs work.
+/// Observes all objects that concern the attributes of a volume. `recipe` is that of its runs.
 pub(super) fn look(
     context: &Context,
     volume: &Volume,
@@ -51,7 +51,7 @@ pub(super) fn look(
 }
 
 impl Seen {
-    /// For the decision.
+    /// Returns the observation for the decision.
     pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
         Observed {
             claim: self.claim.as_deref(),
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-/// Carries out a step.
+/// Takes a step.
 pub(super) async fn act(
     context: &Context,
     volume: &Volume,
@@ -79,7 +79,7 @@ pub(super) async fn act(
         Step::Nothing => Next::Pass(seen.runs.wait(context, wake_at, &[])),
         Step::Report(report) => {
             let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
-            // The volume may have its attributes since.
+            // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
             learnt.claim = Some(context.writes.report_modification(claim, &report, &now).await?);

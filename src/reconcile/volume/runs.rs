@@ -1,4 +1,4 @@
-//! Runs that change a volume, its size or its attributes: looked at, and acted upon, in one way.
+//! The common part of runs that change a volume, be it the size or the attributes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,9 +8,10 @@ use contract::request::Operation;
 
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::decision::Tell;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Places;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Pass};
@@ -20,28 +21,27 @@ use crate::run::state::RunState;
 use crate::run::view::pods_alive;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Asker, EXPECTED};
-use crate::volume::Volume;
 use crate::volume::change::{Run, Runs};
 
-/// Of these no two work at a volume at one time.
+/// The operations of which no two may work on a volume at one time.
 const OPERATIONS: [Operation; 3] = [Operation::Provision, Operation::Expand, Operation::Modify];
 
-/// What was learnt in this pass beyond the index.
+/// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
 pub(super) struct Learnt {
-    /// The claim as it was written last.
+    /// The claim as it was last written.
     pub claim: Option<Claim>,
-    /// Jobs that were told to go.
+    /// Jobs that were deleted.
     removed: BTreeSet<ObjectName>,
 }
 
-/// What follows after a step.
+/// The outcome of a step.
 pub(super) enum Next {
-    /// Decide again.
+    /// Decides again.
     Again,
-    /// Decide again about this state of the volume.
+    /// Decides again with this state of the volume.
     With(Box<Volume>),
-    /// The pass is over.
+    /// Ends the reconcile.
     Pass(Pass),
 }
 
@@ -51,7 +51,7 @@ impl From<Volume> for Next {
     }
 }
 
-/// The runs of one operation for a volume, with what became of them.
+/// The runs of one operation for a volume, with their states.
 pub(super) struct Seen {
     jobs: Vec<(Job, RunState)>,
     starting: bool,
@@ -60,7 +60,7 @@ pub(super) struct Seen {
     others_alive: bool,
 }
 
-/// Looks at the runs of an operation for a volume.
+/// Observes the runs of an operation for a volume.
 pub(super) fn look(
     context: &Context,
     volume: &Volume,
@@ -76,7 +76,7 @@ pub(super) fn look(
         (Job { deleting, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
     let alive = pods.iter().filter(|pod| pod.marks.operation == operation.as_str() && !pod.is_over());
-    // Whatever its number and target: both follow from what is seen.
+    // The number and the target do not matter: both follow from the observation.
     let expected = job::prefix(operation, volume.id().unwrap_or_default());
     Seen {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
@@ -88,12 +88,12 @@ pub(super) fn look(
 }
 
 impl Seen {
-    /// The runs, for [`Seen::observed`].
+    /// Returns the runs, for [`Seen::observed`].
     pub(super) fn runs(&self) -> Vec<Run<'_>> {
         self.jobs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect()
     }
 
-    /// For the decision.
+    /// Returns the observation for the decision.
     pub(super) fn observed<'a>(&'a self, runs: &'a [Run<'a>], places: &'a Places) -> Runs<'a> {
         Runs {
             all: runs,
@@ -104,7 +104,7 @@ impl Seen {
         }
     }
 
-    /// Waits for the next event, or until a run that was started must have been seen.
+    /// Waits for the next event, or until a new Job must be visible.
     pub(super) fn wait(&self, context: &Context, wake_at: Option<i64>, jobs: &[String]) -> Pass {
         match wake_at {
             None if self.starting => Pass::After(EXPECTED),
@@ -112,17 +112,17 @@ impl Seen {
         }
     }
 
-    /// A run is there, or was started and is not seen yet.
+    /// Checks whether a run exists, or was started and is not visible yet.
     pub(super) fn are_any(&self) -> bool {
         self.starting || !self.jobs.is_empty()
     }
 
-    /// Whether a run was started that is not seen yet.
+    /// Checks whether a run was started that is not visible yet.
     pub(super) fn is_starting(&self) -> bool {
         self.starting
     }
 
-    /// Removes the Job of one of them.
+    /// Deletes the Job of one of the runs.
     pub(super) async fn remove(
         &self,
         context: &Context,
@@ -136,19 +136,20 @@ impl Seen {
     }
 }
 
-/// What is said goes to the claim: a failure before it is written, so that no crash can hide it, all else after.
+/// Splits the event on the claim. A failure is emitted before it is written, so that no crash can hide it. All other
+/// events follow the write.
 pub(super) fn before_and_after(tell: Option<Tell>) -> (Option<Tell>, Option<Tell>) {
     if tell.as_ref().is_some_and(|tell| tell.warning) { (tell, None) } else { (None, tell) }
 }
 
-/// Says something on the claim of a volume, if it has one.
+/// Emits an event on the claim of a volume, if it has one.
 pub(super) fn tell_claim(context: &Context, claim: Option<&Claim>, tell: Option<Tell>) {
     if let (Some(claim), Some(tell)) = (claim, tell) {
         context.tell(About::claim(claim), tell);
     }
 }
 
-/// A cache that lags must not tell of what is over: the API has the volume as it is seen.
+/// Confirms that the API has the volume as it was observed. A stale cache must not cause events about the past.
 pub(super) async fn confirm_volume(context: &Context, volume: &Volume) -> Result<(), WriteError> {
     let fresh = context.writes.read_volume(&volume.name).await?;
     match fresh.is_some_and(|fresh| fresh.resource_version == volume.resource_version) {
@@ -157,7 +158,7 @@ pub(super) async fn confirm_volume(context: &Context, volume: &Volume) -> Result
     }
 }
 
-/// Storage must not be changed by what a cache says: the API has the claim with the same wish.
+/// Confirms that the API has the claim with the same request. Storage must not be changed on the word of a cache.
 pub(super) async fn confirm_claim(
     context: &Context,
     claim: &Claim,
@@ -170,7 +171,7 @@ pub(super) async fn confirm_claim(
     }
 }
 
-/// Takes a place for a run, or tells the claim that it waits for one.
+/// Takes a slot for a run, or emits an event that the claim waits for one.
 pub(super) fn wait_for_place(
     context: &Context,
     (volume, claim): (&Volume, &Claim),
@@ -185,7 +186,7 @@ pub(super) fn wait_for_place(
     Some(wait)
 }
 
-/// Where the run goes. Each target has Jobs of its own: the success of one is never taken for that of another.
+/// Returns the place of the run. Each target has Jobs of its own, so that the success of one never counts for another.
 pub(super) fn place(volume: &Volume, recipe: &Recipe, node: &str, target: &str) -> Place {
     Place {
         namespace: recipe.config.namespace.clone(),

@@ -1,15 +1,16 @@
-//! ServiceAccounts of the config namespaces: a config is told when the one that it names is not there. Claims may wait for it.
+//! ServiceAccounts of the config namespaces. A config gets a warning if its account does not exist, and claims may wait
+//! for the account.
 
 use super::{Change, Index, Key};
 use crate::config::accounts::Account;
 
 impl Index {
-    /// A ServiceAccount changed.
+    /// Applies a change of a ServiceAccount.
     pub fn change_account(&mut self, change: Change<Account>) -> Vec<Key> {
         let news = match change {
             Change::Apply(account) => self.accounts.add(account),
             Change::Delete(name) => self.accounts.remove(&name),
-            // They are looked at in namespaces alone.
+            // ServiceAccounts are watched in single namespaces only.
             Change::Retain(_) => false,
             Change::RetainIn(namespace, all) => self.accounts.retain(&namespace, |name| all.contains(name)),
         };

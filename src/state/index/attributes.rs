@@ -1,17 +1,17 @@
-//! VolumeAttributesClasses, and who asks for them.
+//! VolumeAttributesClasses, and the claims that request them.
 
 use super::{Change, Index, Key};
 use crate::attributes::Class;
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::object::ObjectName;
 
 impl Index {
-    /// A VolumeAttributesClass by its name.
+    /// Returns a VolumeAttributesClass by its name.
     pub fn attributes_class(&self, name: &str) -> Option<&Class> {
         self.attributes.get(name)
     }
 
-    /// A VolumeAttributesClass changed: those that ask for it may have waited for it.
+    /// Applies a change of a VolumeAttributesClass. Claims may have waited for it.
     pub fn change_attributes_class(&mut self, change: Change<Class>) -> Vec<Key> {
         match change {
             Change::Apply(class) => {
@@ -30,12 +30,12 @@ impl Index {
                 |index| index.attributes.keys().map(|name| ObjectName::new("", name)).collect(),
                 Index::change_attributes_class,
             ),
-            // In no namespace.
+            // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),
         }
     }
 
-    /// Claims that ask for a VolumeAttributesClass, with their volumes. Such objects seldom change.
+    /// Returns the claims that request a VolumeAttributesClass, with their volumes. Such objects seldom change.
     fn attributes_keys(&self, name: &str) -> Vec<Key> {
         let asks = |claim: &&Claim| claim.attributes_class.as_deref() == Some(name);
         let keys = |claim: &Claim| {

@@ -1,6 +1,6 @@
-//! Batches: who gathers for one.
+//! Batches that gather their members.
 //!
-//! All of it can be built again, by the stamps of claims and the notes on volumes.
+//! All of this state can be rebuilt from the stamps of claims and the batch annotations of volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,31 +10,32 @@ use contract::request::{Operation, Request};
 
 use super::pools::is_paced;
 use super::{EXPECTED, Expected, Index, Key};
-use crate::claim::Claim;
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
 use crate::limits;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, Whom};
 use crate::run::gather::{Observed, PATIENCE, Step, decide};
 use crate::run::job::{self, Place};
 use crate::run::view::Job;
-use crate::volume::Volume;
 
-/// What is known of batches beside their Jobs and pods.
+/// The state of batches beside their Jobs and pods.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     gathering: BTreeMap<String, Gathering>,
-    /// Those whose Jobs are being created: no answer has come yet, however long that takes.
+    /// Batches whose Jobs are being created: no answer has arrived yet, however long that takes.
     creating: BTreeSet<String>,
-    /// Ids of volumes whose delete runs of their own have begun: a Job that no watch shows for long is the same by its name.
+    /// Ids of volumes whose own delete runs have begun. If no watch shows the Job for long, it is created again with
+    /// the same name.
     alone: BTreeSet<String>,
-    /// Those whose Jobs the API server does not take.
+    /// Batches whose Jobs the API server rejects.
     refused: BTreeSet<String>,
 }
 
 impl Batches {
-    /// What is expected of a Job may still come to be seen.
+    /// Checks whether the watch may still show an expected Job.
     pub fn is_awaited(&self, job: &str, expected: &Expected, now: Duration) -> bool {
         let of = || expected.batch.as_ref().map_or(job, |(batch, _)| batch);
         now.saturating_sub(expected.since) < EXPECTED || self.creating.contains(of())
@@ -47,30 +48,30 @@ struct Gathering {
     operation: Operation,
     /// The version of the config.
     version: String,
-    /// The node that its pod must run on.
+    /// The node to which the pod is bound.
     node: Option<String>,
-    /// It makes volumes that are to be kept ready: no claim waits for them.
+    /// The batch makes pooled volumes, and no claim waits for it.
     for_pool: bool,
     class: String,
     size: usize,
     window: Duration,
     began: Duration,
-    /// The ids of those who are to come, or have come.
+    /// The ids of all stamped members, whether they have arrived or not.
     stamped: BTreeSet<String>,
-    /// Each with about how many bytes it adds.
+    /// The members that have arrived, each with the estimated bytes that it adds.
     come: Vec<(Arrival, usize)>,
 }
 
-/// One that is there for its batch.
+/// A member that has arrived for its batch.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Who it is.
+    /// The member.
     pub member: Member,
-    /// What the image is asked.
+    /// The request to the image.
     pub request: Request,
-    /// Where its run is to be.
+    /// The place of the run.
     pub place: Place,
-    /// The recipe of its attempt.
+    /// The recipe of the attempt.
     pub recipe: Arc<Recipe>,
 }
 
@@ -90,7 +91,7 @@ impl Gathering {
         }
     }
 
-    /// One that this arrival is for.
+    /// Makes the batch for which this member has arrived.
     fn of(arrival: &Arrival, for_pool: bool, began: Duration) -> Self {
         let node = arrival.place.node.as_deref();
         Gathering::new(arrival.request.operation, &arrival.recipe, node, for_pool, began)
@@ -119,7 +120,7 @@ impl Gathering {
     }
 }
 
-/// What is decided anew for a member.
+/// Returns the work item of a member.
 pub(super) fn key(member: &Member) -> Key {
     match &member.whom {
         Whom::Claim(name) => Key::Claim(name.clone()),
@@ -127,23 +128,23 @@ pub(super) fn key(member: &Member) -> Key {
     }
 }
 
-/// A first run that could be one with those of others.
+/// A first run that could join others in a batch.
 struct Joins<'a> {
     operation: Operation,
     recipe: &'a Recipe,
     node: Option<&'a str>,
-    /// It is for a volume that is to be kept ready.
+    /// The run makes a pooled volume.
     for_pool: bool,
     id: &'a str,
-    /// The Job of a run of its own.
+    /// The name of its own Job outside a batch.
     job: &'a str,
-    /// When it is stamped.
+    /// The time of the stamp.
     ts: &'a str,
 }
 
 impl Index {
-    /// The batch that a first attempt is to be stamped for, under the id of the claim and with the time of the stamp; none
-    /// for a run of its own. Its place is [reserved](Index::reserve) as `job`.
+    /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
+    /// stamp. Returns `None` for a run of its own. Its slot is [reserved](Index::reserve) as `job`.
     pub fn join_batch(
         &mut self,
         claim: &Claim,
@@ -163,8 +164,8 @@ impl Index {
         Some(name)
     }
 
-    /// The batch that the first delete run of a volume is to be noted for, with the time of the note; none for a run of its
-    /// own. Its place is [reserved](Index::reserve) as `job`.
+    /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
+    /// `None` for a run of its own. Its slot is [reserved](Index::reserve) as `job`.
     pub fn join_deletion(
         &mut self,
         volume: &Volume,
@@ -176,7 +177,7 @@ impl Index {
         let name = if self.batches.alone.contains(id) { None } else { self.join(&joins) };
         match &name {
             None => drop(self.batches.alone.insert(id.to_owned())),
-            // Its run is called otherwise there.
+            // In a batch, the run has another name.
             Some(batch) => {
                 let place = self.expected.remove(job).unwrap_or_default();
                 let batch = (batch.clone(), Key::Volume(volume.name.clone()));
@@ -187,7 +188,7 @@ impl Index {
         name
     }
 
-    /// The volume is gone.
+    /// Forgets the id of a volume that is gone.
     pub(super) fn forget_alone(&mut self, id: &str) {
         self.batches.alone.remove(id);
     }
@@ -216,8 +217,8 @@ impl Index {
         Some(name)
     }
 
-    /// A run of a class and operation, on a node if that matters, and for claims or a pool, is under way or about to begin:
-    /// another than that of a Job, and of none in a batch.
+    /// Checks whether another run of the same class, operation and node is in progress or about to begin. Runs for
+    /// claims and for a pool are separate. The Job `but` and the batch `batch` do not count.
     fn is_another_under_way(
         &self,
         (class, operation, node, for_pool): (&str, Operation, Option<&str>, bool),
@@ -246,8 +247,8 @@ impl Index {
         seen.any(on_node) || expected.next().is_some() || gathers.next().is_some()
     }
 
-    /// One that was stamped for a batch is there. Says whether it is to wait for that: until its Job is seen, which may be
-    /// without it where it came too late.
+    /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It
+    /// waits until the batch's Job is visible; the Job may lack a member that arrived too late.
     pub fn come(&mut self, name: &str, arrival: Arrival) -> bool {
         let is_begun = !self.batches.gathering.contains_key(name) && self.is_expected(name);
         if !is_begun && !self.gather(name, &arrival) {
@@ -270,16 +271,16 @@ impl Index {
         true
     }
 
-    /// It makes a volume that is to be kept ready.
+    /// Checks whether a member makes a pooled volume.
     fn makes_ready(&self, member: &Member) -> bool {
         member.claim().is_some_and(|claim| is_paced(claim, &self.identity.namespace))
     }
 
-    /// Adds one to those who have come, if there is room. Says whether the batch is for such as this one.
+    /// Adds a member to those that have arrived, if there is room. Returns whether the batch is for such a member.
     fn gather(&mut self, name: &str, arrival: &Arrival) -> bool {
         let id = &arrival.member.id;
         if !self.batches.gathering.contains_key(name) {
-            // This process did not stamp them: all that bear its stamp are to come.
+            // An earlier process stamped the members. All with the same stamp are expected.
             let mut gathering = Gathering::of(arrival, self.makes_ready(&arrival.member), self.clock.passed());
             gathering.stamped.extend(self.stamped_for(gathering.operation, name));
             self.batches.gathering.insert(name.to_owned(), gathering);
@@ -298,7 +299,7 @@ impl Index {
         true
     }
 
-    /// The ids of all who bear the name of a batch and wait for it.
+    /// Returns the ids of all that name the batch and wait for it.
     fn stamped_for(&self, operation: Operation, name: &str) -> BTreeSet<String> {
         if operation == Operation::Delete {
             let noted = self.volumes.values().filter(|volume| volume.batch().is_some_and(|batch| batch == name));
@@ -309,7 +310,7 @@ impl Index {
         stamped.filter(waits).map(|claim| claim.id()).collect()
     }
 
-    /// One does not wait for a batch any more. Those that it was to be in are decided anew.
+    /// Removes an item from its batches. Returns the batches to requeue.
     pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<Key> {
         let (mut keys, mut jobs) = (Vec::new(), Vec::new());
         for (name, gathering) in self.batches.gathering.iter_mut().filter(|(_, g)| g.operation == operation) {
@@ -325,14 +326,16 @@ impl Index {
         keys
     }
 
-    /// The batch that a claim was stamped for is begun without it, or will not be, so that its run is one of its own.
+    /// Checks whether the batch of a claim's stamp has begun without it, or will not begin. Then the claim needs a run
+    /// of its own.
     pub fn is_left_out(&self, claim: &Claim, recipe: &Recipe) -> bool {
         let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
         let alone = stamp.attempt != 1 || claim.data_source.is_some();
         alone || self.is_without(name, Operation::Provision, recipe, run_node(&claim.nodes, recipe))
     }
 
-    /// A batch is begun without those who do not see its Job, or will not be, or is not for such as they are.
+    /// Checks whether a batch has begun without the items that do not see its Job. Also if the batch will not begin, or
+    /// is for another kind of run.
     pub fn is_without(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
         let job = ObjectName::new(&recipe.config.namespace, name);
         let gathers = self.batches.gathering.get(name);
@@ -340,7 +343,8 @@ impl Index {
         other || self.batches.refused.contains(name) || self.jobs.contains_key(&job)
     }
 
-    /// What is to be done for a batch; to create its Job, with whom. Those who have the places of the others are decided anew.
+    /// Decides the next step of a batch; to create its Job, with these members. Returns also the work items that can
+    /// use the slots of the other members.
     pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>, Vec<Key>) {
         let nobody = |step| (step, Vec::new(), Vec::new());
         let Some(gathering) = self.batches.gathering.get(name) else { return nobody(Step::Forget) };
@@ -370,13 +374,14 @@ impl Index {
         if come.is_empty() {
             return (Step::Forget, come, woken);
         }
-        // From now on whoever comes waits for it.
+        // From now on, members that arrive wait for the Job.
         self.expect_job(name);
         self.batches.creating.insert(name.to_owned());
         (step, come, woken)
     }
 
-    /// An answer has come to the creation of a batch's Job, or none will: what was expected all the time is so from now on.
+    /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
+    /// now.
     pub fn answered(&mut self, name: &str) {
         self.batches.creating.remove(name);
         let since = self.clock.passed();
@@ -386,8 +391,8 @@ impl Index {
         self.expected.iter_mut().filter(|(job, expected)| of(job, expected)).for_each(|(_, e)| e.since = since);
     }
 
-    /// Nobody knows whether the Job of a batch was created: unless it is seen, that is to be tried again with the same,
-    /// without those that go meanwhile.
+    /// Gathers again a batch whose Job may or may not have been created. Unless the Job becomes visible, it is created
+    /// again with the same members, except for those that leave meanwhile.
     pub fn gather_again(&mut self, name: &str, come: Vec<Arrival>) {
         let Some(first) = come.first() else { return };
         let is_seen = self.jobs.contains_key(&ObjectName::new(&first.place.namespace, name));
@@ -404,9 +409,9 @@ impl Index {
         }
     }
 
-    /// As far as is known here, a claim or volume is as it was when it came.
+    /// Checks whether a claim or volume is still as it was when it arrived, by the cache.
     fn still_wants(&self, name: &str, arrival: &Arrival) -> bool {
-        // What is kept may be older than its stamp.
+        // The cache may be older than the stamp.
         match &arrival.member.whom {
             Whom::Claim(claim) => {
                 self.claims.get(claim).filter(|claim| claim.id() == arrival.member.id).is_none_or(|claim| {
@@ -422,9 +427,9 @@ impl Index {
         }
     }
 
-    /// The API server does not take the Job of a batch: each has a run of its own, and is decided anew.
+    /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.
     pub fn refuse_batch(&mut self, name: &str) -> Vec<Key> {
-        // Each is of interest only until those who were stamped for it have been decided about.
+        // An entry matters only until all members have been reconciled.
         if self.batches.refused.len() > 1000 {
             self.batches.refused.clear();
         }
@@ -432,7 +437,7 @@ impl Index {
         self.disperse(name)
     }
 
-    /// Nobody waits for the Job of a batch any more. Those who did are decided anew.
+    /// Forgets a batch for which nobody waits any more. Returns the members to requeue.
     fn disperse(&mut self, name: &str) -> Vec<Key> {
         let mut keys = Vec::new();
         self.expected.retain(|_, expected| match &expected.batch {
@@ -445,7 +450,7 @@ impl Index {
         keys
     }
 
-    /// Another leads from now on: who gathered here is the other's.
+    /// Forgets all gathering batches, because another replica leads now.
     pub(super) fn forget_gathering(&mut self) {
         for (name, gathering) in std::mem::take(&mut self.batches.gathering) {
             gathering.come.iter().for_each(|(arrival, _)| drop(self.expected.remove(&arrival.member.job_name(&name))));
@@ -453,7 +458,7 @@ impl Index {
         self.batches.refused.clear();
     }
 
-    /// Batches of a class that gather: one of its runs has ended.
+    /// Returns the gathering batches of a class of which a run has ended.
     pub(super) fn gathering_of(&self, ended: &Job) -> Vec<Key> {
         let of_class = |gathering: &Gathering| {
             label_value(&gathering.class) == ended.marks.class && gathering.operation.as_str() == ended.marks.operation
@@ -462,7 +467,7 @@ impl Index {
         gathering.map(|(name, _)| Key::Batch(name.clone())).collect()
     }
 
-    /// The Job of a batch is seen: for whom it is not, it is not expected any more.
+    /// Records that the Job of a batch is visible. Its absent members do not expect it any more.
     pub(super) fn see_batch(&mut self, job: &Job) -> Vec<Key> {
         for member in job.members.iter() {
             self.expected.remove(&member.job_name(&job.name.name));

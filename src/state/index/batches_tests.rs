@@ -23,7 +23,7 @@ fn claim(uid: &str) -> Claim {
 }
 
 fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
-    let stamp = crate::claim::Stamp {
+    let stamp = crate::model::claim::Stamp {
         uuid: uid.into(),
         ts: "t".into(),
         attempt: 1,
@@ -54,7 +54,7 @@ fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
     index.join_batch(&claim, recipe, (&job, &[], "t"))
 }
 
-/// The Job of a batch, as a watch shows it.
+/// Returns the Job of a batch, as a watch shows it.
 fn job(name: &str, uids: &[&str]) -> Job {
     let member = |uid: &&str| arrival(uid, &recipe("2")).member;
     Job {
@@ -76,7 +76,7 @@ fn key(uid: &str) -> Key {
     Key::Claim(ObjectName::new("team", uid))
 }
 
-/// What gathers while a has a run of its own: a batch that b is to be in.
+/// Returns the index while `a` has a run of its own: a batch gathers, and `b` is to be in it.
 fn gathering() -> (Hands, Index, Arc<Recipe>, String) {
     let (hands, mut index) = timed();
     let recipe = recipe("9");
@@ -114,7 +114,7 @@ fn classes_without_batches_copies_and_other_versions_keep_to_themselves() {
     join(&mut index, "a", &two);
     assert_eq!(join(&mut index, "b", &recipe("1")), None);
     let mut copy = claim("c");
-    copy.data_source = Some(crate::claim::origin::DataSource::Claim(ObjectName::new("team", "o")));
+    copy.data_source = Some(crate::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
     assert_eq!(index.join_batch(&copy, &two, (&job_name("c"), &[], "t")), None);
     let first = join(&mut index, "d", &two).unwrap();
     assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");
@@ -131,7 +131,8 @@ fn nobody_waits_for_one_that_does_not_come() {
     assert_eq!(index.gathered(&batch).0, Step::Wait(PATIENCE));
     assert_eq!(index.leave_batches(Operation::Provision, "c"), [Key::Batch(batch.clone())]);
     assert_eq!(index.gathered(&batch).1.len(), 1);
-    // One that comes when it is begun waits until it is seen: another process may have seen it in.
+    // A member that arrives after the batch has begun waits for its Job, because another process may have seen the
+    // member in it.
     let late = stamped("c", &batch, &recipe);
     assert!(!index.is_left_out(&late, &recipe) && index.come(&batch, arrival("c", &recipe)));
     assert!(index.is_expected(&job_name("c")));
@@ -155,7 +156,7 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
     let (step, again, _) = index.gathered(&batch);
     let ids: Vec<_> = again.iter().map(|arrival| arrival.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
-    // It was created after all: nothing is done with those who came before that was seen.
+    // The Job was created after all. Earlier members are unchanged.
     index.gather_again(&batch, again);
     index.change_job(Change::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
     assert_eq!(index.gathered(&batch).0, Step::Forget);
@@ -236,7 +237,7 @@ fn who_is_not_in_the_job_is_told_so() {
         index.come(batch, arrival(uid, &recipe));
     }
     index.expect_job(batch);
-    // An orchestrator before this one created it.
+    // An earlier orchestrator created the Job.
     let keys = index.change_job(Change::Apply(job(batch, &["a", "z"])));
     for uid in ["a", "b", "z"] {
         assert!(keys.contains(&key(uid)), "{uid}: {keys:?}");

@@ -1,29 +1,29 @@
-//! Claims, and those that are to be copies of others.
+//! Claims, and the copies that are made of them.
 
 use std::sync::Arc;
 
 use contract::request::Operation;
 
 use super::{Change, Index, Key, drop_from, within};
-use crate::claim::Claim;
-use crate::claim::origin::DataSource;
 use crate::config::classes::Lookup;
 use crate::config::record::hash_of;
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
 use crate::object::ObjectName;
 use crate::volume::{expand, modify};
 
 impl Index {
-    /// A claim by its name.
+    /// Returns a claim by its name.
     pub fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
         self.claims.get(name).cloned()
     }
 
-    /// A claim by its UID, or by a volume id of its runs.
+    /// Returns a claim by its UID, or by a volume id of its runs.
     pub fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
         self.claim(self.claim_by_id.get(id)?)
     }
 
-    /// All claims.
+    /// Returns all claims.
     pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
         self.claims.values()
     }
@@ -32,11 +32,11 @@ impl Index {
         self.claim_by_id.get(id).cloned().map(Key::Claim)
     }
 
-    /// A claim changed.
+    /// Applies a change of a claim.
     pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<Key> {
         let is_another = |claim: &Claim| self.claims.get(&claim.name).is_some_and(|before| before.uid != claim.uid);
         match change {
-            // Of the one that is gone no watch will tell any more.
+            // A claim with another UID has the same name. No watch will report the deletion of the old one.
             Change::Apply(claim) if is_another(&claim) => {
                 let mut keys = self.change_claim(Change::Delete(claim.name.clone()));
                 keys.extend(self.change_claim(Change::Apply(claim)));
@@ -65,11 +65,11 @@ impl Index {
                 let ids: Vec<_> = claim.ids().collect();
                 let volumes: Vec<_> = ids.iter().flat_map(|id| self.volume_keys(id)).collect();
                 self.claim_by_id.extend(ids.into_iter().map(|id| (id, name.clone())));
-                // A bound claim that we do not hold concerns its volume only when it goes, or wants more.
+                // A bound claim without the finalizer concerns its volume only when it is terminating or requests more.
                 let was_held = self.claims.get(&name).is_some_and(|before| before.is_held());
                 let quiet = claim.is_bound() && !claim.is_held() && !claim.deleting && !was_held;
                 let grows = self.wants_more(&claim);
-                // A volume that was restored may be reserved for it by name alone.
+                // A restored volume may be reserved for the claim by name alone.
                 let named = claim.volume_name.as_ref().and_then(|volume| self.volumes.get(volume));
                 let by_name = named.filter(|volume| volume.claim_ref.as_ref().is_none_or(|of| of.uid.is_empty()));
                 keys.extend(by_name.map(|volume| Key::Volume(volume.name.clone())));
@@ -124,8 +124,8 @@ impl Index {
         }
     }
 
-    /// The labels and annotations of a claim that an image may be told, by the config of its class and by that of its
-    /// attempt.
+    /// Returns the keys of a claim's labels and annotations that an image may get. The configs of its class and of its
+    /// attempt name them.
     pub fn keys_of_words(&self, claim: &Claim) -> Vec<String> {
         let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
         let current = match self.classes.lookup(class) {
@@ -141,7 +141,7 @@ impl Index {
         keys
     }
 
-    /// The size or the attributes of a claim's volume are something to decide about.
+    /// Checks whether the size or the attributes of a claim's volume need a decision.
     pub(super) fn wants_more(&self, claim: &Claim) -> bool {
         let volume = claim.volume_name.as_ref().and_then(|name| self.volumes.get(name));
         volume.is_some_and(|volume| expand::concerns(volume, claim) || modify::concerns(volume, claim))
@@ -156,7 +156,7 @@ impl Index {
         }
     }
 
-    /// Claims that are to be made from a claim or VolumeSnapshot of this name, and wait for it.
+    /// Returns the claims that wait for the claim or VolumeSnapshot with this name as their data source.
     pub(super) fn copy_keys(&self, original: &ObjectName) -> Vec<Key> {
         let copies = self.copies.get(original).into_iter().flatten();
         let waits = |copy: &&ObjectName| self.claims.get(*copy).is_some_and(|copy| !copy.is_bound());

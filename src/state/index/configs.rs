@@ -1,4 +1,4 @@
-//! Configs, classes and the versions that are kept of them.
+//! Configs, classes and their stored versions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
 use crate::config::record::hash_of;
 use crate::config::sidecar::{Drivers, Sidecars, drivers_stood_for};
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::Volume;
 
 impl Index {
-    /// The hashes of the recipes that are kept.
+    /// Returns the hashes of the stored recipes.
     pub fn recipe_hashes(&self) -> impl Iterator<Item = &str> {
         self.recipes.keys().map(String::as_str)
     }
 
-    /// All classes and verdicts.
+    /// Returns all classes and verdicts.
     pub fn classes(&self) -> Arc<Classes> {
         self.classes.clone()
     }
 
-    /// A config by its name.
+    /// Returns a config by its name.
     pub fn config(&self, name: &ObjectName) -> Option<&Config> {
         self.configs.get(name)
     }
 
-    /// The revision with a hash is kept.
+    /// Checks whether the revision with a hash is stored.
     pub fn has_revision(&self, hash: &str) -> bool {
         self.revisions.contains_key(hash)
     }
 
-    /// The recipe of a version, from its revision.
+    /// Returns the recipe of a version, from its revision.
     pub fn recipe(&self, version: &str) -> Option<Arc<Recipe>> {
         self.recipes.get(hash_of(version)?).cloned()
     }
 
-    /// Revisions that nothing refers to any more: no class, no claim under way.
+    /// Returns the revisions to which no class and no claim in progress refers any more.
     pub fn unused_revisions(&self, now: i64) -> Vec<String> {
         let mut used: HashSet<String> = HashSet::new();
         for class in self.classes.iter() {
@@ -58,8 +58,9 @@ impl Index {
             .collect()
     }
 
-    /// A revision is about to be deleted, and nothing begins with it any more. False if something may have begun with
-    /// it that is not seen yet. Where it stays after all, [`give_back_revision`](Self::give_back_revision) follows.
+    /// Takes a revision that is about to be deleted, so that no attempt begins with it. Returns false if one may have
+    /// begun that is not visible yet. If the revision stays, [`give_back_revision`](Self::give_back_revision) must
+    /// follow.
     pub fn take_revision(&mut self, hash: &str) -> bool {
         if self.revisions_used.get(hash).is_some_and(|used| self.clock.since(*used) < UNUSED) {
             return false;
@@ -70,8 +71,8 @@ impl Index {
         true
     }
 
-    /// A revision that was taken was not deleted, or nobody knows: it is used again, unless the watch says that it is
-    /// gone.
+    /// Gives back a revision that was not deleted, or may not have been. It is used again, unless the watch says that
+    /// it is gone.
     pub fn give_back_revision(&mut self, hash: &str) -> Vec<Key> {
         match self.taken_revisions.remove(hash) {
             Some(revision) => self.change_revision(Change::Apply((hash.to_owned(), revision))),
@@ -79,12 +80,13 @@ impl Index {
         }
     }
 
-    /// A revision that was taken is gone.
+    /// Forgets a revision that was taken and is gone.
     pub fn forget_revision(&mut self, hash: &str) {
         self.taken_revisions.remove(hash);
     }
 
-    /// The newest revision of a config that exists is kept even while nothing uses it.
+    /// Checks whether a revision is the newest of an existing config. Such a revision is kept even while nothing uses
+    /// it.
     fn is_newest(&self, revision: &Revision, configs: &BTreeMap<ObjectName, Config>) -> bool {
         configs.contains_key(&revision.record.config)
             && !self.revisions.values().any(|other| {
@@ -94,11 +96,11 @@ impl Index {
             })
     }
 
-    /// A provisioner ConfigMap changed.
+    /// Applies a change of a provisioner ConfigMap.
     pub fn change_config(&mut self, change: Change<Config>) -> Vec<Key> {
         match change {
             Change::Apply(config) => {
-                // Our own verdict on it is no change.
+                // The orchestrator's own verdict on the config is no change.
                 let before = self.configs.insert(config.name.clone(), config.clone());
                 if before.is_some_and(|before| Config { verdict: None, ..before } == Config { verdict: None, ..config })
                 {
@@ -124,8 +126,8 @@ impl Index {
         self.reclassify()
     }
 
-    /// Classes whose StorageClass does not come back are served by their label. Says what is concerned,
-    /// and for how long others are still waited for.
+    /// Serves classes by their label if their StorageClass was not created again in time. Returns the work items to
+    /// requeue, and the time for which others are still waited for.
     pub fn serve_without_objects(&mut self) -> (Vec<Key>, Option<Duration>) {
         let clock = self.clock.clone();
         let before = self.objects_gone.len();
@@ -135,7 +137,7 @@ impl Index {
         (keys, next)
     }
 
-    /// A StorageClass changed.
+    /// Applies a change of a StorageClass.
     pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<Key> {
         match change {
             Change::Apply(object) => {
@@ -161,18 +163,18 @@ impl Index {
                     self.objects_gone.insert(name, self.clock.passed());
                 }
             }
-            // In no namespace.
+            // The kind has no namespace.
             Change::RetainIn(..) => return Vec::new(),
         }
         self.reclassify()
     }
 
-    /// The drivers whose external provisioners have to be known.
+    /// Returns the drivers whose external provisioners must be known.
     pub fn drivers_stood_for(&self) -> Drivers {
         drivers_stood_for(&self.identity, self.configs.values())
     }
 
-    /// What is known of the external provisioners of drivers has changed, or not.
+    /// Applies the state of the drivers' external provisioners.
     pub fn change_sidecars(&mut self, sidecars: Sidecars) -> Vec<Key> {
         if self.sidecars == sidecars {
             return Vec::new();
@@ -181,10 +183,10 @@ impl Index {
         self.reclassify()
     }
 
-    /// A revision changed.
+    /// Applies a change of a revision.
     pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<Key> {
         match change {
-            // A list shows again what is known.
+            // A list shows known revisions again.
             Change::Apply((hash, revision)) if self.revisions.get(&hash) == Some(&revision) => return Vec::new(),
             Change::Apply((hash, revision)) => {
                 if let Ok(recipe) = revision.record.checked() {
@@ -200,7 +202,7 @@ impl Index {
                 self.revisions_used.remove(hash);
                 self.recipes.remove(hash);
             }
-            // They are in one namespace alone.
+            // Revisions are in one namespace only.
             Change::Retain(all) | Change::RetainIn(_, all) => {
                 let kept: HashSet<&str> = all.iter().filter_map(|name| name.name.rsplit('-').next()).collect();
                 self.taken_revisions.retain(|hash, _| kept.contains(hash.as_str()));
@@ -214,8 +216,8 @@ impl Index {
         self.reclassify()
     }
 
-    /// A change that is a part of a list: the classes are decided anew with the [end](Self::end_list) of it, and not with
-    /// each object.
+    /// Applies a change that is a part of a list. The classes are decided again at the [end](Self::end_list) of the
+    /// list, and not with each object.
     pub fn list(&mut self, change: impl FnOnce(&mut Index) -> Vec<Key>) -> Vec<Key> {
         self.listing = true;
         let keys = change(self);
@@ -223,12 +225,12 @@ impl Index {
         keys
     }
 
-    /// A list is at its end. Says whom that concerns.
+    /// Ends a list. Returns the work items to requeue.
     pub fn end_list(&mut self) -> Vec<Key> {
         if self.unclassified { self.reclassify() } else { Vec::new() }
     }
 
-    /// Decides all classes anew; every claim that is under way or could be is concerned.
+    /// Decides all classes again. Returns the claims that are in progress or could be.
     pub(super) fn reclassify(&mut self) -> Vec<Key> {
         self.unclassified = self.listing;
         if self.listing {
@@ -247,7 +249,7 @@ impl Index {
             claim.is_held() || (!claim.is_bound() && (ours() || left()))
         });
         let mut keys: Vec<Key> = concerned.map(|claim| Key::Claim(claim.name.clone())).collect();
-        // Their storage may be held for what the config did not say before.
+        // The config may not have said before how their storage is deleted.
         let released =
             |volume: &&Arc<Volume>| volume.is_held() && matches!(volume.phase.as_str(), "Released" | "Failed");
         keys.extend(self.volumes.values().filter(released).map(|volume| Key::Volume(volume.name.clone())));
@@ -261,7 +263,7 @@ impl Index {
     }
 }
 
-/// Keeps what is still there; tells whether something went.
+/// Keeps the entries that still exist. Returns whether any was removed.
 fn retain<K: Ord, V>(all: &mut BTreeMap<K, V>, mut there: impl FnMut(&K) -> bool) -> bool {
     let before = all.len();
     all.retain(|name, _| there(name));

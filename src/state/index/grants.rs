@@ -1,19 +1,19 @@
-//! ReferenceGrants, and who waits for one.
+//! ReferenceGrants, and the claims that wait for them.
 
 use super::{Change, Index, Key, within};
-use crate::claim::Claim;
-use crate::claim::grant::Grant;
-use crate::claim::origin::DataSource;
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
+use crate::model::grant::Grant;
 
 impl Index {
-    /// A claim may be filled from its data source: it is in its own namespace, or a grant says so.
+    /// Checks whether a claim may use its data source: it is in the same namespace, or a grant allows it.
     pub fn is_granted(&self, claim: &Claim) -> bool {
         let Some(source) = &claim.data_source else { return true };
         let own = |source: &DataSource| source.named().is_none_or(|named| named.namespace == claim.name.namespace);
         own(source) || self.grants.values().any(|grant| grant.permits(&claim.name.namespace, source))
     }
 
-    /// A ReferenceGrant changed: claims that are to be filled from what is in its namespace may have waited for it.
+    /// Applies a change of a ReferenceGrant. Claims whose data source is in its namespace may have waited for it.
     pub fn change_grant(&mut self, change: Change<Grant>) -> Vec<Key> {
         match change {
             Change::Apply(grant) => {
@@ -36,7 +36,7 @@ impl Index {
         }
     }
 
-    /// Claims of other namespaces that wait to be filled from what is in this one.
+    /// Returns the claims of other namespaces that wait for a data source in this namespace.
     fn copies_from(&self, namespace: &str) -> Vec<Key> {
         let mut sources: Vec<_> = self.copies.keys().filter(|source| source.namespace == namespace).collect();
         sources.sort();

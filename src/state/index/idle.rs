@@ -1,26 +1,26 @@
-//! Runs of claims of which Kubernetes has said that no container has run. It says so for a moment, before the pod is gone.
+//! Runs of claims of which no container has run. Kubernetes says so for a moment, before the pod is gone.
 
 use std::collections::HashMap;
 
 use super::Index;
 use crate::run::view::Pod;
 
-/// What was seen of the pods of a claim's last run.
+/// The observed pods of a claim's last run.
 #[derive(Debug)]
 struct Seen {
     job: String,
     job_uid: String,
     idle: bool,
-    /// When its pod was created, in seconds since 1970.
+    /// The time of the pod's creation, in seconds since 1970.
     created: i64,
 }
 
-/// By the volume ids of the claims. Normal runs are not in it.
+/// The observations, by the volume ids of the claims. Normal runs are not among them.
 #[derive(Debug, Default)]
 pub(super) struct Idle(HashMap<String, Seen>);
 
 impl Idle {
-    /// A pod changed. Once a container has run, or may have, nothing takes that back.
+    /// Records a change of a pod. A container that has run, or may have run, counts for good.
     pub(super) fn see(&mut self, pod: &Pod) {
         if pod.marks.operation != "provision" || !pod.members.is_empty() {
             return;
@@ -47,8 +47,8 @@ impl Idle {
 }
 
 impl Index {
-    /// When the pod of a run was created, in seconds since 1970, if all that was seen of it is that none of its containers has
-    /// run, and that it is over.
+    /// Returns the creation time of a run's pod, in seconds since 1970. Returns `None` unless its pods have ended and
+    /// none of its containers has run.
     pub fn idle_since(&self, id: &str, job: &str) -> Option<i64> {
         self.idle.0.get(id).filter(|seen| seen.idle && seen.job == job).map(|seen| seen.created)
     }

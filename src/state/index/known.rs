@@ -1,4 +1,4 @@
-//! Which volumes the PV controller knows, as markers have shown ([`crate::marker`]).
+//! Volumes that the PV controller has seen, as sync probes have shown ([`crate::marker`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,24 +7,24 @@ use contract::names;
 
 use super::{Index, Key};
 use crate::marker::{MANY, Observed, Step, decide};
-use crate::volume::Volume;
+use crate::model::volume::Volume;
 
-/// So many markers, one after the other, tell of a volume. The controller may have it in hand as it was before when the first
-/// one comes, and takes it up anew behind that, but before the next one.
+/// The number of consecutive sync probes that cover a volume. When the first probe gets its phase, the controller may
+/// be working on an older state of the volume. It takes the volume up again after that probe, and before the next.
 const MARKERS: u8 = 2;
 
-/// What is known of it. Nothing is lost with it: markers tell it anew.
+/// The state of sync probes. It can be lost without harm, because new probes rebuild it.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Markers that are there, and not going: their UIDs by their names.
+    /// Probes that exist and are not terminating: their UIDs by name.
     markers: BTreeMap<String, String>,
-    /// The name of the one that is waited for, and since when.
+    /// The name of the current probe, and the time since when it is waited for.
     current: Option<(String, Duration)>,
-    /// Volumes that were there before the current marker was created.
+    /// Volumes that existed before the current probe was created.
     before: BTreeSet<String>,
-    /// Volumes that wait to be known, and how many markers have told of them.
+    /// Volumes that wait for probes, and the number of probes that have covered each.
     waiting: BTreeMap<String, u8>,
-    /// Volumes that the PV controller knows as their claims'.
+    /// Volumes that the PV controller has seen with their claims.
     known: BTreeSet<String>,
 }
 
@@ -35,18 +35,18 @@ impl Known {
         self.known.remove(volume);
     }
 
-    /// The current marker tells nothing any more.
+    /// Gives up the current probe.
     fn give_up(&mut self) {
         self.current = None;
         self.before.clear();
     }
 
-    /// So many volumes are worth a marker.
+    /// Checks whether enough volumes wait for a probe.
     fn are_many(&self) -> bool {
         self.waiting.len() >= MANY || self.waiting.values().any(|told| *told > 0)
     }
 
-    /// The current marker has told. Returns the volumes that are known by that.
+    /// Records that the current probe has its phase. Returns the volumes that are known by that.
     fn tell(&mut self) -> Vec<String> {
         self.current = None;
         let mut known = Vec::new();
@@ -64,22 +64,22 @@ impl Known {
 }
 
 impl Index {
-    /// The volume is a marker of this orchestrator.
+    /// Checks whether the volume is a sync probe of this orchestrator.
     pub(super) fn is_marker(&self, volume: &Volume) -> bool {
         volume.name.starts_with(names::MARKER_PREFIX) && volume.instance.as_ref() == Some(&self.identity.instance)
     }
 
-    /// The PV controller knows the volume as that of the claim in its claimRef.
+    /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub fn is_known(&self, volume: &str) -> bool {
         self.known.known.contains(volume)
     }
 
-    /// The names of all markers that are not going.
+    /// Returns the names of all probes that are not terminating.
     pub(super) fn markers(&self) -> impl Iterator<Item = &String> {
         self.known.markers.keys()
     }
 
-    /// A marker has changed.
+    /// Applies a change of a probe.
     pub(super) fn see_marker(&mut self, marker: &Volume) -> Vec<Key> {
         let mut keys = vec![Key::Markers];
         match marker.deleting {
@@ -87,7 +87,7 @@ impl Index {
             false => self.known.markers.insert(marker.name.clone(), marker.uid.clone()),
         };
         let is_current = self.known.current.as_ref().is_some_and(|(name, _)| *name == marker.name);
-        // The PV controller writes it.
+        // The PV controller has written the phase.
         if is_current && !matches!(marker.phase.as_str(), "" | "Pending") {
             let known = self.known.tell();
             let volumes = known.iter().filter_map(|name| self.volumes.get(name));
@@ -96,12 +96,13 @@ impl Index {
         keys
     }
 
-    /// What may have been a marker is gone.
+    /// Forgets a probe that is gone. The name may be that of another volume.
     pub(super) fn forget_marker(&mut self, name: &str) {
         self.known.markers.remove(name);
     }
 
-    /// A volume has changed. From when it is a claim's it waits to be known as such, until its phase says it.
+    /// Applies a change of a volume. A volume with a claim waits for probes, until its phase shows that the controller
+    /// has seen it.
     pub(super) fn see_known(&mut self, volume: &Volume, before: Option<&Volume>) -> Option<Key> {
         let claimed = |volume: &Volume| {
             let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
@@ -123,12 +124,12 @@ impl Index {
         self.known.forget(volume);
     }
 
-    /// Another leads from now on: its markers are its own.
+    /// Forgets the current probe, because another replica leads and makes its own.
     pub(super) fn forget_current_marker(&mut self) {
         self.known.give_up();
     }
 
-    /// What is to be done about markers. `name` would be that of the next one.
+    /// Decides the next step of sync probes. A new probe would get this name.
     pub fn next_marker(&mut self, name: &str) -> Step {
         let known = &mut self.known;
         let current = known.current.as_ref();
@@ -149,17 +150,17 @@ impl Index {
         step
     }
 
-    /// The UID of a marker.
+    /// Returns the UID of a probe.
     pub fn marker(&self, name: &str) -> Option<String> {
         self.known.markers.get(name).cloned()
     }
 
-    /// It was told to go; its event comes.
+    /// Records that a probe was deleted, before its event arrives.
     pub fn marker_goes(&mut self, name: &str) {
         self.known.markers.remove(name);
     }
 
-    /// It was not created.
+    /// Records that a probe was not created.
     pub fn marker_refused(&mut self) {
         self.known.give_up();
     }

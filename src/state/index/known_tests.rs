@@ -10,7 +10,7 @@ fn empty() -> Volume {
 }
 
 fn volume(uid: &str) -> Volume {
-    let reference = crate::volume::Reference { name: ObjectName::new("team", uid), uid: uid.into() };
+    let reference = crate::model::volume::Reference { name: ObjectName::new("team", uid), uid: uid.into() };
     Volume {
         name: names::pv_name(uid),
         uid: format!("v-{uid}"),
@@ -26,7 +26,7 @@ fn marker(index: &Index, phase: &str) -> Volume {
     Volume { name: MARKER.into(), uid: "m".into(), phase: phase.into(), instance, ..empty() }
 }
 
-/// Three volumes, and the marker that was created when they were there.
+/// Returns three volumes, and the sync probe that was created after them.
 fn asked() -> (Hands, Index) {
     let (hands, mut index) = timed();
     for uid in ["a", "b"] {
@@ -37,7 +37,7 @@ fn asked() -> (Hands, Index) {
     (hands, index)
 }
 
-/// The PV controller takes the current marker up, and the orchestrator removes it.
+/// The PV controller writes the phase of the current probe, and the orchestrator deletes the probe.
 fn answered(index: &mut Index) -> Vec<Key> {
     let keys = index.change_volume(Change::Apply(marker(index, "Available")));
     assert_eq!(index.next_marker("flex-marker-other"), Step::Remove(MARKER.into()));

@@ -1,10 +1,10 @@
-//! Who stands in line for a place for a run, and whose turn it is.
+//! The fair queue: the items that wait for a slot, and whose turn is next.
 //!
-//! Those of one namespace who want to run on the same node stand in a lane, in the order in which they came; runs that delete
-//! have lanes of their own. The next place goes to the namespace that has the fewest runs; among equals to the one that has
-//! waited longest for its turn. Within a namespace, runs that delete and all others take turns. So a namespace that asks for
-//! little does not wait behind one that asks for much, a new claim does not wait for the deletion of many, and to find whose
-//! turn it is takes as long as there are lanes and places, however many stand in them.
+//! The items of one namespace that need the same node form a flow (`Lane`), in the order of their arrival. Runs that
+//! delete have flows of their own. The next slot goes to the namespace with the fewest runs, and among equals to the
+//! one that has waited longest for its turn. Within a namespace, runs that delete alternate with all others. So a
+//! namespace that asks for little does not wait behind one that asks for much, and a new claim does not wait for many
+//! deletions. The time to find the next turn depends on the number of flows and slots, and not on the number of items.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, btree_map};
@@ -12,69 +12,70 @@ use std::time::Duration;
 
 use super::Key;
 
-/// Who does not ask again within this time has gone.
+/// The time after which an item that does not ask again has left.
 const IN_LINE: Duration = Duration::from_secs(75);
 
-/// Of more namespaces it is forgotten when they had their turns, as soon as nobody waits.
+/// The number of namespaces whose turns are remembered. If there are more, their turns are forgotten as soon as nobody
+/// waits.
 const SERVED: usize = 1000;
 
-/// What those who stand behind each other have in common.
+/// A flow: the common properties of items that wait behind each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lane {
-    /// It is for what is to be kept ready, which delays no claim.
+    /// The flow is for pooled volumes, which delay no claim.
     pub for_pool: bool,
     /// The namespace of the user.
     pub namespace: String,
-    /// The run takes something away.
+    /// The runs delete something.
     pub deletes: bool,
-    /// The node that the run must be on.
+    /// The node on which the runs must be.
     pub node: Option<String>,
 }
 
-/// How many runs of a class may still begin.
+/// The number of runs of a class that may still begin.
 #[derive(Debug)]
 pub(super) struct Room<'a> {
-    /// In all.
+    /// The free slots of the class.
     pub free: usize,
-    /// For what is to be kept ready.
+    /// The free slots for pooled volumes.
     pub for_pool: usize,
-    /// How many one namespace may have, and how many each has that has any.
+    /// The slots that one namespace may use, and the number that each namespace uses.
     pub namespaces: (usize, HashMap<&'a str, usize>),
-    /// The same of nodes.
+    /// The same for nodes.
     pub nodes: (usize, HashMap<&'a str, usize>),
 }
 
 impl Room<'_> {
-    /// For whoever there is.
+    /// Returns free slots for all items.
     pub fn for_all() -> Self {
         let any = || (usize::MAX, HashMap::new());
         Room { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
     }
 }
 
-/// All who stand in line, by class.
+/// All waiting items, by class.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     queues: BTreeMap<String, Queue>,
     places: HashMap<Key, (String, Lane, u64)>,
-    /// The number of the next who comes, or has had a turn.
+    /// The number for the next arrival or turn.
     next: u64,
-    /// When those who have gone were last taken out.
+    /// The time when items that have left were last removed.
     swept: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     lanes: BTreeMap<Lane, BTreeMap<u64, Waiting>>,
-    /// When each namespace had its last turn, by the numbers that are given to those who come: to make or change something,
-    /// and to delete.
+    /// The last turn of each namespace. The first number is for runs that make or change something, the second for runs
+    /// that delete.
     served: HashMap<String, [u64; 2]>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     key: Key,
-    /// When it last asked.
+    /// The time of the last request for a slot.
     asked: Duration,
 }
 
@@ -85,7 +86,7 @@ impl Waiting {
 }
 
 impl Line {
-    /// Somebody comes, or asks again. Where it goes to another lane, it does not lose its place.
+    /// Adds an item, or records that it asks again. An item that changes its flow keeps its position.
     pub fn stand(&mut self, key: &Key, class: &str, lane: Lane, now: Duration) {
         if now.saturating_sub(self.swept) >= IN_LINE {
             self.sweep(now);
@@ -100,7 +101,7 @@ impl Line {
         self.places.insert(key.clone(), (class.to_owned(), lane, number));
     }
 
-    /// Somebody waits no longer. Says for which class it did, and its number.
+    /// Removes an item. Returns the class for which it waited, and its number.
     pub fn leave(&mut self, key: &Key) -> Option<(String, u64)> {
         let (class, lane, number) = self.places.remove(key)?;
         if let Some(queue) = self.queues.get_mut(&class)
@@ -114,7 +115,7 @@ impl Line {
         Some((class, number))
     }
 
-    /// Somebody of a lane has had a place.
+    /// Records that an item of a flow got a slot.
     pub fn serve(&mut self, class: &str, lane: &Lane) {
         let turn = self.number();
         let queue = self.queues.entry(class.to_owned()).or_default();
@@ -137,29 +138,29 @@ impl Line {
         gone.iter().for_each(|key| drop(self.leave(key)));
     }
 
-    /// The classes that somebody waits for.
+    /// Returns the classes for which items wait.
     pub fn classes(&self) -> impl Iterator<Item = &String> {
         self.queues.iter().filter(|(_, queue)| !queue.lanes.is_empty()).map(|(class, _)| class)
     }
 
-    /// Where somebody stands for a class.
+    /// Returns the flow in which an item waits for a class.
     pub fn lane_of(&self, key: &Key, class: &str) -> Option<&Lane> {
         self.places.get(key).filter(|(of, ..)| of == class).map(|(_, lane, _)| lane)
     }
 
-    /// Somebody who waits for no pool waits for a place.
+    /// Checks whether an item waits for a slot that is not for a pool.
     pub fn has_claims(&self, class: &str, now: Duration) -> bool {
         let lanes = self.queues.get(class).into_iter().flat_map(|queue| &queue.lanes);
         let mut claims = lanes.filter(|(lane, _)| !lane.for_pool).flat_map(|(_, waiting)| waiting.values());
         claims.any(|waiting| waiting.is_there(now))
     }
 
-    /// Those who have a place now, in their order.
+    /// Returns the items that get a slot now, in their order.
     pub fn turns<'a>(&'a self, class: &str, room: &Room<'_>, now: Duration) -> impl Iterator<Item = &'a Key> + use<'a> {
         Turns::new(self.queues.get(class), None, room, now).map(|(_, key)| key)
     }
 
-    /// Somebody has a place now, if it stands in this lane, or comes there as the last.
+    /// Checks whether an item gets a slot now, if it waits in this flow or joins it as the last.
     pub fn is_turn_of(&self, key: &Key, lane: &Lane, class: &str, room: &Room<'_>, now: Duration) -> bool {
         let stands = self.places.get(key).filter(|(of, ..)| of == class);
         let number = stands.map_or(u64::MAX, |(_, _, number)| *number);
@@ -167,10 +168,11 @@ impl Line {
     }
 }
 
-/// Gives the places that are free, one after the other.
+/// Hands out the free slots, one after another.
 struct Turns<'a> {
     heads: Vec<Head<'a>>,
-    /// Whose turn it is first. A rank only falls, when another lane of the namespace has had a turn: it is looked up again.
+    /// The flows by rank, the next turn first. A rank only falls, when another flow of the namespace has had a turn,
+    /// and is then computed again.
     ranked: BinaryHeap<Reverse<(Rank, usize)>>,
     free: usize,
     for_pool: usize,
@@ -180,11 +182,11 @@ struct Turns<'a> {
     now: Duration,
 }
 
-/// Claims before pools, then who has the fewest runs, then whose namespace waits longest for a turn: since its last one, or
-/// since the first in the lane came, whichever was later.
+/// The rank of a flow. Claims come before pools, then namespaces with the fewest runs, then those that wait longest.
+/// The wait counts from the namespace's last turn, or from the arrival of the first item, whichever was later.
 type Rank = (bool, usize, u64, u64);
 
-/// Who is first in a lane, and those behind.
+/// The first item of a flow, and those behind it.
 struct Head<'a> {
     for_pool: bool,
     namespace: usize,
@@ -195,7 +197,7 @@ struct Head<'a> {
 }
 
 impl<'a> Turns<'a> {
-    /// Who asks does so with its number and lane, wherever it stands.
+    /// Makes the turns of a queue. An item that asks takes part with its number and flow, wherever it waits.
     fn new(queue: Option<&'a Queue>, asks: Option<(u64, &'a Key, &Lane)>, room: &Room<'_>, now: Duration) -> Self {
         let mut turns = Turns {
             heads: Vec::new(),
@@ -260,7 +262,7 @@ impl<'a> Iterator for Turns<'a> {
             let (for_pool, namespace, node, turn) = (head.for_pool, head.namespace, head.node, head.first);
             let is_full = self.namespaces.is_full(namespace) || node.is_some_and(|node| self.nodes.is_full(node));
             if is_full || for_pool && self.for_pool == 0 {
-                // So are those behind.
+                // The items behind it do not fit either.
                 continue;
             }
             self.free -= 1;
@@ -280,14 +282,14 @@ impl<'a> Iterator for Turns<'a> {
     }
 }
 
-/// What each of several may have, and has.
+/// The limit and the use of each of several names.
 struct Limited {
     most: usize,
     has: Vec<usize>,
 }
 
 impl Limited {
-    /// The number by which somebody is known.
+    /// Returns the number by which a name is known.
     fn slot(&mut self, name: &str, slots: &mut HashMap<String, usize>, has: &HashMap<&str, usize>) -> usize {
         if let Some(slot) = slots.get(name) {
             return *slot;

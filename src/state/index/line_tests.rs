@@ -1,4 +1,4 @@
-//! Whose turn it is.
+//! Tests of whose turn is next.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn on(namespace: &str, node: &str) -> Lane {
     Lane { node: Some(node.into()), ..lane(namespace) }
 }
 
-/// Those stand in line, each in the lane of its namespace.
+/// Returns a queue with these items, each in the flow of its namespace.
 fn line(names: &[&str]) -> Line {
     let mut line = Line::default();
     for name in names {
@@ -73,7 +73,7 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
     let room = Room { namespaces: (usize::MAX, runs), free: 2, ..Room::for_all() };
     let first: Vec<_> = line.turns("c", &room, NOW).cloned().collect();
     assert_eq!(first, [claim("small/1"), claim("big/1")], "it has fewer runs");
-    // With one place at a time nobody has runs when it is free.
+    // With one slot, nobody has runs when the slot is free.
     line.leave(&claim("big/1"));
     line.serve("c", &lane("big"));
     assert_eq!(turns(&line, Room { free: 1, ..Room::for_all() }), ["small/1"]);
@@ -144,7 +144,7 @@ fn who_asks_stands_where_it_says_with_the_number_that_it_has() {
 }
 
 proptest! {
-    /// Nobody has two turns, no limit is passed, and nobody who fits is left out while there are places.
+    /// No item has two turns, no limit is exceeded, and while slots are free no item that fits is left out.
     #[test]
     fn places_are_given_as_far_as_they_go(
         waiting in prop::collection::vec((0..4_u8, 0..3_u8, any::<bool>()), 0..40),

@@ -1,4 +1,4 @@
-//! Members of batches: who has left one, and what each sees of its Job and pods.
+//! Members of batches: which members have left, and each member's view of Job and pods.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Index;
 use crate::run::view::{Job, Pod};
 
-/// What is known of members beside their batches. It can be built again by deciding once more.
+/// The state of members. It can be rebuilt by reconciling once more.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    /// Ids of those that want nothing of their batch any more, by the UID of its Job.
+    /// Ids of members that do not want their batch any more, by the UID of its Job.
     left: HashMap<String, BTreeSet<String>>,
 }
 
@@ -21,8 +21,8 @@ impl Members {
 }
 
 impl Index {
-    /// A claim or volume wants nothing of a batch any more, and sees it as being removed. Says whether that holds for all
-    /// who are in it; else it is to be decided anew, as if that were an event.
+    /// Records that a claim or volume does not want its batch any more, and sees the Job as terminating. Returns
+    /// whether all members have left. If not, the item must be requeued, as by an event.
     pub fn leave_job(&mut self, job: &Job) -> bool {
         let Some(real) = self.jobs.get(job.real_name()).filter(|real| real.uid == job.uid) else { return true };
         let left = self.members.left.entry(job.uid.clone()).or_default();
@@ -30,7 +30,7 @@ impl Index {
         real.members.iter().all(|member| left.contains(&member.id))
     }
 
-    /// It was not removed after all.
+    /// Records that the Job was not deleted after all.
     pub fn stay_in_job(&mut self, job: &Job) {
         if let Some(left) = self.members.left.get_mut(&job.uid) {
             left.remove(&job.marks.id);
@@ -45,13 +45,13 @@ impl Index {
         self.members.left.get(uid).is_some_and(|left| left.contains(id))
     }
 
-    /// The pods of a Job.
+    /// Returns the pods of a Job.
     fn pods_of_job<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a Pod> {
         let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
         pods.map(Arc::as_ref).filter(|pod| pod.job_uid == job.uid)
     }
 
-    /// A Job as it is shown to an id. Who has left a batch that is over does not see it.
+    /// Returns an id's view of a Job. A member that has left does not see a batch that has ended.
     pub(super) fn job_for(&self, job: &Arc<Job>, id: &str) -> Option<Arc<Job>> {
         let Some(number) = job.members.iter().position(|member| member.id == id) else { return Some(job.clone()) };
         let pods: Vec<&Pod> = self.pods_of_job(job).collect();
@@ -62,7 +62,7 @@ impl Index {
         job.shown_to(number, &pods, left).map(Arc::new)
     }
 
-    /// A pod as it is shown to an id. Who has left a batch that is over does not see it.
+    /// Returns an id's view of a pod. A member that has left does not see a batch that has ended.
     pub(super) fn pod_for(&self, pod: &Arc<Pod>, id: &str) -> Option<Arc<Pod>> {
         let Some(number) = pod.members.iter().position(|member| member.id == id) else { return Some(pod.clone()) };
         if pod.is_over() && self.has_left(&pod.job_uid, id) {

@@ -1,25 +1,25 @@
-//! Nodes, and what depends on them.
+//! Nodes, and the work items that depend on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Change, Index, Key};
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::node::{Node, NodeState, Places};
 use crate::object::ObjectName;
 
 impl Index {
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()
     }
 
-    /// A node.
+    /// Returns a node by its name.
     pub fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.nodes.get(name).cloned()
     }
 
-    /// The state of nodes, by the cache.
+    /// Returns the states of nodes, by the cache.
     pub fn places<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Places {
         let state = |name: &String| match self.nodes.get(name) {
             Some(node) if node.reachable => NodeState::Ready,
@@ -29,8 +29,8 @@ impl Index {
         Places(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
     }
 
-    /// A node changed. That it came, went, began or ceased to answer or to take pods, or is somewhere else now concerns
-    /// what depends on it.
+    /// Applies a change of a node. A change of its existence, its labels, or its ability to answer and to take pods
+    /// concerns the items that depend on the node.
     pub fn change_node(&mut self, change: Change<Node>) -> Vec<Key> {
         match change {
             Change::Apply(node) => {
@@ -56,13 +56,13 @@ impl Index {
                 |index| index.nodes.keys().map(|name| ObjectName::new("", name)).collect(),
                 Index::change_node,
             ),
-            // In no namespace.
+            // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),
         }
     }
 
-    /// What is under way and depends on a node, or may wait for one like it, or for the places of runs that are lost there.
-    /// Nodes come and go seldom.
+    /// Returns the items in progress that a change of a node concerns. They depend on the node, may wait for such a
+    /// node, or may get the slots of runs that are lost with it. Nodes seldom appear or vanish.
     fn dependents(&self, node: &str, is_there: bool) -> Vec<Key> {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());

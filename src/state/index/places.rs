@@ -1,4 +1,4 @@
-//! Who may begin a run: places, and the Jobs that are created or removed.
+//! Slots, and the Jobs that are created or deleted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::run::batch::Member;
 use crate::run::view::Job;
 
 impl Index {
-    /// Takes one of a class's places for a run, before its Job exists. Says whether there was one for this claim, volume or
-    /// content; else it should [stand in line](Index::stand_in_line).
+    /// Takes a slot of the class for a run, before its Job exists. Returns whether there was one for this claim, volume
+    /// or content. If not, the item must [join the queue](Index::stand_in_line).
     pub fn reserve(&mut self, job: &str, asker: &Asker, recipe: &Recipe) -> bool {
         self.forget_what_never_came();
         let lane = self.lane(asker);
@@ -36,14 +36,14 @@ impl Index {
         true
     }
 
-    /// Takes out what is not awaited any more.
+    /// Removes expectations that have expired.
     fn forget_what_never_came(&mut self) {
         let (now, batches) = (self.clock.passed(), &self.batches);
         self.expected.retain(|job, expected| batches.is_awaited(job, expected, now));
     }
 
-    /// A class has a place for this run, also when those before it have had theirs. Who stands in line does so for the node
-    /// for which it came.
+    /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
+    /// for the node with which it joined.
     pub fn has_room(&self, asker: &Asker, recipe: &Recipe) -> bool {
         let stands = self.line.lane_of(&asker.key, &recipe.class).cloned();
         self.is_turn_of(asker, &stands.unwrap_or_else(|| self.lane(asker)), recipe)
@@ -54,13 +54,13 @@ impl Index {
         self.line.is_turn_of(&asker.key, lane, &recipe.class, &room, self.clock.passed())
     }
 
-    /// Those in line who have a place now, in their order.
+    /// Returns the waiting items that get a slot now, in their order.
     fn turns(&self, recipe: &Recipe) -> Vec<Key> {
         let Some(room) = self.room(recipe, true) else { return Vec::new() };
         self.line.turns(&recipe.class, &room, self.clock.passed()).cloned().collect()
     }
 
-    /// The places of a class that are free, if there are any.
+    /// Returns the free slots of a class, if there are any.
     pub(super) fn room(&self, recipe: &Recipe, with_pool: bool) -> Option<Room<'_>> {
         let recipe = self.current(recipe);
         let (class, now) = (label_value(&recipe.class), self.clock.passed());
@@ -90,7 +90,8 @@ impl Index {
         })
     }
 
-    /// All who ask for places of a class go by what its config says now, whichever version their runs are by.
+    /// Returns the current recipe of the class. All requests for slots follow the present config, whatever the version
+    /// of their runs.
     fn current<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
         match self.classes.lookup(&recipe.class) {
             Lookup::Ours(found) => found.recipe.as_deref().unwrap_or(recipe),
@@ -98,7 +99,7 @@ impl Index {
         }
     }
 
-    /// Where somebody stands who comes now.
+    /// Returns the flow of a request.
     fn lane(&self, asker: &Asker) -> Lane {
         let is_request = matches!(&asker.key, Key::Claim(name) if is_paced(name, &self.identity.namespace));
         let deletes = matches!(asker.operation, Operation::Delete | Operation::DeleteSnapshot);
@@ -106,46 +107,46 @@ impl Index {
         Lane { for_pool: is_request && !deletes, namespace, deletes, node }
     }
 
-    /// Runs of a class, as a label value, that take a place and go on. A dead node must not keep others from work: runs that
-    /// are lost there do not count.
+    /// Returns the runs of a class, by its label value, that use a slot and are in progress. Runs on a dead node do not
+    /// count, so that such a node does not block others.
     fn seen_runs(&self, class: &str) -> impl Iterator<Item = &Job> {
         let runs = self.jobs.values().filter(move |job| !job.over && job.marks.class == class && takes_a_place(job));
         runs.filter(|job| !self.is_lost(job)).map(|job| &**job)
     }
 
-    /// Those that are about to begin.
+    /// Returns the runs that are about to begin.
     fn expected_runs(&self, class: &str, now: Duration) -> impl Iterator<Item = &Expected> {
         let runs = self.expected.iter().filter(move |(_, expected)| expected.class == class);
         runs.filter(move |(job, expected)| self.batches.is_awaited(job, expected, now)).map(|(_, expected)| expected)
     }
 
-    /// Runs of a class, as a label value, for volumes that are to be kept ready.
+    /// Counts the runs of a class, by its label value, that make pooled volumes.
     fn pool_runs(&self, class: &str, now: Duration) -> usize {
         let seen = self.seen_runs(class).flat_map(|job| job.claims());
         let seen = seen.filter(|name| is_paced(name, &self.identity.namespace)).count();
         seen + self.expected_runs(class, now).filter(|expected| expected.for_pool).count()
     }
 
-    /// The namespaces of the users whom a run is for, one for each volume or snapshot.
+    /// Returns the namespaces of the users for whom a Job runs, one for each volume or snapshot.
     fn users_of<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a str> {
         let of_volume = |member: &'a Member| self.volumes.get(member.volume()?).map(|volume| volume.user_namespace());
         job.claims().map(|claim| claim.namespace.as_str()).chain(job.members.iter().filter_map(of_volume))
     }
 
-    /// Runs of a class that go on, with those that are about to begin.
+    /// Counts the runs of a class that are in progress or about to begin.
     pub fn runs_in_flight(&self, class: &str) -> usize {
         let class = label_value(class);
         let seen = self.seen_runs(&class).map(Job::runs).sum::<usize>();
         seen + self.expected_runs(&class, self.clock.passed()).count()
     }
 
-    /// There is no place for a run: it stands in line. Those whose turn it is are decided anew.
+    /// Adds a run without a slot to the queue. Returns the items whose turn is now.
     pub fn stand_in_line(&mut self, asker: &Asker, recipe: &Recipe) -> Vec<Key> {
         self.line.stand(&asker.key, &recipe.class, self.lane(asker), self.clock.passed());
         self.turns(recipe)
     }
 
-    /// Somebody wants no place any more. If it was its turn, it is that of others now.
+    /// Removes an item from the queue. If it was its turn, returns the items whose turn is now.
     pub fn leave_line(&mut self, key: &Key) -> Vec<Key> {
         match self.line.leave(key) {
             Some((class, _)) => self.turns_of(&class),
@@ -160,30 +161,30 @@ impl Index {
         };
         match recipe {
             Some(recipe) => self.turns(recipe),
-            // Without a config nobody knows how many places there are: the first asks.
+            // Without a config the number of slots is unknown, and the first item asks.
             None => self.line.turns(class, &Room::for_all(), self.clock.passed()).next().cloned().into_iter().collect(),
         }
     }
 
-    /// A run of a class has ended: those whose turn it is may have the places that are free.
+    /// Returns the items that may use the slot of a run that has ended.
     pub(super) fn next_in_line(&self, ended: &Job) -> Vec<Key> {
         self.turns_in(&ended.marks.class)
     }
 
-    /// Those whose turn it is in a class that is known as a label value.
+    /// Returns the items whose turn is now, in a class given by its label value.
     pub(super) fn turns_in(&self, label: &str) -> Vec<Key> {
         let class = self.line.classes().find(|class| label_value(class) == label);
         class.map(|class| self.turns_of(class)).unwrap_or_default()
     }
 
-    /// A Job was created by this process: until the watch shows it, it is not taken for absent.
+    /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
     pub fn expect_job(&mut self, job: &str) {
         let since = self.clock.passed();
         let expected = self.expected.entry(job.to_owned()).or_default();
         (expected.since, expected.created) = (since, true);
     }
 
-    /// The Job was not created after all: its place is for those whose turn it is.
+    /// Records that the Job was not created. Returns the items that get its slot.
     pub fn forget_expected(&mut self, job: &str) -> Vec<Key> {
         match self.expected.remove(job) {
             Some(expected) => self.turns_in(&expected.class),
@@ -191,24 +192,24 @@ impl Index {
         }
     }
 
-    /// A Job was created a moment ago and is not seen yet.
+    /// Checks whether a Job was created a moment ago and is not visible yet.
     pub fn is_expected(&self, job: &str) -> bool {
         let awaited = |expected: &Expected| self.batches.is_awaited(job, expected, self.clock.passed());
         self.expected.get(job).is_some_and(|expected| expected.created && awaited(expected))
     }
 
-    /// The same of any Job whose name begins so.
+    /// Checks the same for all Jobs whose names have this prefix.
     pub fn is_any_expected(&self, prefix: &str) -> bool {
         let from = self.expected.range(prefix.to_owned()..).take_while(|(job, _)| job.starts_with(prefix));
         from.into_iter().any(|(job, _)| self.is_expected(job))
     }
 
-    /// How often the provision Job of this name was removed while it was under way.
+    /// Returns how often somebody deleted the provision Job with this name while it was in progress.
     pub fn removed(&self, id: &str, job: &str) -> Option<Removed> {
         self.removed.get(id).filter(|(name, _)| name.name == job).map(|(_, removed)| *removed)
     }
 
-    /// Somebody removed a Job: if it was under way, how often is remembered until its claim has its volume.
+    /// Records that somebody deleted a Job. If it was in progress, it is counted until the claim has its volume.
     pub(super) fn note_removed(&mut self, job: &Job) {
         if job.marks.operation != "provision" || job.over {
             return;
@@ -222,7 +223,7 @@ impl Index {
         }
     }
 
-    /// A pod of the Job is on a node that does not answer.
+    /// Checks whether a pod of the Job is on a node that does not answer.
     pub(super) fn is_lost(&self, job: &Job) -> bool {
         let pods = self.pods_by_id.get(&job.marks.id).into_iter().flatten().filter_map(|name| self.pods.get(name));
         let mut nodes =
@@ -231,7 +232,8 @@ impl Index {
     }
 }
 
-/// Each run for a volume or a snapshot takes a place. Runs for a class as a whole have their own pace.
+/// Checks whether a run needs a slot. Runs for a volume or a snapshot do. Runs for a whole class have their own rate
+/// limit.
 fn takes_a_place(job: &Job) -> bool {
     [Operation::List, Operation::Capacity].iter().all(|operation| operation.as_str() != job.marks.operation)
 }

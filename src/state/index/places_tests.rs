@@ -1,10 +1,10 @@
-//! Who has a place, and who is woken when one is free.
+//! Tests of slots, and of the items that are requeued when a slot is free.
 
 use std::collections::BTreeMap;
 
 use super::super::tests::{CLASS, index, name, recipe, with_limits};
 use super::*;
-use crate::claim::Claim;
+use crate::model::claim::Claim;
 use crate::node::Node;
 use crate::run::view::{Marks, Pod};
 use crate::state::index::Change;

@@ -1,6 +1,6 @@
-//! Volumes that are kept ready, what is asked for to be so, and who was given one.
+//! Pools: ready volumes, pool requests, and assigned volumes.
 //!
-//! All of it follows from the API, but for what was written a moment ago and no watch has shown yet.
+//! All of it follows from the API, except for recent writes that no watch has shown yet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,60 +10,62 @@ use contract::names;
 
 use super::line::Room;
 use super::{EXPECTED, Index, Key, drop_from};
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::config::classes::{Class, Lookup};
 use crate::config::pool::Pool;
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::{ObjectName, hash};
 use crate::pool::{self, Observed, Request, Step};
-use crate::volume::{Volume, affinity};
 
-/// A write that is not seen for so long never will be. A watch that is slow must not have more made than is to be.
+/// The time after which a write that no watch has shown has failed. It is long, so that a slow watch does not lead to
+/// too many volumes.
 const UNSHOWN: Duration = Duration::from_secs(3600);
 
-/// What is known of pools.
+/// The state of pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    /// Volumes that are ready and promised to nobody, by class: size and name.
+    /// Ready volumes that are not assigned, by class: size and name.
     ready: HashMap<String, BTreeSet<(u64, String)>>,
-    /// Those that were given to nobody and are about to be gone, by class.
+    /// Drained volumes that are about to be deleted, by class.
     drained: HashMap<String, BTreeSet<String>>,
-    /// What is asked for, by class.
+    /// Pool requests, by class.
     requests: HashMap<String, BTreeSet<ObjectName>>,
-    /// Requests that no watch has shown yet: of which class and size, and since when.
+    /// Requests that no watch has shown yet: class, size, and the time of the write.
     expected: BTreeMap<ObjectName, (String, u64, Duration)>,
-    /// Volumes that have become ready, or are so no more, and are not seen so yet: with class and size, and since when.
+    /// Volumes that have become ready, or have ceased to be, before the watch shows it: class, size, and the time.
     made: BTreeMap<String, (String, u64, Duration)>,
-    /// Volumes that were given to nobody and are not seen so yet, and since when.
+    /// Drained volumes that the watch does not show as such yet, and the time.
     drained_unseen: BTreeMap<String, Duration>,
-    /// Volumes that were given to claims and are not seen so yet, by the claims' UIDs.
+    /// Volumes that were assigned to claims and that the watch does not show as such yet, by the claims' UIDs.
     given: BTreeMap<String, String>,
 }
 
-/// Whether a claim of this name is paced as a request: by its name alone, since the claim may be gone.
+/// Checks whether a claim counts against the pool's slots, by its name alone, because the claim may be gone.
 pub(super) fn is_paced(name: &ObjectName, namespace: &str) -> bool {
     name.namespace == namespace && name.name.starts_with(names::REQUEST_PREFIX)
 }
 
-/// Where a volume is found that is ready among those of its class: by the size that was asked for, which may be less than
-/// it has.
+/// Returns the position of a ready volume among those of its class. It is sorted by the requested size, which may be
+/// less than the real size.
 fn place(volume: &Volume) -> Option<(u64, String)> {
     Some((volume.pool_size?, volume.name.clone()))
 }
 
-/// What is asked is decided by a pass over the pool of its class.
+/// Returns the work item of a class's pool, which creates the requests.
 fn pool_key(class: &str) -> Key {
     Key::Pool(class.to_owned())
 }
 
 impl Index {
-    /// The claim asks for a volume to be kept ready.
+    /// Checks whether a claim is a pool request.
     pub fn is_request(&self, claim: &Claim) -> bool {
         claim.is_request(&self.identity.namespace)
     }
 
-    /// All pools that are to be kept, or of which something is left.
+    /// Returns all pools that are configured, or of which volumes are left.
     pub(super) fn pool_keys(&self) -> Vec<Key> {
         let kept = self.classes.iter().filter(|class| class.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()));
         let left = self.pools.ready.keys().chain(self.pools.requests.keys());
@@ -71,7 +73,7 @@ impl Index {
         all.into_iter().map(|class| pool_key(class)).collect()
     }
 
-    /// A volume has changed, or is gone.
+    /// Applies a change of a volume.
     pub(super) fn see_pool_volume(&mut self, before: Option<&Volume>, now: Option<&Volume>) -> Vec<Key> {
         let mut keys = Vec::new();
         if let Some(volume) = before.or(now).filter(|_| now.is_none_or(Volume::is_adopted)) {
@@ -83,7 +85,7 @@ impl Index {
             keys.push(pool_key(&volume.class));
         }
         for volume in now.into_iter().filter(|volume| volume.is_of(&self.identity)) {
-            // One that an admin retains gives nothing back.
+            // A retained volume frees no quota.
             if volume.is_drained() && volume.reclaim_policy == "Delete" {
                 self.pools.drained.entry(volume.class.clone()).or_default().insert(volume.name.clone());
                 keys.push(pool_key(&volume.class));
@@ -103,7 +105,7 @@ impl Index {
         if let Some(before) = before.filter(|_| now.is_none_or(|now| now.ready().is_none())) {
             self.pools.drained_unseen.remove(&before.name);
         }
-        // Given to a claim, and seen so: what was promised to that is what it has.
+        // The watch shows that the volume is assigned to a claim. Its reservation becomes its usage.
         let gone = |name: &str| now.is_none_or(|now| now.name == name && now.ready().is_none());
         if let Some(name) = before.or(now).map(|volume| volume.name.clone()).filter(|name| gone(name)) {
             self.pools.given.retain(|_, given| *given != name);
@@ -120,8 +122,8 @@ impl Index {
         keys
     }
 
-    /// The claims that wait longest for a place or for room, and could have this volume: as many as there are volumes of its
-    /// size, since all but one of them may have another.
+    /// Returns the claims that wait longest for a slot or for quota and could use this volume. There are as many as
+    /// volumes of its size, because all but one may get another volume.
     fn want_ready(&self, volume: &Volume) -> Vec<Key> {
         let line = self.line.turns(&volume.class, &Room::for_all(), self.clock.passed());
         let room = self.waits_for_room.of(&volume.class);
@@ -139,15 +141,15 @@ impl Index {
         line.chain(room).filter(is_wanted).take(like.count()).cloned().collect()
     }
 
-    /// A claim that has begun with nothing else may have a volume that is ready, unless its own is to be a particular one.
+    /// Checks whether a claim may get a pooled volume. No attempt has begun for it, and it needs no particular volume.
     fn may_have_ready(&self, claim: &Claim) -> bool {
         let any = claim.data_source.is_none() && !claim.has_selector;
         any && claim.own_stamp().is_none() && !self.is_request(claim)
     }
 
-    /// A claim has changed, or is gone. That its request is gone makes a volume ready.
+    /// Applies a change of a claim. When a request is gone, its volume is ready.
     pub(super) fn see_request(&mut self, claim: &Claim, gone: bool) -> Vec<Key> {
-        // What it was given is its own as long as it is there and has begun with nothing else.
+        // An assigned volume remains the claim's as long as the claim exists and has begun nothing else.
         if gone || claim.own_stamp().is_some() || claim.is_bound() || claim.deleting {
             self.forget_given_to(&claim.uid);
         }
@@ -167,8 +169,8 @@ impl Index {
         keys
     }
 
-    /// The volume that a claim may have at once, if there is one: the one that it was given already, or one that it is
-    /// [given](Index::give) next.
+    /// Returns the pooled volume that a claim may get at once, if there is one. It is already assigned to the claim, or
+    /// can be [assigned](Index::give) next.
     pub fn ready_for(&self, claim: &Claim, class: &Class, recipe: &Recipe) -> Option<Arc<Volume>> {
         let pool = recipe.pool.as_ref()?;
         if !self.may_have_ready(claim) {
@@ -185,18 +187,19 @@ impl Index {
         (!refused).then(|| found.clone())
     }
 
-    /// The volumes of a class that are ready and promised to nobody, from the smallest.
+    /// Returns the ready volumes of a class that are not assigned, the smallest first.
     fn ready_of(&self, class: &str) -> impl Iterator<Item = &Arc<Volume>> {
         let places = self.pools.ready.get(class).into_iter().flatten();
         places.filter_map(|(_, name)| self.volumes.get(name))
     }
 
-    /// A claim could have the volume, which is as the class makes them now, and where they may be.
+    /// Checks whether a claim could use the volume. It is like those that the class makes now, and in an allowed
+    /// topology.
     fn could_have(&self, volume: &Volume, pool: &Pool, class: &Class) -> bool {
         self.is_right(volume, pool) && self.is_within_reach(volume, class) && self.is_settled(volume)
     }
 
-    /// Its request is gone, and with it whatever could still be done about it.
+    /// Checks whether the request of a volume is gone, so that nothing can happen to the request any more.
     fn is_settled(&self, volume: &Volume) -> bool {
         volume.id().is_some_and(|id| !self.claim_by_id.contains_key(id))
     }
@@ -207,14 +210,14 @@ impl Index {
         volume.ready() == Some(&pool.kind) && untouched && volume.quarantine.is_none()
     }
 
-    /// A node reaches it that answers, and that the class allows.
+    /// Checks whether a node reaches the volume that answers and that the class allows.
     fn is_within_reach(&self, volume: &Volume, class: &Class) -> bool {
         let Some(selector) = &volume.affinity else { return true };
         let serves = |node: &Node| node.reachable && class.allowed.allows(&node.labels);
         self.nodes.values().any(|node| affinity::matches(selector, &node.labels) && serves(node))
     }
 
-    /// It has what the claim asks for, and its node is the selected one.
+    /// Checks whether the volume has what the claim requests, on the selected node.
     fn suits(&self, volume: &Volume, claim: &Claim) -> bool {
         let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
         let node = claim.selected_node.as_ref().map(|name| self.nodes.get(name));
@@ -226,7 +229,8 @@ impl Index {
         modes && reached && volume.volume_mode == claim.volume_mode && claim.attributes_class.is_none()
     }
 
-    /// A volume is about to be given to a claim: until that is seen, no other may have it. Says whether it still can be.
+    /// Assigns a volume to a claim. Until the watch shows it, no other claim may get the volume. Returns whether the
+    /// assignment was possible.
     pub fn give(&mut self, claim: &Claim, volume: &Volume) -> bool {
         let Some(place) = place(volume) else { return false };
         let is_its = self.pools.given.get(&claim.uid) == Some(&volume.name);
@@ -239,14 +243,14 @@ impl Index {
         true
     }
 
-    /// It was not given to the claim. Returns who may have it now.
+    /// Cancels an assignment. Returns the items that may use the volume now.
     pub fn take_ready_back(&mut self, claim: &Claim) -> Vec<Key> {
         let mut keys = self.take_back(claim);
         keys.extend(self.forget_given_to(&claim.uid));
         keys
     }
 
-    /// A claim was not given a volume, or that is not seen: as far as it is seen here, it is ready.
+    /// Forgets the assignment to a claim that failed or is not visible. By the cache, the volume is ready.
     fn forget_given_to(&mut self, uid: &str) -> Option<Key> {
         let name = self.pools.given.remove(uid)?;
         let volume = self.volumes.get(&name).filter(|volume| volume.ready().is_some())?;
@@ -254,7 +258,7 @@ impl Index {
         Some(pool_key(&volume.class))
     }
 
-    /// What a request asked for is ready, which may be seen later than that the request goes.
+    /// Records that the volume of a request is ready. The watch may show this after the request is gone.
     pub fn expect_ready(&mut self, volume: &Volume) {
         let is_seen = self.volumes.get(&volume.name).is_some_and(|seen| seen.ready().is_some());
         if let Some((size, name)) = place(volume).filter(|_| !is_seen && volume.ready().is_some()) {
@@ -263,13 +267,13 @@ impl Index {
         }
     }
 
-    /// A volume was given to nobody, which is seen later.
+    /// Records that a volume is drained, before the watch shows it.
     pub fn expect_drained(&mut self, volume: &str) {
         let since = self.clock.passed();
         self.pools.drained_unseen.insert(volume.to_owned(), since);
     }
 
-    /// Another leads from now on: what was given here is seen, or was not.
+    /// Forgets all assignments, because another replica leads now.
     pub(super) fn forget_given(&mut self) {
         self.pools.expected.clear();
         self.pools.made.clear();
@@ -278,8 +282,8 @@ impl Index {
         claims.iter().for_each(|uid| drop(self.forget_given_to(uid)));
     }
 
-    /// What a class's pool needs, and the recipe by which it is filled; none where nobody knows what the class is to keep.
-    /// With it, whether that waits for claims.
+    /// Decides the steps of a class's pool, with the recipe that fills it and whether it waits for claims. Returns
+    /// `None` while nobody knows the pool of the class.
     pub fn pool_steps(&mut self, class: &str) -> Option<(Option<Arc<Recipe>>, Vec<Step>, bool)> {
         let clock = self.clock.clone();
         self.pools.expected.retain(|_, (_, _, since)| clock.since(*since) < EXPECTED);
@@ -292,7 +296,7 @@ impl Index {
         };
         let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
         let seen = self.ready_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
-        // Until its request is gone, a volume is what that asks for.
+        // Until its request is gone, a volume belongs to the request.
         let ready = seen.filter(|volume| self.is_settled(volume)).map(|volume| pool::Ready {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
@@ -322,7 +326,7 @@ impl Index {
 
     fn requests_of(&self, class: &str) -> Vec<Request> {
         let seen = self.pools.requests.get(class).into_iter().flatten().filter_map(|name| self.claims.get(name));
-        // That it is about to go may be seen later than what became of it is known.
+        // The result of a request may be known before its deletion is visible.
         let seen = seen.filter(|claim| !self.pools.made.contains_key(&names::pv_name(&claim.id())));
         let leaves =
             |claim: &Claim| self.volumes.get(&names::pv_name(&claim.id())).is_some_and(|v| v.ready().is_some());
@@ -349,7 +353,7 @@ impl Index {
         seen.chain(expected).chain(made).collect()
     }
 
-    /// The pool of a class, if it has one: there may be room for it.
+    /// Returns the work item of a class's pool, if it has one: there may be quota for it.
     pub(super) fn pool_of(&self, class: &str) -> Option<Key> {
         match self.classes.lookup(class) {
             Lookup::Ours(found) if found.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()) => {
@@ -359,7 +363,7 @@ impl Index {
         }
     }
 
-    /// Claims that wait for room in a class, and would have it if nothing were kept ready.
+    /// Counts the claims that wait for quota and would have it without the pool.
     fn kept_out(&self, recipe: &Recipe) -> usize {
         if !recipe.is_shared_out() {
             return 0;
@@ -382,12 +386,12 @@ impl Index {
         kept_out
     }
 
-    /// A claim of a class waits for a place for its run.
+    /// Checks whether a claim of a class waits for a slot.
     fn does_a_claim_wait(&self, class: &str) -> bool {
         self.line.has_claims(class, self.clock.passed())
     }
 
-    /// The names of so many requests that are about to be created.
+    /// Returns the names of requests that are about to be created.
     pub fn expect_requests(&mut self, class: &str, size: u64, count: usize) -> Vec<ObjectName> {
         let prefix = format!("{}{}-", names::REQUEST_PREFIX, hash(format!("{class}/{size}").as_bytes()));
         let name = |n: usize| ObjectName::new(&self.identity.namespace, format!("{prefix}{n}"));
@@ -399,17 +403,17 @@ impl Index {
         names
     }
 
-    /// A request was not created after all.
+    /// Records that a request was not created.
     pub fn forget_request(&mut self, name: &ObjectName) {
         self.pools.expected.remove(name);
     }
 
-    /// A request was created that no watch has shown yet.
+    /// Checks whether a request was created that no watch has shown yet.
     pub fn expects_request(&self, class: &str) -> bool {
         self.pools.expected.values().any(|(of, _, _)| of == class)
     }
 
-    /// How many volumes each class has ready, by size, for whom keeps any.
+    /// Counts the ready volumes of each class with a pool, by size.
     pub fn ready_counts(&self) -> BTreeMap<(String, u64), usize> {
         let kept = self.classes.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
         let none = kept.flat_map(|(class, pool)| pool.sizes.keys().map(|size| ((class.name.clone(), *size), 0)));

@@ -1,4 +1,4 @@
-//! What is ready, for whom, and what is asked for.
+//! Tests of ready volumes, of their assignment, and of pool requests.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::*;
 use crate::config::classes::Config;
+use crate::model::volume::mark;
 use crate::state::index::{Asker, Change};
-use crate::volume::mark;
 
 const CLASS: &str = "c";
 
@@ -38,7 +38,7 @@ fn class(index: &Index) -> (Class, Arc<Recipe>) {
     (class.clone(), class.recipe.clone().unwrap())
 }
 
-/// A volume that is ready.
+/// Returns a ready volume.
 fn volume(index: &Index, id: &str) -> PersistentVolume {
     let (_, recipe) = class(index);
     let provenance = json!({ "config": "own/c", "class": CLASS, "data": {} }).to_string();
@@ -107,7 +107,7 @@ fn a_claim_is_offered_what_suits_it() {
     for other in [many, block, gold, selects, request("pool-x-0", "r")] {
         assert_eq!(offered(&index, &other), None, "{other:?}");
     }
-    // Until its request is gone, that may still change it.
+    // Until its request is gone, the request may still change the volume.
     index.change_claim(Change::Apply(request("pool-x-0", "a")));
     assert_eq!(offered(&index, &fits), None);
     let keys = index.change_claim(Change::Delete(ObjectName::new("own", "pool-x-0")));
@@ -154,11 +154,11 @@ fn what_is_given_is_given_once() {
     assert!(index.give(&x, &volume), "a write of which nobody knows is tried again");
     index.take_ready_back(&x);
     assert_eq!(offered(&index, &y).as_deref(), Some("pvc-a"));
-    // The claim goes before anything was written.
+    // The claim is deleted before anything was written.
     assert!(gives(&mut index, &y));
     index.change_claim(Change::Delete(y.name.clone()));
     assert_eq!(offered(&index, &x).as_deref(), Some("pvc-a"));
-    // It is seen to be the claim's.
+    // The watch shows that the volume is the claim's.
     assert!(gives(&mut index, &x));
     let mut given = self::volume(&index, "a");
     given.metadata.labels.as_mut().unwrap().remove(names::LABEL_POOL);
@@ -202,7 +202,7 @@ fn it_is_asked_for_once() {
     index.forget_request(&names[1]);
     assert_eq!(steps(&mut index), [Step::Ask { size: 1 << 30, count: 1 }]);
     assert_eq!(index.expect_requests(CLASS, 1 << 30, 1), names[1..]);
-    // The first is made; that its request goes is seen before the volume.
+    // The first volume is made. The watch shows the deletion of its request before the volume.
     let first = Claim { name: names[0].clone(), ..request("", "a") };
     index.change_claim(Change::Apply(first.clone()));
     let made = volume(&index, "a");
@@ -259,7 +259,7 @@ fn each_volume_that_becomes_ready_wakes_another_claim() {
     assert_eq!(woken(&mut index, "y"), [""; 0], "it has been ready");
     assert!(gives(&mut index, &waiting[2]) && gives(&mut index, &waiting[3]));
     assert_eq!(woken(&mut index, "z"), ["c"], "the others have theirs");
-    // Until its request is gone, that may still change it.
+    // Until its request is gone, the request may still change the volume.
     index.change_claim(Change::Apply(request("pool-x-0", "w")));
     assert!(gives(&mut index, &waiting[4]));
     let last = claim("d", "1Gi");

@@ -1,4 +1,4 @@
-//! Jobs and pods, and what Kubernetes complains about of them.
+//! Jobs and pods, and the warnings of Kubernetes about them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,23 +9,24 @@ use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
 
 impl Index {
-    /// All Jobs, as there are.
+    /// Returns all Jobs as they exist.
     pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
 
-    /// All pods, as there are.
+    /// Returns all pods as they exist.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values()
     }
 
-    /// Jobs of a volume id; a batch as what it is for that id.
+    /// Returns the Jobs of a volume id, and a batch as that id sees it.
     pub fn jobs_of(&self, id: &str) -> Vec<Arc<Job>> {
         let jobs = self.jobs_by_id.get(id).into_iter().flatten().filter_map(|name| self.jobs.get(name));
         jobs.filter_map(|job| self.job_for(job, id)).collect()
     }
 
-    /// Jobs of the runs for a claim by its name, which may be gone; a batch as what it is for each of its ids.
+    /// Returns the Jobs of the runs for a claim by its name. The claim may be gone. A batch appears as each of its ids
+    /// sees it.
     pub fn jobs_of_claim(&self, name: &ObjectName) -> Vec<Arc<Job>> {
         let of_claim = self.jobs.values().filter(|job| job.is_of_claim());
         let alone = of_claim.clone().filter(|job| job.claim.as_ref() == Some(name)).cloned();
@@ -34,7 +35,7 @@ impl Index {
         alone.chain(members.filter_map(|(job, member)| self.job_for(job, &member.id))).collect()
     }
 
-    /// The volume ids of provision runs that are no claim's, and whose recipes are kept.
+    /// Returns the volume ids of provision runs that belong to no claim and whose recipes are stored.
     pub fn ids_without_claim(&self) -> BTreeSet<String> {
         let provisions =
             self.jobs.values().filter(|job| job.is_of_claim() && job.marks.operation == "provision" && !job.deleting);
@@ -44,7 +45,8 @@ impl Index {
         ids.cloned().collect()
     }
 
-    /// Jobs of the delete and expand runs of a volume by its name, which may be gone; a batch as what it is for that volume.
+    /// Returns the Jobs of the delete and expand runs of a volume by its name. The volume may be gone. A batch appears
+    /// as that volume sees it.
     pub fn jobs_of_volume(&self, name: &str) -> Vec<Arc<Job>> {
         let alone = self.jobs.values().filter(|job| job.volume.as_deref() == Some(name)).cloned();
         let members = self.jobs.values().flat_map(|job| job.members.iter().map(move |member| (job, member)));
@@ -52,18 +54,18 @@ impl Index {
         alone.chain(members.filter_map(|(job, member)| self.job_for(job, &member.id))).collect()
     }
 
-    /// Pods of a volume id; that of a batch as what it is for that id.
+    /// Returns the pods of a volume id, and the pod of a batch as that id sees it.
     pub fn pods_of(&self, id: &str) -> Vec<Arc<Pod>> {
         let pods = self.pods_by_id.get(id).into_iter().flatten().filter_map(|name| self.pods.get(name));
         pods.filter_map(|pod| self.pod_for(pod, id)).collect()
     }
 
-    /// What Kubernetes complains about of these objects.
+    /// Returns the warnings of Kubernetes about these objects.
     pub fn complaints_about<'a>(&'a self, uids: impl Iterator<Item = &'a str>) -> Vec<Arc<Complaint>> {
         uids.filter_map(|uid| self.complaints.get(uid).cloned()).collect()
     }
 
-    /// A Job changed.
+    /// Applies a change of a Job.
     pub fn change_job(&mut self, change: Change<Job>) -> Vec<Key> {
         match change {
             Change::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
@@ -110,17 +112,17 @@ impl Index {
         }
     }
 
-    /// All that matters of the Job is as it was. One that is expected is seen, whatever was there before it; so is a batch, in
-    /// which several are.
+    /// Checks whether a Job is unchanged in all fields that matter. An expected Job and a batch always count as
+    /// changed.
     fn shows_nothing_new(&self, job: &Job) -> bool {
         let same = self.jobs.get(&job.name).is_some_and(|before| **before == *job);
         same && job.members.is_empty() && !self.expected.contains_key(&job.name.name)
     }
 
-    /// A pod changed.
+    /// Applies a change of a pod.
     pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<Key> {
         match change {
-            // Most of what a kubelet writes of a pod matters to nobody here.
+            // Most of a kubelet's writes on a pod do not matter here.
             Change::Apply(pod) if self.pods.get(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
             Change::Apply(pod) => {
                 let keys = self.pod_keys(&pod);
@@ -160,18 +162,18 @@ impl Index {
         keys
     }
 
-    /// Kubernetes complains about a Job or pod.
+    /// Records a warning of Kubernetes about a Job or pod.
     pub fn complain(&mut self, complaint: Complaint) -> Vec<Key> {
         let job = self.jobs.values().find(|job| job.uid == complaint.about);
         let keys = match job {
             Some(job) => job_keys(job),
             None => match self.pods.values().find(|pod| pod.uid == complaint.about) {
                 Some(pod) => self.pod_keys(pod),
-                // About an object that is gone, or not seen yet: its next event decides.
+                // The object is gone, or not visible yet. Its next event decides.
                 None => Vec::new(),
             },
         };
-        // The newest word on an object counts; objects that are not ours are few here and short-lived.
+        // The last warning about an object counts. Warnings about objects of others are few here and short-lived.
         if self.complaints.len() > 10_000 {
             self.complaints.clear();
         }
@@ -180,7 +182,7 @@ impl Index {
     }
 }
 
-/// What is decided anew when a Job changes.
+/// Returns the items to requeue when a Job changes.
 pub(super) fn job_keys(job: &Job) -> Vec<Key> {
     if !job.members.is_empty() {
         return job.members.iter().map(batches::key).collect();
@@ -193,12 +195,12 @@ pub(super) fn job_keys(job: &Job) -> Vec<Key> {
     }]
 }
 
-/// The ids under which a Job is found: a batch also by its own name.
+/// Returns the ids under which a Job is found. A batch is found also by its own name.
 fn own_ids(job: &Job) -> impl Iterator<Item = &String> {
     job.members.iter().map(|member| &member.id).chain([&job.marks.id])
 }
 
-/// The same of a pod.
+/// Returns the same for a pod.
 fn ids_of_pod(pod: &Pod) -> impl Iterator<Item = &String> {
     pod.members.iter().map(|member| &member.id).chain([&pod.marks.id])
 }

@@ -1,4 +1,4 @@
-//! What is taken of a class, who was promised a part of it, and who waits for one.
+//! Quota: the usage of each class, reservations, and the items that wait for quota.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -8,25 +8,26 @@ use contract::request::Operation;
 
 use super::{Index, Key};
 use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusal, refusal};
-use crate::claim::{Claim, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::Lookup;
+use crate::model::claim::Claim;
+use crate::model::claim::UNSURE;
+use crate::model::volume::Volume;
 use crate::run::failure::LastFailure;
 use crate::run::view::Job;
-use crate::volume::Volume;
 
-/// What takes a part of a class. The claims are named by their UIDs.
+/// An object that counts against a quota. Claims are named by their UIDs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Unit {
     /// A volume.
     Volume(String),
-    /// A claim that has begun, and has no volume yet.
+    /// A claim whose attempts have begun and that has no volume yet.
     Claim(String),
-    /// A claim that was given a part, which the watches do not show yet.
+    /// A reservation of a claim that the watches do not show yet.
     Promise(String),
 }
 
-/// A part of a class.
+/// The usage by one object.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     class: String,
@@ -34,25 +35,25 @@ pub(super) struct Part {
     bytes: u64,
 }
 
-/// A part that a claim is given by a stamp of which nobody knows yet whether it stands.
+/// A reservation for a claim by a stamp whose write may have failed.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
     part: Part,
-    /// The version of the claim that the stamp is for: it stands on none after that.
+    /// The resourceVersion of the claim for which the stamp is written. The stamp cannot be on a later version.
     version: Option<u64>,
-    /// When the stamp was written.
+    /// The time when the stamp was written.
     since: Duration,
 }
 
 impl Promise {
-    /// No stamp of a claim that is seen like this, and holds no part by one, can stand any more.
+    /// Checks by the observed claim whether no stamp can have been written any more. The claim has no usage of its own.
     fn has_lapsed(&self, claim: &Claim) -> bool {
         let version = claim.resource_version.parse().ok();
         self.version.is_some() && version > self.version
     }
 }
 
-/// What is taken, kept up to date with each change: a limit is looked at often, and there may be many volumes.
+/// The usage, updated with each change, because quotas are checked often and there may be many volumes.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     parts: HashMap<Unit, Part>,
@@ -77,7 +78,7 @@ impl Tally {
 }
 
 impl Index {
-    /// Why the class has no room for a claim to begin with; none if it has.
+    /// Returns the reason why no quota allows a claim to begin; `None` if all do.
     pub fn claim_is_refused(&self, claim: &Claim, recipe: &Recipe) -> Option<String> {
         if !recipe.is_shared_out() || self.holds_a_part(claim) {
             return None;
@@ -85,7 +86,8 @@ impl Index {
         self.refusal_of(claim, recipe, &self.taken_in(&recipe.class, &claim.name.namespace, &claim.uid, ""))
     }
 
-    /// Why there is no room for the volume of a claim, with so much taken by others; that of a pool is of no namespace.
+    /// Returns the reason why no quota allows a claim's volume, with this usage by others. A pooled volume has no
+    /// namespace.
     fn refusal_of(&self, claim: &Claim, recipe: &Recipe, taken: &Taken) -> Option<String> {
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         match self.is_request(claim) {
@@ -94,7 +96,8 @@ impl Index {
         }
     }
 
-    /// The namespace of a claim has no room for a volume that is there. For the class it counts already.
+    /// Checks whether the quota of a claim's namespace does not allow an existing volume, which already counts for the
+    /// class.
     pub(super) fn namespace_is_full(&self, claim: &Claim, volume: &Volume, recipe: &Recipe) -> bool {
         let namespace = &claim.name.namespace;
         let bytes = volume.size.as_ref().copied().unwrap_or_default();
@@ -102,7 +105,8 @@ impl Index {
         recipe.is_shared_out() && namespace_refusal(recipe, &taken(), namespace, bytes).is_some()
     }
 
-    /// Why the class has no room for a volume of another size; none if it has. The number of volumes stays the same.
+    /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
+    /// the same.
     pub fn growth_is_refused(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
         if !recipe.is_shared_out() {
             return None;
@@ -111,12 +115,13 @@ impl Index {
         growth_refusal(recipe, &self.taken_in(&volume.class, namespace, "", &volume.name), namespace, bytes)
     }
 
-    /// What is taken of a class.
+    /// Returns the usage of a class.
     pub(super) fn taken(&self, class: &str) -> Taken {
         self.tally.taken.get(class).cloned().unwrap_or_default()
     }
 
-    /// What is taken of a class, in all and in one namespace, without one claim with its volumes, and one volume.
+    /// Returns the usage of a class, in all and in one namespace. Leaves out one claim with its volumes, and one
+    /// volume.
     fn taken_in(&self, class: &str, namespace: &str, but_claim: &str, but_volume: &str) -> Taken {
         let mut taken = Taken::default();
         if let Some(of) = self.tally.taken.get(class) {
@@ -137,7 +142,7 @@ impl Index {
         taken
     }
 
-    /// Something is counted anew that has changed, or may be counted by something else now.
+    /// Counts an object again that has changed, or that another object may count now.
     fn count(&mut self, unit: Unit) {
         let part = match &unit {
             Unit::Volume(name) => self.volumes.get(name).and_then(|volume| self.part_of_volume(volume)),
@@ -147,7 +152,7 @@ impl Index {
         self.tally.set(unit, part);
     }
 
-    /// A claim, its volumes, and what was promised to it.
+    /// Counts a claim, its volumes, and its reservation.
     pub(super) fn count_claim(&mut self, claim: &Claim) {
         let volumes = claim.ids().filter_map(|id| self.volumes_by_claim.get(&id)).flatten();
         let volumes: BTreeSet<String> = volumes.cloned().collect();
@@ -156,7 +161,7 @@ impl Index {
         self.count(Unit::Promise(claim.uid.clone()));
     }
 
-    /// A volume, and the claims that it is counted for.
+    /// Counts a volume, and the claims to which it may belong.
     pub(super) fn count_volume(&mut self, volume: &Volume) {
         self.count(Unit::Volume(volume.name.clone()));
         let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
@@ -171,21 +176,22 @@ impl Index {
 
     fn part_of_volume(&self, volume: &Volume) -> Option<Part> {
         let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-        // Until it is adopted, it is reserved in another namespace.
+        // Until a volume is adopted, it is reserved in another namespace.
         let claim = volume.claim_uuid.as_ref().and_then(|uid| self.claim_by_id.get(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());
         let (class, namespace) = (volume.class.clone(), namespace.unwrap_or_default());
         volume.is_of(&self.identity).then(|| Part { class, namespace, bytes: self.bytes_of(volume) })
     }
 
-    /// A claim holds a part by its stamp, or by a volume that does not fit, and says perhaps nothing by which it would be
-    /// counted itself.
+    /// Checks whether a claim has usage by its stamp or by a volume that does not fit. Such a claim may not count by
+    /// its own fields.
     pub(super) fn holds_a_part(&self, claim: &Claim) -> bool {
         let has_any = || claim.ids().any(|id| self.volumes_by_claim.contains_key(&id));
         self.has_begun(claim) || claim.own_stamp().is_some() && has_any()
     }
 
-    /// A claim is stamped, and has not given up: until its next attempt, which may be long, others may have its part.
+    /// Checks whether a claim is stamped and has not given up. Until its next attempt, which may be far off, others may
+    /// use its quota.
     pub(super) fn has_begun(&self, claim: &Claim) -> bool {
         let Some(stamp) = claim.own_stamp() else { return false };
         let of_attempt = |failure: &&LastFailure| {
@@ -199,10 +205,10 @@ impl Index {
         !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX)))
     }
 
-    /// Of a claim that has begun, and has no volume yet.
+    /// Returns the usage of a claim that has begun and has no volume yet.
     fn part_of_claim(&self, claim: &Claim) -> Option<Part> {
         let class = claim.class.clone()?;
-        // It may be seen to be bound before its volume is seen.
+        // The claim may be visible as bound before its volume is visible.
         let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.id()));
         let begun = own && self.holds_a_part(claim);
         let counted = [claim.uid.clone(), claim.id()].iter().any(|id| self.has_volume(id, &class));
@@ -210,21 +216,22 @@ impl Index {
         (begun && !counted).then(|| Part { class, namespace: claim.name.namespace.clone(), bytes })
     }
 
-    /// Of a claim that is there: a try that began before it went may promise it something after that.
+    /// Returns the usage of a reservation, if its claim exists. A try that began before the claim was deleted may
+    /// reserve something after that.
     fn part_of_promise(&self, uid: &str) -> Option<Part> {
         let counts = |claim: &Claim| claim.uid == uid && !self.holds_a_part(claim);
         let promised = self.promised.get(uid).filter(|_| self.claim_by_id(uid).is_some_and(|claim| counts(&claim)));
         promised.map(|promise| &promise.part).filter(|part| !self.has_volume(uid, &part.class)).cloned()
     }
 
-    /// A volume of a class is counted that is, or says that it is, of this id.
+    /// Checks whether a volume of a class counts that has this id, or claims to have it.
     fn has_volume(&self, id: &str, class: &str) -> bool {
         let volumes = self.volumes_by_claim.get(id).into_iter().flatten().filter_map(|name| self.volumes.get(name));
         let mut volumes = volumes.filter(|volume| volume.class == class && volume.is_of(&self.identity));
         volumes.any(|volume| volume.id() == Some(id) || volume.claim_uuid.as_deref() == Some(id))
     }
 
-    /// The size of a volume, or the one that it is being given.
+    /// Returns the size of a volume, or its new size during an expansion.
     pub(super) fn bytes_of(&self, volume: &Volume) -> u64 {
         let runs = volume.id().and_then(|id| self.jobs_by_id.get(id)).into_iter().flatten();
         let runs = runs.filter_map(|name| self.jobs.get(name)).filter(|job| is_growth(job) && !has_failed(job));
@@ -233,8 +240,8 @@ impl Index {
         runs.chain(self.growing.get(&volume.name).copied()).fold(size, u64::max)
     }
 
-    /// A claim is about to be stamped: from now on it counts. Says whether it did not before: an earlier stamp may stand
-    /// that no watch has shown yet.
+    /// Reserves quota for a claim that is about to be stamped. Returns whether the reservation is new: an earlier stamp
+    /// may exist that no watch has shown yet.
     pub fn promise(&mut self, claim: &Claim, class: &str) -> bool {
         self.waits_for_room.remove(&Key::Claim(claim.name.clone()));
         if self.has_begun(claim) {
@@ -249,7 +256,7 @@ impl Index {
         first
     }
 
-    /// A claim is about to be given a volume that is ready: from now on that counts for its namespace.
+    /// Reserves quota of the namespace for a claim that is about to get a pooled volume.
     pub(super) fn promise_without_stamp(&mut self, claim: &Claim, class: &str) {
         self.promise(claim, class);
         if let Some(promise) = self.promised.get_mut(&claim.uid) {
@@ -257,7 +264,8 @@ impl Index {
         }
     }
 
-    /// A claim was given a part, and nobody has seen its stamp. That has an end: no write takes so long.
+    /// Checks whether a claim has a reservation whose stamp is not visible. Reservations expire, because no write takes
+    /// that long.
     pub fn is_promised(&mut self, uid: &str) -> bool {
         let old = |promise: &Promise| self.clock.since(promise.since) > UNSURE;
         if self.promised.get(uid).is_some_and(old) {
@@ -266,7 +274,7 @@ impl Index {
         self.promised.contains_key(uid)
     }
 
-    /// A claim is seen as it is now: what it was promised may have lapsed. Returns who has room by that.
+    /// Applies the observed claim to its reservation, which may have lapsed. Returns the items that have quota by that.
     pub(super) fn see_promise_to(&mut self, claim: &Claim) -> Vec<Key> {
         let lapsed = |promise: &Promise| !self.has_begun(claim) && promise.has_lapsed(claim);
         match self.promised.get(&claim.uid).is_some_and(lapsed) {
@@ -275,44 +283,45 @@ impl Index {
         }
     }
 
-    /// It was not stamped after all.
+    /// Cancels the reservation of a claim that was not stamped.
     pub fn take_back(&mut self, claim: &Claim) -> Vec<Key> {
         let promise = self.promised.remove(&claim.uid);
         self.count(Unit::Promise(claim.uid.clone()));
         promise.map(|promise| self.room_in(&promise.part.class)).unwrap_or_default()
     }
 
-    /// A volume is about to be given this size: from now on it counts.
+    /// Reserves the new size of a volume that is about to be expanded.
     pub fn promise_growth(&mut self, volume: &str, bytes: u64) {
         self.waits_for_room.remove(&Key::Volume(volume.to_owned()));
         self.growing.insert(volume.to_owned(), bytes);
         self.count(Unit::Volume(volume.to_owned()));
     }
 
-    /// It is not given this size after all.
+    /// Cancels the reservation of a new size.
     pub fn take_back_growth(&mut self, volume: &Volume) -> Vec<Key> {
         let promise = self.growing.remove(&volume.name);
         self.count(Unit::Volume(volume.name.clone()));
         promise.map(|_| self.room_in(&volume.class)).unwrap_or_default()
     }
 
-    /// A claim or volume hit a limit: it is looked at again when there is room for it.
+    /// Records that a claim or volume reached a quota. It is requeued when there is quota for it.
     pub fn wait_for_room(&mut self, key: Key, class: &str) {
         self.waits_for_room.add(key, class);
     }
 
-    /// A claim makes no use of the room that there is for it, because it waits for something else: others may have it.
+    /// Removes a claim that waits for something else from those that wait for quota. Returns the items that may use its
+    /// quota.
     pub fn leave_room(&mut self, key: &Key) -> Vec<Key> {
         self.waits_for_room.remove(key).map(|class| self.room_in(&class)).unwrap_or_default()
     }
 
-    /// A claim is known to be stamped, or to be gone.
+    /// Settles the reservation of a claim that is known to be stamped, or to be gone.
     pub(super) fn kept_promise(&mut self, uid: &str) {
         self.promised.remove(uid);
         self.count(Unit::Promise(uid.to_owned()));
     }
 
-    /// Something of a class was given back: those who have room now, in the order in which they came.
+    /// Returns the items that have quota after usage of a class was freed, in the order of their arrival.
     pub(super) fn room_in(&self, class: &str) -> Vec<Key> {
         let all = || self.waits_for_room.of(class).cloned().collect();
         let Lookup::Ours(found) = self.classes.lookup(class) else { return all() };
@@ -324,13 +333,14 @@ impl Index {
         let mut taken = self.taken(class);
         let mut woken = Vec::new();
         for key in waiting {
-            // How much a volume would grow is its own to say.
+            // Only the volume's own decision knows by how much it expands.
             if let Key::Claim(name) = key {
                 let Some(claim) = self.claims.get(name) else { continue };
                 let bytes = claim.size.as_ref().copied().unwrap_or_default();
-                // It may have been promised a part by a stamp of which nobody knows whether it stands: that one is its own.
+                // The claim may have a reservation by a stamp whose write may have failed. That reservation does not
+                // count against the claim itself.
                 let own = self.tally.parts.get(&Unit::Promise(claim.uid.clone())).filter(|part| part.class == class);
-                // Most who wait do so for one more volume, of which there is none to be had.
+                // Most items wait for one more volume, while no further volume is allowed.
                 if own.is_none() && recipe.share.volumes.is_some_and(|most| taken.all.volumes >= most) {
                     continue;
                 }
@@ -346,7 +356,7 @@ impl Index {
         woken
     }
 
-    /// A volume has come, or has another size.
+    /// Applies a new volume, or a new size of a volume, to the usage.
     pub(super) fn see_share_of(&mut self, volume: &Volume, before: Option<&Volume>) -> Vec<Key> {
         let has = |bytes: &u64| volume.size.as_ref().is_ok_and(|size| size >= bytes);
         if self.growing.get(&volume.name).is_some_and(has) {
@@ -360,7 +370,7 @@ impl Index {
         }
     }
 
-    /// A run that should make a volume larger has come, ended or gone: the promise is what its Job says.
+    /// Applies an expand run that has appeared, ended or vanished. The reservation follows its Job.
     pub(super) fn see_growth(&mut self, job: &Job, gone: bool) -> Vec<Key> {
         let (true, Some(volume)) = (is_growth(job), &job.volume) else { return Vec::new() };
         let class = self.volumes.get(volume).map(|volume| volume.class.clone());

@@ -1,5 +1,4 @@
-//! Who has room in a class; and the running count against one that goes through everything, whatever has come, changed and
-//! gone.
+//! Tests of which items have quota. They compare the running count with a full count after any sequence of changes.
 
 use std::collections::HashSet;
 
@@ -17,7 +16,7 @@ use crate::run::view::Marks;
 
 const CLASSES: [&str; 2] = ["c", "d"];
 
-/// What is taken of a class, as the API says it and the promises.
+/// Counts the usage of a class by the API and the reservations.
 fn counted(index: &Index, class: &str) -> Taken {
     let mut taken = Taken::default();
     let mut counted: HashSet<&str> = HashSet::new();
@@ -45,7 +44,7 @@ fn counted(index: &Index, class: &str) -> Taken {
     taken
 }
 
-/// By its stamp, if it has not given up, or by a volume.
+/// Checks whether a claim has usage: by its stamp, if it has not given up, or by a volume.
 fn holds(index: &Index, claim: &Claim) -> bool {
     let none = claim.ids().all(|id| index.volumes_of(&id).is_empty());
     claim.own_stamp().is_some() && !(gave_up(claim) && none)
@@ -98,13 +97,13 @@ fn deeds() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// The failure of the first attempt, as it stands on a claim.
+/// Returns the failure of the first attempt, as a claim stores it.
 fn failure(kind: Failure) -> String {
     let failure = LastFailure::of_delete(1, 0, &Cause::new("ExitCode", "no"), None);
     serde_json::to_string(&LastFailure { operation: Operation::Provision, kind, ..failure }).unwrap()
 }
 
-/// The first attempt, which is the last that was made, will not work by trying again.
+/// Checks whether the first attempt was the last, and cannot succeed if it is repeated.
 fn gave_up(claim: &Claim) -> bool {
     !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::Never)
 }
@@ -113,13 +112,13 @@ fn name(claim: u8) -> ObjectName {
     ObjectName::new(format!("team-{}", claim % 2), format!("claim-{claim}"))
 }
 
-/// A claim of the same name comes again with another UID.
+/// Returns the UID of a claim, or of another claim with the same name.
 fn uid(claim: u8, again: bool) -> String {
     format!("0d9c2f0e-0000-4000-8000-00000000000{}", claim + if again { 4 } else { 0 })
 }
 
 fn id(claim: u8, again: bool, taken: u8) -> String {
-    crate::claim::volume_id(&uid(claim, again), taken.into())
+    crate::model::claim::volume_id(&uid(claim, again), taken.into())
 }
 
 impl Deed {
@@ -134,7 +133,7 @@ impl Deed {
                 if failed > 0 {
                     stamped[names::FAILURE] = json!(failure(if failed == 1 { Failure::Never } else { Failure::Retry }));
                 }
-                let volume = bound.then(|| names::pv_name(&crate::claim::volume_id(&uid, taken)));
+                let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
                 let object: PersistentVolumeClaim = serde_json::from_value(json!({
                     "metadata": {
                         "name": name(claim).name, "namespace": name(claim).namespace, "uid": uid,
@@ -221,7 +220,7 @@ proptest! {
     }
 }
 
-/// Three claims for the one volume that the class may have; the first is stamped, or not.
+/// Returns three claims for the only volume that the class allows; the first is stamped, or not.
 fn three_for_one_place(stamped: bool) -> (Index, Recipe, [Claim; 3]) {
     let (mut index, recipe) = with_limits(&[("max-volumes", "1")]);
     let claims = [("a", stamped), ("b", false), ("c", false)].map(|(name, stamped)| shared_claim("t", name, stamped));
@@ -251,7 +250,7 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     assert!(index.leave_room(&Key::Claim(a.name.clone())).is_empty(), "who did not wait had none to leave");
     assert!(index.promise(&a, CLASS));
 
-    // The stamp is seen, then the volume, then both go.
+    // The watch shows the stamp, then the volume, then the deletion of both.
     index.change_claim(Change::Apply(shared_claim("t", "a", true)));
     assert!(refused(&index, &b));
     let bound = Claim { volume_name: Some(names::pv_name(&a.uid)), ..shared_claim("t", "a", true) };
@@ -289,7 +288,7 @@ fn a_promise_ends_with_the_version_that_its_stamp_was_for() {
 #[test]
 fn what_a_claim_was_promised_itself_is_not_in_its_way() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
-    // Nobody knows whether its stamp was written, and the place turns out to be another's.
+    // The stamp may or may not have been written, and the quota turns out to be used by another claim.
     assert!(index.promise(&c, CLASS));
     let volume = shared_volume(&a, "1Gi");
     index.change_volume(Change::Apply(volume.clone()));
@@ -314,10 +313,10 @@ fn what_was_promised_to_a_claim_that_is_gone_is_in_nobody_s_way() {
     assert!(index.promise(&old, CLASS));
     assert!(index.claim_is_refused(&b, &recipe).is_some());
     index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
-    // The watch was away when the claim went, and shows one of the same name.
+    // The watch was interrupted when the claim was deleted, and shows another claim of the same name.
     let woken = index.change_claim(Change::Apply(another));
     assert!(woken.contains(&Key::Claim(b.name.clone())), "{woken:?}");
-    // A pass that began before that tries once more.
+    // An earlier reconcile tries once more.
     index.promise(&old, CLASS);
     assert_eq!(index.claim_is_refused(&b, &recipe), None);
 }
@@ -340,7 +339,7 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
     let elsewhere = shared_claim("u", "two", false);
     assert_eq!(index.claim_is_refused(&elsewhere, &recipe), None, "another namespace");
 
-    // The run has failed: what its Job said counts no more.
+    // The run has failed, so that its Job does not count any more.
     index.wait_for_room(Key::Claim(two.name.clone()), CLASS);
     let marks = Marks { operation: "expand".into(), id: one.uid.clone(), attempt: 1, class: CLASS.into() };
     let job = Job {

@@ -7,13 +7,15 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Change, Index, Key};
-use crate::claim::Claim;
-use crate::claim::origin::DataSource;
+use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
+use crate::model::snapshot::Class;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
 use crate::object::ObjectName;
 use crate::run::view::{Job, Marks};
-use crate::snapshot::{Class, Content, Snapshot};
 
-/// All of them.
+/// All snapshot objects.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     snapshots: BTreeMap<ObjectName, Arc<Snapshot>>,
@@ -22,15 +24,15 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// What is made of a claim, and is not ready.
+    /// Returns the VolumeSnapshots of a claim that are not ready.
     pub(super) fn of_claim(&self, claim: &ObjectName) -> Vec<Key> {
-        // There are few that are not ready, and seldom any.
+        // Few VolumeSnapshots are not ready, and mostly none.
         let of_it =
             self.snapshots.values().filter(|s| s.status.ready != Some(true) && s.claim().as_ref() == Some(claim));
         of_it.flat_map(|snapshot| snapshot_keys(snapshot)).collect()
     }
 
-    /// The content that a pod is for, also when its Job is not seen any more.
+    /// Returns the content of a pod, also if its Job is not visible any more.
     pub(super) fn of_pod(&self, marks: &Marks) -> Option<Key> {
         let of_snapshot = [Operation::Snapshot, Operation::DeleteSnapshot];
         of_snapshot.iter().find(|operation| operation.as_str() == marks.operation)?;
@@ -42,7 +44,7 @@ impl Snapshots {
         Some(Key::Content(content.name.clone()))
     }
 
-    /// What is to be decided anew when a claim changed: what is made of it, and what it is filled from.
+    /// Returns the items to requeue when a claim changed: its snapshots, and the content that is its data source.
     pub(super) fn concerned_by_claim(&self, claim: &Claim) -> Vec<Key> {
         let mut keys = self.of_claim(&claim.name);
         if let Some(DataSource::Snapshot(name)) = &claim.data_source {
@@ -54,18 +56,18 @@ impl Snapshots {
         keys
     }
 
-    /// Contents that are going.
+    /// Returns the contents that are terminating.
     pub(super) fn going(&self) -> Vec<Key> {
         self.contents.values().filter(|c| c.deleting).map(|c| Key::Content(c.name.clone())).collect()
     }
 
-    /// What may wait for a config.
+    /// Returns the items that may wait for a config.
     pub(super) fn waiting(&self) -> Vec<Key> {
         let contents = self.contents.values().filter(|content| !content.ready || content.deleting);
         contents.map(|content| Key::Content(content.name.clone())).collect()
     }
 
-    /// Every key.
+    /// Returns all work items.
     pub(super) fn keys(&self) -> Vec<Key> {
         let snapshots = self.snapshots.keys().cloned().map(Key::Snapshot);
         snapshots.chain(self.contents.keys().cloned().map(Key::Content)).collect()
@@ -78,48 +80,49 @@ fn snapshot_keys(snapshot: &Snapshot) -> Vec<Key> {
 }
 
 impl Index {
-    /// A VolumeSnapshot by its name.
+    /// Returns a VolumeSnapshot by its name.
     pub fn snapshot(&self, name: &ObjectName) -> Option<Arc<Snapshot>> {
         self.snapshots.snapshots.get(name).cloned()
     }
 
-    /// A content by its name.
+    /// Returns a content by its name.
     pub fn content(&self, name: &str) -> Option<Arc<Content>> {
         self.snapshots.contents.get(name).cloned()
     }
 
-    /// All VolumeSnapshots.
+    /// Returns all VolumeSnapshots.
     pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
         self.snapshots.snapshots.values()
     }
 
-    /// All contents.
+    /// Returns all contents.
     pub fn contents(&self) -> impl Iterator<Item = &Arc<Content>> {
         self.snapshots.contents.values()
     }
 
-    /// The content that is kept while the claim with a UID is filled from it.
+    /// Returns the content that is kept while the claim with a UID is restored from it.
     pub fn content_kept_for(&self, claim: &str) -> Option<Arc<Content>> {
         let finalizer = names::clone_finalizer(claim);
         self.snapshots.contents.values().find(|content| content.finalizers.contains(&finalizer)).cloned()
     }
 
-    /// A VolumeSnapshotClass by its name.
+    /// Returns a VolumeSnapshotClass by its name.
     pub fn snapshot_class(&self, name: &str) -> Option<&Class> {
         self.snapshots.classes.get(name)
     }
 
-    /// All VolumeSnapshotClasses.
+    /// Returns all VolumeSnapshotClasses.
     pub fn snapshot_classes(&self) -> impl Iterator<Item = &Class> {
         self.snapshots.classes.values()
     }
 
-    /// Jobs of the runs for a content by its name, which may be gone.
+    /// Returns the Jobs of the runs for a content by its name. The content may be gone.
     pub fn jobs_of_content(&self, name: &str) -> Vec<Arc<Job>> {
         self.jobs.values().filter(|job| job.content.as_deref() == Some(name)).cloned().collect()
     }
 
-    /// What depends on a VolumeSnapshot or its content: claims that are to be filled from it, and the one that it is of.
+    /// Returns the items that depend on a VolumeSnapshot or its content. These are the claims that are restored from
+    /// it, and its source claim.
     fn concerned_by_snapshot(&self, name: &ObjectName) -> Vec<Key> {
         let mut keys = self.copy_keys(name);
         let of = self.snapshot(name).and_then(|snapshot| snapshot.claim());
@@ -127,13 +130,14 @@ impl Index {
         keys
     }
 
-    /// The same of a content, whose VolumeSnapshot somebody may have forced away: then what it was made of is what it says
-    /// itself.
+    /// Returns the same for a content. Somebody may have removed its VolumeSnapshot by force. Then the content itself
+    /// says which claim is its source.
     fn concerned_by_content(&self, content: &Content) -> Vec<Key> {
         let mut keys = self.concerned_by_snapshot(&content.snapshot);
         if self.snapshot(&content.snapshot).is_none_or(|snapshot| snapshot.uid != content.snapshot_uid) {
             let made_by = content.made_by();
-            // The claim that its volume was made for, and the one that has it: without the admission policies it can be another.
+            // These are the claim for which the volume was made, and the claim that has it. Without the admission
+            // policies they can differ.
             let volume = made_by.as_ref().and_then(|made_by| self.volumes.get(&made_by.pv_name));
             keys.extend(volume.and_then(|volume| Some(Key::Claim(volume.claim_ref.as_ref()?.name.clone()))));
             keys.extend(made_by.and_then(|made_by| self.claim_keys(&made_by.volume_id)));
@@ -141,7 +145,7 @@ impl Index {
         keys
     }
 
-    /// A VolumeSnapshot changed.
+    /// Applies a change of a VolumeSnapshot.
     pub fn change_snapshot(&mut self, change: Change<Snapshot>) -> Vec<Key> {
         match change {
             Change::Apply(snapshot) => {
@@ -159,12 +163,12 @@ impl Index {
             Change::Retain(all) => {
                 self.retain(all, |index| index.snapshots.snapshots.keys().cloned().collect(), Index::change_snapshot)
             }
-            // All namespaces are watched as one.
+            // All namespaces are watched together.
             Change::RetainIn(..) => Vec::new(),
         }
     }
 
-    /// A content changed.
+    /// Applies a change of a content.
     pub fn change_content(&mut self, change: Change<Content>) -> Vec<Key> {
         match change {
             Change::Apply(content) => {
@@ -188,12 +192,12 @@ impl Index {
                 |index| index.snapshots.contents.keys().map(|name| ObjectName::new("", name)).collect(),
                 Index::change_content,
             ),
-            // In no namespace.
+            // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),
         }
     }
 
-    /// A VolumeSnapshotClass changed.
+    /// Applies a change of a VolumeSnapshotClass.
     pub fn change_snapshot_class(&mut self, change: Change<Class>) -> Vec<Key> {
         let classes = &mut self.snapshots.classes;
         match change {
@@ -207,10 +211,10 @@ impl Index {
                 let there: HashSet<String> = all.into_iter().map(|name| name.name).collect();
                 classes.retain(|name, _| there.contains(name));
             }
-            // In no namespace.
+            // The kind has no namespace.
             Change::RetainIn(..) => {}
         }
-        // What has its content needs no class any more.
+        // A VolumeSnapshot with its content needs no class any more.
         let waits = self.snapshots.snapshots.values().filter(|snapshot| snapshot.status.content.is_none());
         waits.map(|snapshot| Key::Snapshot(snapshot.name.clone())).collect()
     }

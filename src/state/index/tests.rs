@@ -1,4 +1,4 @@
-//! Places for runs, and what is remembered of Jobs.
+//! Tests of slots, and of what is remembered of Jobs.
 
 use std::sync::Mutex;
 
@@ -38,7 +38,7 @@ impl Time for Hands {
     }
 }
 
-/// One run at a time.
+/// Returns a recipe with one slot.
 pub(super) fn recipe(class: &str) -> Recipe {
     let data = [("image", "x"), ("max-in-flight", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let config = ObjectName::new("own", class);
@@ -100,7 +100,9 @@ fn what_waits_for_a_node_is_decided_anew_when_one_comes() {
 
 #[test]
 fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_decided_anew_when_that_is_seen() {
-    use crate::snapshot::{Of, Snapshot, Status};
+    use crate::model::snapshot::Of;
+    use crate::model::snapshot::Snapshot;
+    use crate::model::snapshot::Status;
     let mut index = index();
     let claim = shared_claim("team", "a", true);
     let volume = shared_volume(&claim, "1Gi");
@@ -134,8 +136,8 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
         format!("{{metadata: {{name: {name}, uid: k}}, spec: {spec}}}")
     };
     let content = |text: &str| {
-        let content: crate::snapshot::api::VolumeSnapshotContent = crate::config::values::yaml(text).unwrap();
-        crate::snapshot::Content::from(&content)
+        let content: crate::model::snapshot::api::VolumeSnapshotContent = crate::config::values::yaml(text).unwrap();
+        crate::model::snapshot::Content::from(&content)
     };
     let pod = |operation: &str, id: &str| Pod {
         name: name("pod"),
@@ -160,7 +162,7 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
 fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapshot_was_forced_away() {
     let source = "{metadata: {name: a, namespace: team, uid: v}, spec: {}}";
     let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
-    let made_by = crate::snapshot::Provenance {
+    let made_by = crate::model::snapshot::Provenance {
         record: recipe(CLASS).record,
         node: String::new(),
         volume_id: "v".into(),
@@ -176,12 +178,12 @@ fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapsho
             "deletionPolicy": "Delete",
         },
     });
-    let content: crate::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
-    let content = crate::snapshot::Content::from(&content);
+    let content: crate::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
+    let content = crate::model::snapshot::Content::from(&content);
     let mut index = index();
     index.change_claim(Change::Apply(Claim::from(&source)));
     index.change_content(Change::Apply(content));
-    // Without the admission policies another claim may have got the volume.
+    // Without the admission policies, another claim may have got the volume.
     let volume = "{metadata: {name: pvc-v}, spec: {claimRef: {namespace: team, name: b, uid: w}}}";
     let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(volume).unwrap();
     index.change_volume(Change::Apply(Volume::from(&volume)));
@@ -226,7 +228,7 @@ fn a_revision_that_is_being_deleted_is_not_begun_with() {
     assert!(!index.take_revision("hash"));
     index.give_back_revision("hash");
     assert!(index.has_revision("hash"), "it could not be deleted");
-    // Nobody knew whether it was deleted, and the watch was faster to say that it was.
+    // The deletion had no answer, and the watch showed it first.
     clock.pass(UNUSED);
     assert!(index.take_revision("hash"));
     index.change_revision(Change::Delete(ObjectName::new("own", "flex-config-hash")));
@@ -234,7 +236,7 @@ fn a_revision_that_is_being_deleted_is_not_begun_with() {
     assert!(!index.has_revision("hash"));
 }
 
-/// A claim of 1 GiB, stamped or not.
+/// Returns a claim of 1 GiB, stamped or not.
 pub(super) fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim {
     let uid = format!("uid-{namespace}-{name}");
     let stamp = serde_json::json!({ names::CLAIM_UUID: uid, names::ATTEMPT: "1" });
@@ -245,7 +247,7 @@ pub(super) fn shared_claim(namespace: &str, name: &str, stamped: bool) -> Claim 
     Claim::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(claim).unwrap())
 }
 
-/// The volume of a claim.
+/// Returns the volume of a claim.
 pub(super) fn shared_volume(claim: &Claim, size: &str) -> Volume {
     let volume = serde_json::json!({
         "metadata": {
@@ -282,7 +284,7 @@ fn that_the_claim_of_a_volume_is_gone_is_known_until_the_volume_goes() {
     assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");
 }
 
-/// A config of [`CLASS`] with more keys than it needs.
+/// Returns a config of [`CLASS`] with additional keys.
 fn config(keys: &[(&str, &str)]) -> Config {
     let mut data: BTreeMap<String, String> =
         [("image", "x"), ("plugin-name", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
@@ -338,7 +340,7 @@ fn what_was_written_is_waited_for_until_a_watch_shows_it() {
     assert_eq!(behind(&index), (false, false), "it is gone");
     index.wrote(Key::Claim(ObjectName::new("t", "unknown")), "11");
     assert!(index.written.is_empty());
-    // What a write has ended is not shown by any version.
+    // No later version shows an object that a write has ended.
     index.ended(volume.clone());
     index.change_volume(Change::Apply(of("99")));
     assert!(index.is_behind(&volume));

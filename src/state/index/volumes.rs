@@ -7,41 +7,42 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Change, Index, Key, drop_from};
-use crate::claim::Claim;
 use crate::claim::fit::suits_reserved;
+use crate::model::claim::Claim;
+use crate::model::volume::Reference;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::{Reference, Volume};
 
 impl Index {
-    /// A volume by its name.
+    /// Returns a volume by its name.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.volumes.get(name).cloned()
     }
 
-    /// All volumes.
+    /// Returns all volumes.
     pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
         self.volumes.values()
     }
 
-    /// Volumes that name a claim, by annotation, claimRef or their own name.
+    /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
     pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
         self.volumes_by_claim.get(uid).into_iter().flatten().filter_map(|name| self.volume(name)).collect()
     }
 
-    /// The API has said that the claim to which a volume refers is gone. Its UID never comes back, so that nobody has to ask
-    /// again.
+    /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
     pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
         if self.volumes.contains_key(volume) && !claim.uid.is_empty() {
             self.gone_claims.insert(volume.to_owned(), claim.clone());
         }
     }
 
-    /// The API has said so.
+    /// Checks whether the API has said that the claim is gone.
     pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
         self.gone_claims.get(volume) == Some(claim)
     }
 
-    /// A volume that the PV controller will bind to a claim, because it is reserved for the claim by name and suits it.
+    /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
+    /// fits.
     pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
         let reserved = self.reserved.get(&claim.name)?.iter().filter_map(|name| self.volume(name));
         reserved.into_iter().find(|volume| suits_reserved(volume, claim))
@@ -51,7 +52,7 @@ impl Index {
         self.volumes_by_claim.get(claim_uid).into_iter().flatten().cloned().map(Key::Volume).collect()
     }
 
-    /// A volume changed.
+    /// Applies a change of a volume.
     pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<Key> {
         match change {
             Change::Apply(volume) if self.is_marker(&volume) => self.see_marker(&volume),
@@ -73,7 +74,8 @@ impl Index {
                 for uid in claims_of(&volume) {
                     let claim = self.claim_by_id.get(&uid);
                     keys.extend(claim.map(|claim| self.copy_keys(claim)).unwrap_or_default());
-                    // The claim may have been seen bound before its volume was seen to be ours.
+                    // The watch may have shown the claim as bound before it showed that its volume is the
+                    // orchestrator's.
                     keys.extend(claim.map(|claim| self.snapshots.of_claim(claim)).unwrap_or_default());
                     keys.extend(self.claim_keys(&uid));
                     self.volumes_by_claim.entry(uid).or_default().insert(name.clone());
@@ -117,7 +119,7 @@ impl Index {
                 |index| index.volumes.keys().chain(index.markers()).map(|name| ObjectName::new("", name)).collect(),
                 Index::change_volume,
             ),
-            // In no namespace.
+            // The kind has no namespace.
             Change::RetainIn(..) => Vec::new(),
         }
     }
@@ -132,13 +134,13 @@ impl Index {
     }
 }
 
-/// The claim that a volume is reserved for by name alone.
+/// Returns the claim for which a volume is reserved by name alone.
 fn reserved(volume: &Volume) -> Option<&ObjectName> {
     let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_empty())?;
     (Some(reference.name.name.as_str()) != volume.id()).then_some(&reference.name)
 }
 
-/// The UIDs of the claims that a volume names in any way.
+/// Returns the UIDs of the claims that a volume names in any way.
 fn claims_of(volume: &Volume) -> BTreeSet<String> {
     let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
     let by_ref = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());

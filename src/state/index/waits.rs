@@ -1,10 +1,10 @@
-//! Who hit a limit, in the order of their coming.
+//! The items that reached a quota, in the order of their arrival.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::Key;
 
-/// Those who wait for room, by class.
+/// The items that wait for quota, by class.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     classes: BTreeMap<String, BTreeMap<u64, Key>>,
@@ -13,7 +13,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Somebody waits, behind those who do already.
+    /// Adds an item behind those that wait.
     pub fn add(&mut self, key: Key, class: &str) {
         if self.places.contains_key(&key) {
             return;
@@ -23,7 +23,7 @@ impl Waits {
         self.places.insert(key, (class.to_owned(), self.came));
     }
 
-    /// Somebody does not wait any more. Says for which class it did.
+    /// Removes an item. Returns the class for which it waited.
     pub fn remove(&mut self, key: &Key) -> Option<String> {
         let (class, number) = self.places.remove(key)?;
         if let Some(waiting) = self.classes.get_mut(&class) {
@@ -35,7 +35,7 @@ impl Waits {
         Some(class)
     }
 
-    /// Those who wait for room in a class.
+    /// Returns the items that wait for quota of a class.
     pub fn of(&self, class: &str) -> impl Iterator<Item = &Key> {
         self.classes.get(class).into_iter().flat_map(BTreeMap::values)
     }

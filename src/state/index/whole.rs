@@ -1,11 +1,11 @@
-//! All that is kept of the cluster, for the search of findings.
+//! The whole cache, for the search of findings.
 
 use super::Index;
 use crate::config::classes::Identity;
 use crate::orphans::Snapshot;
 
 impl Index {
-    /// Of what is kept of the cluster at this time, in seconds since 1970; `deep` as in [`Snapshot`].
+    /// Returns the cache at this time, in seconds since 1970; `deep` as in [`Snapshot`].
     pub fn whole(&self, identity: &Identity, now: i64, deep: bool) -> Snapshot {
         Snapshot {
             identity: identity.clone(),

@@ -1,25 +1,26 @@
-//! What this process has written and no watch has shown yet.
+//! Writes of this process that no watch has shown yet.
 //!
-//! A pass that goes by what was there before its own last write decides the same once more, and is refused. So it waits
-//! for the event of that write, which comes in a moment.
+//! A reconcile that uses the state before the process's own last write decides the same again, and its write is
+//! refused. So the item waits for the event of that write, which arrives in a moment.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{Index, Key};
 
-/// A watch that shows a write later than this is slow: what it shows may be old in other ways too, and the API decides.
+/// The time after which a watch that does not show a write is slow. Its other objects may be old too, so that the API
+/// decides.
 pub const BEHIND: Duration = Duration::from_secs(2);
 
-/// The version of an object that has ended: no watch shows it, but that the object is gone.
+/// The version of an object that a write has ended. A watch shows only that the object is gone.
 const ENDED: u64 = u64::MAX;
 
-/// The versions that were written of claims and volumes, and when.
+/// The written versions of claims and volumes, with the time.
 #[derive(Debug, Default)]
 pub(super) struct Written(HashMap<Key, (u64, Duration)>);
 
 impl Written {
-    /// A watch shows this version.
+    /// Records that a watch shows this version.
     pub fn shows(&mut self, key: &Key, resource_version: &str) {
         let Some((written, _)) = self.0.get(key) else { return };
         if resource_version.parse().is_ok_and(|shown: u64| shown >= *written) {
@@ -27,7 +28,7 @@ impl Written {
         }
     }
 
-    /// It is gone.
+    /// Records that the object is gone.
     pub fn gone(&mut self, key: &Key) {
         self.0.remove(key);
     }
@@ -37,19 +38,19 @@ impl Written {
         self.0.is_empty()
     }
 
-    /// Another term begins.
+    /// Forgets all writes, because another term begins.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
 impl Index {
-    /// A claim or volume was written: what is kept of it is old until its watch shows that.
+    /// Records a write of a claim or volume. The cache is stale until the watch shows the write.
     pub fn wrote(&mut self, key: Key, resource_version: &str) {
         resource_version.parse().into_iter().for_each(|version| self.await_version(key.clone(), version));
     }
 
-    /// A write has ended a claim or volume: what is kept of it is old until its watch shows that it is gone.
+    /// Records a write that ended a claim or volume. The cache is stale until the watch shows that it is gone.
     pub fn ended(&mut self, key: Key) {
         self.await_version(key, ENDED);
     }
@@ -68,7 +69,8 @@ impl Index {
         }
     }
 
-    /// What a claim or volume is decided on is older than what this process has written. Its event decides.
+    /// Checks whether the cache of a claim or volume is older than this process's own write. Then its event requeues
+    /// it.
     pub fn is_behind(&self, key: &Key) -> bool {
         let now = self.clock.passed();
         let awaited = |key: &Key| self.written.0.get(key).is_some_and(|(_, at)| now.saturating_sub(*at) < BEHIND);

@@ -1,4 +1,4 @@
-//! The control group that holds every pod of a cluster, so that they are found and ended together.
+//! The control group that contains all pods of a cluster, so that they can be found and ended together.
 
 use std::fs;
 use std::path::{Path, PathBuf};

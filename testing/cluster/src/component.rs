@@ -1,4 +1,4 @@
-//! What a cluster is made of.
+//! The components of a cluster.
 
 use std::fmt;
 

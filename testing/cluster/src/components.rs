@@ -1,6 +1,6 @@
-//! The flags of the control plane's components, and the files these need.
+//! The flags of the control plane's components, and the files that these need.
 //!
-//! Every flag that differs from a usual installation is here for a reason, which `README.md` beside this crate lists.
+//! Each flag that differs from a usual installation has a reason, which `README.md` beside this crate gives.
 
 use std::fs;
 use std::io::Read;

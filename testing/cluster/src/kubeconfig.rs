@@ -1,4 +1,4 @@
-//! Kubeconfig files, with their certificates inside so that they can be copied anywhere.
+//! Kubeconfig files that contain their certificates, so that they can be copied anywhere.
 
 use std::path::Path;
 

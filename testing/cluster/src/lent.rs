@@ -1,7 +1,7 @@
-//! Control planes for more than one test: emptied in between, and lent to one after another.
+//! Control planes for more than one test: emptied in between, and lent to one test after another.
 //!
-//! To start one takes seconds of the processors, to empty one takes a moment: all that was made since its start is
-//! deleted in etcd, past the API server and its finalizers, and everybody's watches tell of it.
+//! To start a control plane takes seconds of processor time, and to empty one a moment. All objects since its start are
+//! deleted in etcd, past the API server and the finalizers, and all watches report their deletion.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

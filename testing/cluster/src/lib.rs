@@ -1,12 +1,13 @@
-//! The real Kubernetes for tests and demo, on this machine: etcd, the API server and, where pods are needed, a node.
+//! A real Kubernetes for tests and demo, on this machine: etcd, the API server and, if pods are needed, a node.
 //!
-//! - [`Cluster::control_plane`]: etcd and an API server of one test's own, gone with the test. About 4 s.
-//! - [`Cluster::lent`], [`Cluster::lent_with_snapshots`], [`Cluster::lent_with`]: the same for tests that change nothing but
+//! - [`Cluster::control_plane`]: etcd and an API server for one test, which end with the test. About 4 s.
+//! - [`Cluster::lent`], [`Cluster::lent_with_snapshots`], [`Cluster::lent_with`]: the same for tests that change only
 //!   objects, one after another. About 0.2 s.
-//! - [`Cluster::shared`]: a whole cluster by name, started if it is not up, left running for the next test binary.
+//! - [`Cluster::shared`]: a whole cluster by name. It is started if necessary, and left running for the next test
+//!   binary.
 //! - [`Cluster::attach`]: a whole cluster that `flex-cluster up` started.
 //!
-//! `setup.sh` beside this crate brings what is missing; every start runs it.
+//! `setup.sh` beside this crate installs what is missing. Each start runs it.
 
 mod authority;
 mod cgroup;

@@ -1,4 +1,4 @@
-//! `flex-cluster`: the real Kubernetes on this machine, for demo and tests.
+//! `flex-cluster`: a real Kubernetes on this machine, for demo and tests.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use cluster::{ClientLimits, Cluster, Health, down, health, tests_name};
 
-/// The real Kubernetes on this machine, for demo and tests.
+/// A real Kubernetes on this machine, for demo and tests.
 #[derive(Parser)]
 #[command(name = "flex-cluster", version)]
 struct Arguments {
     #[command(subcommand)]
     action: Action,
-    /// Which cluster, if there is more than one.
+    /// The name of the cluster, if there is more than one.
     #[arg(long, global = true, default_value = "demo")]
     name: String,
     /// The cluster that the tests of this checkout share.
@@ -32,15 +32,15 @@ enum Action {
         /// 1,000 requests a second for controller manager, scheduler and kubelet, instead of their defaults.
         #[arg(long)]
         raised_limits: bool,
-        /// Where keys, data and logs are kept; removed by `down`. [default: /var/lib/flex-cluster/NAME]
+        /// The directory of keys, data and logs, which `down` removes. [default: /var/lib/flex-cluster/NAME]
         #[arg(long)]
         dir: Option<PathBuf>,
     },
-    /// Stop the cluster and remove everything it left.
+    /// Stop the cluster and remove everything that it left.
     Down,
-    /// Tell what runs.
+    /// Print the running components.
     Status,
-    /// Bring image archives to the node.
+    /// Import image archives to the node.
     Import {
         /// Archives in docker or OCI format.
         #[arg(required = true)]
@@ -48,7 +48,7 @@ enum Action {
     },
     /// Run kubectl as the cluster's administrator.
     Kubectl {
-        /// What kubectl is to do.
+        /// The arguments of kubectl.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -106,7 +106,7 @@ async fn up(name: &str, nodes_less: bool, raised_limits: bool, dir: Option<PathB
     Ok(())
 }
 
-/// Succeeds only if the cluster is up, so that scripts can ask.
+/// Succeeds only if the cluster is up, for scripts.
 async fn status(name: &str) -> Result<ExitCode> {
     match health(name).await {
         Health::Up => {

@@ -1,7 +1,7 @@
-//! The network of a whole cluster: a namespace of its own, joined to the machine by one pair of interfaces.
+//! The network of a whole cluster: a network namespace, which one pair of interfaces joins to the machine.
 //!
-//! In a namespace every port and every nftables rule of the cluster is apart from the machine's, whatever network that
-//! has, and all of it goes away with the namespace.
+//! In a namespace, all ports and nftables rules of the cluster are separate from the machine's, whatever network it
+//! has. All of them vanish with the namespace.
 //!
 //! ```text
 //! machine  10.X.255.1 --- 10.X.255.2  node: API server, kubelet, nftables of kube-proxy

@@ -1,4 +1,4 @@
-//! Processes that outlive a function: started so that they end as meant, and signalled only while they are ours.
+//! Processes that outlive a function: they end as intended, and are signalled only while they belong to the cluster.
 
 use std::ffi::OsStr;
 use std::fs;

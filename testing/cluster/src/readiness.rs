@@ -1,4 +1,4 @@
-//! Waiting until a cluster is ready, and saying what is wrong when it will not be.
+//! Waits until a cluster is ready, and reports what is wrong if it will not be.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What `setup.sh` brings: packages, the Kubernetes binary, the sandbox image.
+//! The results of `setup.sh`: packages, the Kubernetes binary, the sandbox image.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

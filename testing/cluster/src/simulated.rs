@@ -1,4 +1,4 @@
-//! A node without a kubelet: the API hears of it, and a test plays the rest.
+//! A node without a kubelet: the API has the node, and a test plays the rest.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

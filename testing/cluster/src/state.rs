@@ -1,4 +1,4 @@
-//! What is known of a running cluster, kept in a file so that another process can attach to it or take it down.
+//! The description of a running cluster, in a file, so that another process can attach to it or take it down.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Takes a whole cluster down, from its state file or from what is left of it.
+//! Takes a whole cluster down, by its state file or by what is left of it.
 
 use std::fs;
 use std::os::unix::net::UnixStream;

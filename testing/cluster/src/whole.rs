@@ -1,4 +1,4 @@
-//! Whole clusters by name: up, down, and how they are.
+//! Whole clusters by name: start, stop and status.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,4 +1,4 @@
-//! Control planes of tests: they come, answer, and leave nothing behind.
+//! Tests of control planes: they start, answer, and leave nothing behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A whole cluster: pods run, reach the API, can be looked into; and all of it goes away.
+//! Tests of a whole cluster: pods run, reach the API, and can be inspected. All of it vanishes at the end.
 
 use std::fs;
 use std::io::Write;

@@ -1,8 +1,8 @@
-//! A real NFS server for tests: nfs-ganesha as Debian packages it (`nfs-ganesha`, `nfs-ganesha-vfs`),
-//! started on a free port over a temporary directory, and gone when the value is dropped.
+//! A real NFS server for tests: nfs-ganesha from the Debian packages `nfs-ganesha` and `nfs-ganesha-vfs`. It serves a
+//! temporary directory on a free port, and ends when the value is dropped.
 //!
-//! It listens on all addresses, so that pods reach it by the node's. It speaks NFSv4 alone: version
-//! 3 would need a portmapper, of which a machine has only one.
+//! It listens on all addresses, so that pods reach it by the node's. It speaks only NFSv4: version 3 would need a
+//! portmapper, of which a machine has only one.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Runs a provisioner image's program as the flex provisioner would: as the image's own user, with nothing but a claim in
-//! its environment, and with its last words read back.
+//! Runs a provisioner image's program as the flex provisioner would: as the image's user, with only a claim in its
+//! environment. Returns its last words.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

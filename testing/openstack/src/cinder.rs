@@ -1,4 +1,4 @@
-//! Cinder.
+//! A real Cinder, as a process of the test.
 
 use std::fs;
 use std::path::Path;

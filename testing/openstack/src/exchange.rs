@@ -1,4 +1,4 @@
-//! The least of HTTP that tests need: one exchange on one connection.
+//! The smallest HTTP client for tests: one request on one connection.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,4 +1,4 @@
-//! Keystone.
+//! A real Keystone, as a process of the test.
 
 use std::fs;
 use std::path::Path;

@@ -1,10 +1,12 @@
 //! A real Cinder and a real Keystone for tests, from PyPI (`setup.sh` installs them once).
 //!
-//! [`Cinder`] is API, scheduler and volume services in one process, with backends of our own that keep sparse files and say of
-//! their connections what Cinder's own code says (`lab/`). [`Keystone`] is what it is everywhere. [`Proxy`] stands before a
-//! Cinder, sees all calls, and can break them off. [`Tls`] stands before one of them with a certificate of an [`Authority`].
+//! [`Cinder`] is API, scheduler and volume services in one process. Its backends belong to this crate: they keep sparse
+//! files, and describe their connections as Cinder's own code does (`lab/`). [`Keystone`] is the real program.
+//! [`Proxy`] stands in front of a Cinder, sees all calls, and can interrupt them. [`Tls`] stands in front of a server
+//! with a certificate of an [`Authority`].
 //!
-//! Servers end with the process that started them, also if it is killed, and their directories go with it ([`Refuge`]).
+//! Servers end with the process that started them, even if it is killed, and their directories are removed with it
+//! ([`Refuge`]).
 
 mod cinder;
 mod exchange;

@@ -1,4 +1,4 @@
-//! What both servers share: where they are installed, ports, and waiting until they answer.
+//! The common part of both servers: their installation, their ports, and waiting until they answer.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};

@@ -1,4 +1,4 @@
-//! Stands before a Cinder, sees every call, and can break one off.
+//! A proxy in front of a Cinder: it sees each call, and can interrupt one.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Directories that go with the process.
+//! Directories that are removed with the process.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! TLS before a server, with an authority that nobody else knows.
+//! TLS in front of a server, with an authority that nobody else knows.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

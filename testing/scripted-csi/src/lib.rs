@@ -1,6 +1,6 @@
-//! A CSI driver for tests that answers as it is told: each gRPC code, slow answers, lost ones, wrong volumes. What it makes it
-//! only remembers. Like any driver it knows volumes and snapshots by their names, and says when a name is used for two
-//! different things.
+//! A scripted CSI driver for tests: it returns each gRPC code, slow answers, lost answers, wrong volumes. It only
+//! remembers what it makes. Like any driver it knows volumes and snapshots by their names, and reports a name that is
+//! used for two different things.
 
 mod service;
 

@@ -1,4 +1,4 @@
-//! Who acts in these tests: users, operators, and images with the token that their pods would find mounted.
+//! The actors of these tests: users, operators, and images with the token that their pods would find mounted.
 
 use cluster::Cluster;
 use contract::names;

@@ -1,4 +1,4 @@
-//! What users can do to what the orchestrator wrote, and to each other.
+//! Tests of what users can do to the orchestrator's writes, and to each other.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What an image writes on its own volume, for others to act on.
+//! Tests of fields that an image writes on its own volume, and on which others would act.
 
 use contract::names::{self, reason};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The image of these tests, and what is looked at.
+//! The image of these tests, and their checks.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -2,7 +2,7 @@
 
 use cluster::{Cluster, Snapshotter};
 use contract::names;
-use flex_provisioner::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};
 use kube::Api;

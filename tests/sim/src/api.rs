@@ -1,4 +1,4 @@
-//! What the API server does with a request of the orchestrator.
+//! The API server's handling of the orchestrator's requests.
 
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Bugs that are put in on purpose, on the way between the orchestrator and the API server: each takes
-//! away one of the things that the design rests on. The simulation must find every one.
+//! Planted bugs, between the orchestrator and the API server. Each removes one of the properties on which the design
+//! relies. The simulation must find all of them.
 
 use std::sync::Arc;
 
@@ -17,34 +17,34 @@ use crate::profile::{PARTS, Profile};
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
 
-/// A bug.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bug {
     /// The finalizer on claims is never written.
     NoClaimFinalizer,
     /// The finalizer on volumes is never written.
     NoVolumeFinalizer,
-    /// Patches hold for any version, and for any object of the name.
+    /// Patches apply to any version, and to any object of the name.
     UnguardedWrites,
-    /// What is read from the API is as old as the cache.
+    /// Reads from the API return the state of the cache.
     StaleReads,
-    /// The list of all claims does not show any.
+    /// The list of all claims is empty.
     EmptyLists,
-    /// Each try to create a Job makes another one.
+    /// Each try to create a Job makes another Job.
     NewJobNames,
-    /// Jobs are deleted before their pods, and no list of the API shows a pod: with either of the two, no run meets
-    /// another, because what a Job that is gone may have left is asked for.
+    /// Jobs are deleted before their pods, and no list of the API shows a pod. One of the two alone would not make two
+    /// runs meet, because the orchestrator asks for the pods of a Job that is gone.
     BackgroundDeletion,
-    /// Of the nodes where something may be left only the last is noted.
+    /// Of the nodes where storage may be left, only the last is recorded.
     NoNodes,
-    /// A claim is let go of when its delete run begins.
+    /// A claim loses its finalizer when its delete run begins.
     EarlyRelease,
-    /// A volume goes when its delete run begins. (That a Job which is still going away is taken for the new one is no
-    /// bug to be found: nobody waits for a Job that is not seen for longer than a moment, and then it is created anew.)
+    /// A volume is deleted when its delete run begins. (To take a terminating Job for the new one is no bug to be
+    /// found: nobody waits long for a Job that is not visible, and it is created again.)
     EarlyRemoval,
-    /// A process that does not lead any more goes on writing.
+    /// A process that does not lead any more still writes.
     NoFence,
-    /// An attempt works by the config as it is now, not by the version that its claim has noted.
+    /// An attempt uses the present config, not the version in the claim's stamp.
     NewestVersion,
     /// A delete run gets the id of another claim.
     WrongVolumeId,
@@ -52,29 +52,29 @@ pub enum Bug {
     NoAffinity,
     /// Volumes are bound without the claim's UID in them.
     NoClaimUid,
-    /// Delete runs exit 0 and remove nothing: the image's bug, which must show as a leak.
+    /// Delete runs exit 0 and remove nothing. This is a bug of the image, which must show as a leak.
     IdleDelete,
-    /// What happens is told to nobody.
+    /// No event is emitted.
     Silence,
-    /// The claim that a snapshot is of is let go of when the run begins.
+    /// The source claim of a snapshot loses its finalizer when the run begins.
     SourceLetGo,
-    /// A content is let go of when its delete-snapshot run begins.
+    /// A content loses its finalizer when its delete-snapshot run begins.
     EarlyContentRelease,
-    /// A claim that is to be made from a snapshot gets an empty volume.
+    /// A claim that is restored from a snapshot gets an empty volume.
     EmptyRestore,
-    /// The claims of a batch are in a second Job, too.
+    /// A second Job contains the claims of a batch too.
     TwoJobs,
-    /// A volume that came back from a backup is taken for one that a run has just made.
+    /// A restored volume counts as one that a run has just made.
     RestoredAsHalfMade,
-    /// Of every attempt it is noted that no container of it has run.
+    /// Each attempt counts as one of which no container has run.
     AllAttemptsIdle,
-    /// A batch is removed as soon as one of its claims goes.
+    /// A batch is deleted as soon as one of its claims leaves it.
     RemovedForOne,
 }
 
 impl Bug {
-    /// Makes the world one in which the bug can do its harm: the situation that it needs is there in many
-    /// histories, and no other fault hides it.
+    /// Changes the profile so that the bug can do its harm: the situation that it needs is frequent, and no other fault
+    /// hides it.
     pub fn suit(self, profile: &mut Profile) {
         let Profile { classes, claims, deeds, pool, .. } = profile;
         (*claims, *deeds, *pool) = (3, 12, None);
@@ -88,7 +88,7 @@ impl Bug {
                 (profile.replicas, profile.stalls, profile.handovers) = (2, 6, 3);
                 (profile.bad_image, profile.kill) = (500, 0);
             }
-            // Pods outlive their Jobs, and nobody is told of them soon.
+            // Pods outlive their Jobs, and their end is reported late.
             Bug::BackgroundDeletion => {
                 *classes = vec!["shared"];
                 (profile.replicas, profile.bad_image, profile.kill, profile.dying) = (1, 500, 0, 30);
@@ -135,8 +135,8 @@ impl Bug {
         }
     }
 
-    /// The bug can be known by this. Those that make the orchestrator try for ever are known by that as well; of the others a
-    /// history that does not come to rest says nothing.
+    /// Checks whether this failure shows the bug. A bug that makes the orchestrator try forever also shows in a history
+    /// that does not come to rest. For other bugs such a history proves nothing.
     pub fn shows_as(self, broken: Broken) -> bool {
         match self {
             Bug::NoClaimFinalizer | Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence => true,
@@ -144,7 +144,7 @@ impl Bug {
         }
     }
 
-    /// What the bug makes of a request.
+    /// Changes a request as the bug would.
     pub fn distort(self, store: &mut Store, request: &mut Request) {
         let Request { verb, kind, body, name, .. } = request;
         let body = Arc::make_mut(body);
@@ -256,7 +256,7 @@ impl Bug {
             }
             (Bug::RemovedForOne, ..) => {
                 if let Some(name) = left_by_one(store) {
-                    // As the orchestrator would: after the pods.
+                    // The Job is deleted after its pods, as the orchestrator does it.
                     store.update(Kind::Job, &name, |job| crate::api::add_finalizer(job, FOREGROUND));
                     store.delete(Kind::Job, &name);
                 }
@@ -272,8 +272,8 @@ impl Bug {
         }
     }
 
-    /// What the bug answers in place of the API server, if anything. `seen` is how far the asker's watch
-    /// of the kind has come.
+    /// Returns the bug's answer in place of the API server's, if any. `seen` is the progress of the sender's watch of
+    /// the kind.
     pub fn answer(self, store: &Store, request: &Request, seen: usize) -> Option<Answer> {
         match (self, request.verb, request.kind) {
             (Bug::StaleReads, Verb::Get, kind) if KINDS.contains(&kind) => {
@@ -294,7 +294,7 @@ impl Bug {
     }
 }
 
-/// A batch of which a claim goes.
+/// Returns a batch that one of its claims has left.
 fn left_by_one(store: &Store) -> Option<ObjectName> {
     let goes = |id: &str| {
         let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::uid(claim) == id);

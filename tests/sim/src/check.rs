@@ -1,4 +1,4 @@
-//! What must never be, and what must be at the end.
+//! The invariants at all times, and the expected state at the end.
 
 pub mod batches;
 pub mod pools;
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use contract::names;
-use flex_provisioner::claim::volume_ids;
 use flex_provisioner::config::record::revision_name;
+use flex_provisioner::model::claim::volume_ids;
 use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Whether the histories have led the orchestrator through every step that it can decide for.
+//! The check whether the histories have led the orchestrator through each step of its decisions.
 
 use flex_provisioner::{claim, snapshot, volume};
 use strum::VariantNames;

@@ -1,11 +1,11 @@
-//! A deterministic simulation of the whole: the orchestrator's own code, unchanged, with a simulated API
-//! server, cluster, storage backend, users and admins, and every fault that they can have.
+//! A deterministic simulation of the whole: the orchestrator's own code, unchanged, with a simulated API server,
+//! cluster, storage backend, users and admins, and with all their faults.
 //!
-//! A [`history::History`] is one run from a seed: which part moves next, and what goes wrong, is chance, and the same
-//! seed gives the same history to the last step. The orchestrator's passes run as in production, but every
-//! request of theirs waits in [`wire`] until the history lets it through, so that passes of several workers
-//! and of two processes interleave request by request; a process dies by dropping all that it has.
-//! [`check`] says after every step what must never be, and at the end what must be.
+//! A [`history::History`] is one run from a seed. Chance decides which part moves next and what fails, and the same
+//! seed gives the same history to the last step. The orchestrator's reconciles run as in production, but each of their
+//! requests waits in [`wire`] until the history lets it pass. So the reconciles of several workers and of two processes
+//! interleave request by request. A process dies by dropping all that it has. After each step [`check`] checks the
+//! invariants, and at the end the expected state.
 
 pub mod api;
 pub mod bugs;

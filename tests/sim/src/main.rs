@@ -1,4 +1,4 @@
-//! `flex-sim`: many histories, one history, or the bugs that must be found.
+//! `flex-sim`: runs many histories, one history, or the planted bugs that must be found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -17,40 +17,40 @@ use sim::trace::Listener;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Simulates the orchestrator in a world of faults, and says what became of its promises.
+/// Simulates the orchestrator in a world of faults, and checks its promises.
 #[derive(Debug, Parser)]
 #[command(name = "flex-sim", version)]
 struct Args {
-    /// How many histories.
+    /// The number of histories.
     #[arg(long, default_value_t = 10_000, conflicts_with = "minutes")]
     histories: u64,
-    /// For how long, instead.
+    /// The duration in minutes, in place of a number of histories.
     #[arg(long)]
     minutes: Option<u64>,
     /// The seed of the first history; the others follow it [default: 0; with --minutes, another each time].
     #[arg(long)]
     seed_base: Option<u64>,
-    /// Only the history of this seed, with everything that happens in it.
+    /// Run only the history with this seed, and print everything that happens in it.
     #[arg(long)]
     seed: Option<u64>,
-    /// Puts a bug in.
+    /// Plant a bug.
     #[arg(long, value_enum)]
     bug: Option<Bug>,
-    /// Makes the world one for this bug, without the bug.
+    /// Make the world one for this bug, without the bug.
     #[arg(long, value_enum, conflicts_with = "bug")]
     suited: Option<Bug>,
-    /// Puts each bug in, in a world that is made for it, and sees that it is found.
+    /// Plant each bug, in a world that is made for it, and check that it is found.
     #[arg(long)]
     bugs: bool,
-    /// Goes on after a failure, to count them.
+    /// Continue after a failure, to count failures.
     #[arg(long)]
     keep_going: bool,
-    /// Threads.
+    /// The number of threads.
     #[arg(long, default_value_t = std::thread::available_parallelism().map_or(2, usize::from))]
     threads: usize,
 }
 
-/// Between two lines that say how far it is.
+/// The time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Args {
@@ -59,11 +59,12 @@ impl Args {
     }
 }
 
-/// Few histories reach these: a wish for other attributes that is taken back at the right moment. Tests of the table do.
+/// Steps that few histories reach: a request for other attributes is taken back at the right moment. Tests of the table
+/// cover them.
 const RARE: &[&str] = &["volume Modify Forget"];
-/// So many histories must reach every other step.
+/// The number of histories in which each other step must be reached.
 const ENOUGH: u64 = 20_000;
-/// In how many histories a bug must show.
+/// The number of histories within which a bug must be found.
 const FOUND_WITHIN: u64 = 2_000;
 
 #[derive(Default)]
@@ -99,25 +100,25 @@ fn main() -> ExitCode {
 }
 
 impl Args {
-    /// The seed of the first history.
+    /// Returns the seed of the first history.
     fn first(&self) -> u64 {
-        // Taken once: the same for all that ask.
+        // The value is computed once, so that all callers get the same.
         static ANY: LazyLock<u64> = LazyLock::new(|| {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            // Far apart, but short enough to be typed.
+            // The seeds are far apart, but short enough to be typed.
             now.as_secs() % 1_000_000_000 * 1_000_000
         });
         self.seed_base.unwrap_or_else(|| if self.minutes.is_some() { *ANY } else { 0 })
     }
 
-    /// How a history is brought back.
+    /// Returns the command that repeats a history.
     fn replay(&self, bug: Option<Bug>, seed: u64) -> String {
         let bug = bug.and_then(|bug| Some(format!(" --bug {}", bug.to_possible_value()?.get_name())));
         format!("flex-sim --seed {seed}{}", bug.unwrap_or_default())
     }
 }
 
-/// Says how far it is until all threads are done.
+/// Prints the progress until all threads have ended.
 fn progress(done: &AtomicU64, running: &AtomicUsize) {
     let (began, mut said) = (Instant::now(), Instant::now());
     while running.load(Ordering::Relaxed) > 0 {
@@ -130,7 +131,7 @@ fn progress(done: &AtomicU64, running: &AtomicUsize) {
     }
 }
 
-/// Runs histories until there are enough, or one is broken.
+/// Runs histories until there are enough, or one has failed.
 fn many(args: &Args, most: u64, deadline: Option<Instant>, one: impl Fn(u64, &Metrics) -> Outcome + Sync) -> Sum {
     let (next, done, running) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(args.threads));
     let stop = AtomicBool::new(false);
@@ -203,7 +204,7 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
     let steps = coverage::steps();
     let missed: Vec<&str> = steps.iter().map(String::as_str).filter(|step| !sum.steps.contains(*step)).collect();
     println!("steps decided: {} of {}; never: {}", steps.len() - missed.len(), steps.len(), missed.join(", "));
-    // A step that no history reaches is one that nothing is known of.
+    // Nothing is known of a step that no history reaches.
     let complete = missed.iter().all(|step| RARE.contains(step)) || sum.histories < ENOUGH || sum.first.is_some();
     if !complete {
         println!("the histories do not reach every step, so that they say nothing of it");
@@ -223,7 +224,7 @@ fn counts(sum: &Sum) -> String {
     sum.counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What is broken with a bug, and is well without it in the same history.
+/// Returns what fails with a bug and does not fail without it in the same history.
 fn shown_by(bug: Bug, seed: u64, metrics: &Metrics) -> Outcome {
     let suited = Plan { seed, suited: Some(bug), bug: None };
     let mut outcome = run_plan(Plan { bug: Some(bug), ..suited }, false, metrics);
@@ -234,7 +235,7 @@ fn shown_by(bug: Bug, seed: u64, metrics: &Metrics) -> Outcome {
     outcome
 }
 
-/// Each bug must be found.
+/// Checks that each bug is found.
 fn bugs(args: &Args) -> ExitCode {
     let mut missed = 0;
     for bug in Bug::value_variants() {

@@ -1,4 +1,4 @@
-//! Users and admins: what stands in the cluster at first, and what they do to it.
+//! Users and admins: the first objects of the cluster, and what they do with them.
 
 mod backup;
 mod growth;

@@ -1,5 +1,5 @@
-//! What kind of history it is: how fast its parts are, and what goes wrong how often. Each history is
-//! extreme in some ways and tame in others, which finds more than a mixture of everything.
+//! The profile of a history: how fast its parts are, and how often each fault occurs. Each history is extreme in some
+//! ways and tame in others, which finds more than a mixture of everything.
 
 use flex_provisioner::api::writes::Binding;
 

@@ -1,5 +1,5 @@
-//! The PV controller of Kubernetes: it decides on caches of its own, which lag, and makes one write at a
-//! time, each guarded by the version that it saw.
+//! The PV controller of Kubernetes: it uses its own caches, which lag, and makes one write at a time, each guarded by
+//! the version that it saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

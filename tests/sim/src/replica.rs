@@ -1,4 +1,4 @@
-//! One process of the orchestrator: its own context, index, line and code, fed by watches that lag.
+//! One process of the orchestrator: its own context, cache, queue and code, and watches that lag.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,6 @@ use flex_provisioner::config::classes::Identity;
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::{self, Context, Pass};
-use flex_provisioner::snapshot;
 use flex_provisioner::state::Shared;
 use flex_provisioner::state::index::{Change, Key};
 use flex_provisioner::state::queue::Line;
@@ -66,7 +65,7 @@ impl Replica {
         clock: Clock,
         binding: Binding,
         metrics: Metrics,
-        snapshot_classes: &[snapshot::Class],
+        snapshot_classes: &[flex_provisioner::model::snapshot::Class],
     ) -> Self {
         let client = wire.client(number);
         let shared = Shared::new(identity.clone(), clock.clone());

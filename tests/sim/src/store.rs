@@ -1,5 +1,4 @@
-//! What an API server keeps: objects with versions, and the history of each kind, which is what a watch
-//! sees.
+//! The store of an API server: objects with versions, and the history of each kind, which watches see.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The time of a history. It passes only when the history says so.
+//! The time of a history. Only the history lets it pass.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What happened: counted always, written down only where somebody reads it.
+//! The trace of a history: events are always counted, and written down only if somebody reads them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

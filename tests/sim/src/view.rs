@@ -1,15 +1,16 @@
-//! What the orchestrator's watches make of objects, by its own code.
+//! The conversion of objects by the orchestrator's own code, as its watches do it.
 
 use contract::names;
 use flex_provisioner::api::read;
-use flex_provisioner::claim::Claim;
 use flex_provisioner::config::classes::{ClassObject, Config, Revision};
+use flex_provisioner::model::claim::Claim;
+use flex_provisioner::model::snapshot::Content;
+use flex_provisioner::model::snapshot::Snapshot;
+use flex_provisioner::model::volume::Volume;
 use flex_provisioner::node::Node;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::view::{Job, Pod};
-use flex_provisioner::snapshot::{Content, Snapshot};
 use flex_provisioner::state::index::{Change, Index, Key};
-use flex_provisioner::volume::Volume;
 use serde_json::Value;
 
 use crate::INSTANCE;

@@ -1,5 +1,5 @@
-//! The way from the orchestrator's client to the simulated API server: every request waits here until
-//! the history lets it through, and every answer until the history lets it back.
+//! The connection from the orchestrator's client to the simulated API server. Each request waits here until the history
+//! lets it pass, and so does each answer.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The rest of the cluster: the Job controller, the garbage collector, the scheduler, the kubelets with the
-//! images' processes ([`image`]), and the storage backend. Each looks at one object at a time and does one thing.
+//! The rest of the cluster: the Job controller, the garbage collector, the scheduler, the kubelets with the images'
+//! processes ([`image`]), and the storage backend. Each looks at one object at a time and does one thing.
 
 mod image;
 mod snapshots;

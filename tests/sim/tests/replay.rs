@@ -1,4 +1,4 @@
-//! The same seed gives the same history.
+//! Checks that the same seed gives the same history.
 
 use flex_provisioner::metrics::Metrics;
 use sim::bugs::Bug;

@@ -1,33 +1,32 @@
-//! What is done so that the scheduler knows how much room there is: a pure function of what was observed and of the
-//! time.
+//! Decides how the scheduler learns the capacity of each segment: a pure function of the observation and the time.
 //!
-//! For each segment of a class that can be asked, the first row that holds is taken:
+//! For each segment that an image can report, the first row that holds applies:
 //!
 //! | # | the segment's run | and | step |
 //! |---|---|---|---|
-//! | 1 | goes on | | wait |
+//! | 1 | is in progress | | wait |
 //! | 2 | has answered | | [`Step::Publish`] its answer |
-//! | 3 | has failed | | [`Step::Publish`] that, with the last answer; without one that is of use, room without end; told |
-//! | 4 | is none | no run can take place there | nothing: what is published stays |
-//! | 5 | is none | there was never one | [`Step::Start`] |
-//! | 6 | is none | the last failed | [`Step::Start`], after a pause that doubles |
-//! | 7 | is none | the config is another, or [what is there](super::saw) | [`Step::Start`], after the config's pause |
-//! | 8 | is none | | [`Step::Start`], after the config's interval |
+//! | 3 | has failed | | [`Step::Publish`] the last answer, or unlimited capacity if no answer is recent enough; emit an event |
+//! | 4 | does not exist | no run is possible there | nothing: the published answer stays |
+//! | 5 | does not exist | there was never one | [`Step::Start`] |
+//! | 6 | does not exist | the last one failed | [`Step::Start`], after a delay that doubles |
+//! | 7 | does not exist | the config or the [fingerprint](super::saw) has changed | [`Step::Start`], after the config's minimum delay |
+//! | 8 | does not exist | | [`Step::Start`], after the config's interval |
 //!
-//! A run does not start while too many of its class go on. For all of them together:
+//! No run starts while the class has [`AT_ONCE`] runs in progress. For all segments together:
 //!
 //! | # | the classes | and | step |
 //! |---|---|---|---|
-//! | 9 | one cannot be asked, but the scheduler looks | there is no object of room without end for it | [`Step::Publish`] it |
-//! | 10 | one can be asked | there are objects for all segments that can be asked, and for all classes that cannot | [`Step::Switch`] on |
-//! | 11 | one can be asked | the CSIDriver is somebody else's, and the scheduler does not look | told |
-//! | 12 | none can be asked | the scheduler looks, by our CSIDriver | [`Step::Switch`] off |
-//! | 13 | none can be asked | it does not | [`Step::Withdraw`] all objects, then [`Step::RemoveDriver`] |
-//! | 14 | | an object is for no segment of today, and those of its class have theirs | [`Step::Withdraw`] |
-//! | 15 | | a Job has its answer published, or has failed and a later one has answered, or is for no segment of today | [`Step::RemoveJob`] |
+//! | 9 | no image reports a class, but the scheduler checks capacity | no object says that the class is unlimited | [`Step::Publish`] such an object |
+//! | 10 | an image reports a class | all segments of all classes have objects | [`Step::Switch`] on |
+//! | 11 | an image reports a class | the CSIDriver belongs to somebody else, and the scheduler does not check capacity | emit an event |
+//! | 12 | no image reports any class | the scheduler checks capacity because of the orchestrator's CSIDriver | [`Step::Switch`] off |
+//! | 13 | no image reports any class | the scheduler does not check capacity | [`Step::Withdraw`] all objects, then [`Step::RemoveDriver`] |
+//! | 14 | | an object is for a segment that no longer exists, and all segments of its class have objects | [`Step::Withdraw`] |
+//! | 15 | | the answer of a Job is published; or the Job failed and a later one has answered; or its segment no longer exists | [`Step::RemoveJob`] |
 //!
-//! The steps are taken in the order of the plan, up to the first that fails: the scheduler is made to look after the
-//! objects are there, and they go after it has ceased to.
+//! The reconciler takes the steps in the order of the plan, up to the first that fails. So the scheduler starts to
+//! check capacity after the objects exist, and stops before they are deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -44,23 +43,23 @@ use crate::object::ObjectName;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 
-/// Runs of a class at one time.
+/// The largest number of capacity runs of a class at one time.
 pub const AT_ONCE: usize = 10;
-/// An answer counts for so many intervals while no later run succeeds.
+/// The number of intervals for which an answer stays valid while later runs fail.
 const STALE: u32 = 4;
 
-/// What became of a run.
+/// The outcome of a capacity run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing yet.
+    /// The run is in progress.
     GoesOn,
-    /// It has told how much room there is.
+    /// The run has answered.
     Answered(Answer),
-    /// It has not, for this reason.
+    /// The run has failed, for this reason.
     Failed(String),
 }
 
-/// What became of a run, by its Job and pods.
+/// Derives the outcome of a run from its Job and pods.
 pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
     match state {
         RunState::Absent | RunState::Running | RunState::Stuck { .. } => Outcome::GoesOn,
@@ -72,7 +71,7 @@ pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
                     Ok(answer) => Outcome::Answered(answer),
                     Err(error) => Outcome::Failed(format!("the image ended well, but {error}")),
                 },
-                // The watch of pods may be behind that of Jobs.
+                // The watch of pods may lag behind the watch of Jobs.
                 None if !job.over => Outcome::GoesOn,
                 None => Outcome::Failed("its pod is gone, and with it what it said".to_owned()),
             }
@@ -83,79 +82,79 @@ pub fn outcome(state: RunState, job: &Job, pods: &[Arc<Pod>]) -> Outcome {
 /// A capacity run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its Job.
+    /// The Job of the run.
     pub job: Arc<Job>,
-    /// What became of it.
+    /// The outcome of the run.
     pub outcome: Outcome,
 }
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// What the scheduler must know of.
+    /// The segments whose capacity the scheduler must know.
     pub wanted: &'a [Wanted],
-    /// What it is told, by name.
+    /// The published objects, by name.
     pub published: &'a BTreeMap<String, Arc<Published>>,
-    /// Whether it looks.
+    /// The CSIDriver, by which the scheduler checks capacity.
     pub driver: Option<&'a Driver>,
-    /// The orchestrator's instance.
+    /// The instance id of the orchestrator.
     pub instance: &'a str,
     /// All capacity runs.
     pub runs: &'a [Run],
-    /// What is there, by segment.
+    /// The fingerprint of each segment, by the segment's id.
     pub saw: &'a HashMap<String, String>,
 }
 
-/// What to do.
+/// One step of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Tell the scheduler how much room there is.
+    /// Publishes the capacity of a segment.
     Publish {
-        /// Where.
+        /// The segment.
         segment: Segment,
-        /// How much.
+        /// Its capacity.
         answer: Answer,
-        /// What it is the answer to; none for a class that cannot be asked.
+        /// The question that the answer belongs to; `None` for a class that no image reports.
         record: Option<Box<Record>>,
     },
-    /// Create the Job of a run.
+    /// Creates the Job of a run.
     Start {
-        /// Of which segment.
+        /// The segment that the run reports.
         segment: Segment,
-        /// How it is asked.
+        /// The source of the answer.
         source: Box<Source>,
-        /// What it is asked.
+        /// The question to the run.
         ask: Ask,
     },
-    /// Make the scheduler look for room, or not look for it any more, by a CSIDriver of ours.
+    /// Makes the scheduler start or stop to check capacity, by the orchestrator's own CSIDriver.
     Switch {
-        /// It looks.
+        /// Whether the scheduler checks capacity afterwards.
         on: bool,
     },
-    /// Remove our CSIDriver.
+    /// Deletes the orchestrator's own CSIDriver.
     RemoveDriver,
-    /// Remove an object.
+    /// Deletes a CSIStorageCapacity object.
     Withdraw {
-        /// Its name.
+        /// The name of the object.
         name: String,
     },
-    /// Remove a Job.
+    /// Deletes a Job.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
-        /// Its UID.
+        /// The UID of the Job.
         uid: String,
     },
 }
 
-/// What is done, in this order.
+/// The result of a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The steps.
+    /// The steps, in the order in which they are taken.
     pub steps: Vec<Step>,
-    /// What is said about which config.
+    /// The events, each with the config on which it is emitted.
     pub tells: Vec<(ObjectName, Tell)>,
-    /// When to decide again if nothing happens, in seconds since 1970.
+    /// The time of the next decision if nothing happens, in seconds since 1970.
     pub wake_at: Option<i64>,
 }
 
@@ -165,7 +164,7 @@ impl Plan {
     }
 }
 
-/// What is to be done. `now` is in seconds since 1970.
+/// Decides the next steps. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     let mut plan = Plan::default();
     let mut runs: HashMap<&str, Vec<&Run>> = HashMap::new();
@@ -186,7 +185,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
             Some(source) => {
                 let record = published.and_then(|p| p.record.as_ref());
                 let done = record.map_or(0, |record| record.attempt);
-                // The log of one that failed is of use until one succeeds.
+                // People need the log of a failed run until another run succeeds.
                 let succeeded = record.is_some_and(|record| record.failures == 0);
                 let is_done =
                     |run: &&&Run| run.job.marks.attempt <= done && run.job.over && (succeeded || run.job.complete);
@@ -210,7 +209,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                 }
             }
         };
-        // Nobody else makes objects of that name: what is published in this plan is there when the next step is taken.
+        // Nobody else makes objects of that name. So an object that this plan publishes exists when the next step is
+        // taken.
         if let Some((answer, record)) = publish {
             there.insert(segment.object_name());
             plan.steps.push(Step::Publish { segment: segment.clone(), answer, record: record.map(Box::new) });
@@ -227,7 +227,7 @@ fn remove(run: &Run) -> Step {
     Step::RemoveJob { job: run.job.name.clone(), uid: run.job.uid.clone() }
 }
 
-/// Runs that go on, by class.
+/// Counts the runs in progress, by class.
 fn in_flight<'a>(o: &Observed<'a>, runs: &HashMap<&str, Vec<&Run>>) -> HashMap<&'a str, usize> {
     let mut count: HashMap<&str, usize> = HashMap::new();
     for wanted in o.wanted {
@@ -238,7 +238,7 @@ fn in_flight<'a>(o: &Observed<'a>, runs: &HashMap<&str, Vec<&Run>>) -> HashMap<&
     count
 }
 
-/// Rows 1 to 3.
+/// Decides rows 1 to 3: returns the answer to publish, and adds the event.
 fn ended(
     plan: &mut Plan,
     segment: &Segment,
@@ -259,13 +259,13 @@ fn ended(
     }
 }
 
-/// Of a run that ends now, and well.
+/// Returns the record of a run that succeeds now.
 fn record(job: &Job, now: i64) -> Record {
     let (attempt, config, saw) = (job.marks.attempt, job.config.clone(), job.saw.clone());
     Record { attempt, at: now, config, saw, answered: now, ..Record::default() }
 }
 
-/// What is published of a run that has failed, and told.
+/// Returns the answer, the record and the event for a run that has failed.
 fn failed(
     segment: &Segment,
     source: &Source,
@@ -290,7 +290,7 @@ fn failed(
     (last.unwrap_or(Answer { bytes: MOST, largest: None }), record, tell)
 }
 
-/// Row 3 for a run whose Job Kubernetes refuses.
+/// Decides row 3 for a run whose Job Kubernetes rejects.
 pub fn refused(
     segment: &Segment,
     source: &Source,
@@ -307,7 +307,7 @@ pub fn refused(
     (Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) }, tell)
 }
 
-/// Rows 5 to 8: when a segment is to be asked.
+/// Decides rows 5 to 8: returns the time at which the segment's next run is due.
 fn due(source: &Source, record: Option<&Record>, saw: &str, now: i64) -> i64 {
     let Some(record) = record else { return now };
     let refresh = source.recipe.capacity_interval;
@@ -318,11 +318,11 @@ fn due(source: &Source, record: Option<&Record>, saw: &str, now: i64) -> i64 {
         0 => refresh.interval,
         failures => refresh.pause.saturating_mul(1 << failures.min(16)).min(refresh.interval),
     };
-    // A clock that was set back must not keep anything from being asked.
+    // A clock that was set back must not delay a run forever.
     record.at.min(now).saturating_add(wait.as_secs() as i64)
 }
 
-/// Rows 10 to 14: whether the scheduler looks, and what it finds.
+/// Decides rows 10 to 14: whether the scheduler checks capacity, and which objects it finds.
 fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
     let ours = o.driver.filter(|driver| driver.instance.as_deref() == Some(o.instance));
     let reports = o.wanted.iter().any(|wanted| wanted.source.is_some());

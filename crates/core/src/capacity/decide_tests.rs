@@ -8,11 +8,11 @@ use crate::config::classes::Class;
 use crate::node::Node;
 
 const INSTANCE: &str = "default";
-/// The config's pause and interval, in seconds.
+/// The config's minimum delay and its interval, in seconds.
 const PAUSE: i64 = 10;
 const INTERVAL: i64 = 1800;
 
-/// A cluster as far as capacity goes, in which steps are carried out.
+/// A cluster with everything that matters for capacity. The test carries out the steps in it.
 #[derive(Clone)]
 struct World {
     classes: Vec<Class>,
@@ -20,7 +20,7 @@ struct World {
     published: BTreeMap<String, Arc<Published>>,
     driver: Option<Driver>,
     runs: Vec<Run>,
-    /// How often something changed on a node.
+    /// The number of changes on each node.
     changes: BTreeMap<String, u32>,
     started: usize,
     now: i64,
@@ -113,7 +113,7 @@ impl World {
         self.check();
     }
 
-    /// What must hold at any time, also between two steps.
+    /// Checks the invariants, also between two steps.
     fn check(&self) {
         let mut of_segment: BTreeMap<&str, usize> = BTreeMap::new();
         for run in self.runs.iter().filter(|run| run.outcome == Outcome::GoesOn) {
@@ -122,7 +122,7 @@ impl World {
         assert!(of_segment.values().all(|runs| *runs == 1), "two runs of one segment: {of_segment:?}");
     }
 
-    /// The segments of which nothing is known, though somebody could be asked or need not be.
+    /// Returns the segments without a published capacity that should have one.
     fn unknown(&self) -> Vec<String> {
         let wanted = self.wanted().into_iter();
         let known = wanted.filter(|wanted| wanted.source.as_ref().is_none_or(|source| source.able));
@@ -130,7 +130,7 @@ impl World {
         unknown.map(|wanted| wanted.segment.to_string()).collect()
     }
 
-    /// Takes all steps that can be taken now.
+    /// Takes all steps that can be taken now, and returns their number.
     fn settle(&mut self) -> usize {
         let mut steps = 0;
         for _ in 0..50 {
@@ -154,7 +154,7 @@ impl World {
         (run.job, run.outcome) = (Arc::new(job), outcome);
     }
 
-    /// All runs that go on end like this.
+    /// Ends all runs in progress with this outcome.
     fn end_all(&mut self, outcome: &Outcome) {
         for at in 0..self.runs.len() {
             if self.runs[at].outcome == Outcome::GoesOn {
@@ -236,7 +236,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
     world.settle();
     assert_eq!((world.known(), world.looks()), (vec![MOST], true));
-    // Again, more and more rarely.
+    // Failed runs are repeated more and more rarely.
     let mut pauses = Vec::new();
     for _ in 0..9 {
         let due = world.plan().wake_at.expect("it is tried again");
@@ -253,7 +253,7 @@ fn a_run_that_fails_keeps_nobody_from_a_node() {
     world.settle();
     assert_eq!(world.known(), [3]);
 
-    // What was known counts for a while.
+    // The last answer stays valid for a while.
     world.changes.insert("a".into(), 1);
     world.now += PAUSE;
     world.settle();
@@ -317,7 +317,7 @@ fn a_class_that_ceases_to_be_asked_is_never_without_room() {
     world.settle();
     assert!(world.looks());
     assert_eq!(world.published.len(), 2);
-    // And back: what it has counts until its nodes have answered.
+    // The capacity of the old config stays valid until the nodes have answered under the new one.
     world.classes[0] = asked("c");
     world.settle();
     assert_eq!(world.published.len(), 2);
@@ -362,7 +362,7 @@ fn the_csidriver_of_another_is_left_alone() {
         world.settle();
         assert_eq!((world.known(), world.plan().tells.len()), (vec![1], 0), "its owner has the scheduler look");
     }
-    // With nobody to ask, its classes must still be found to have room.
+    // Without an image that reports them, the classes must still seem to have room.
     world.classes = vec![class("plain", &[])];
     world.settle();
     assert_eq!(world.known(), [MOST]);
@@ -473,7 +473,7 @@ impl World {
             }
             Event::Asked(n) => put(self, asked(&format!("new-{n}"))),
             Event::Plain(n) => put(self, class(&format!("new-{n}"), &[])),
-            // With the class Kubernetes removes what it owns.
+            // Kubernetes deletes everything that the class owns.
             Event::ClassGoes(n) => {
                 let class = format!("new-{n}");
                 self.classes.retain(|other| other.name != class);
@@ -489,8 +489,9 @@ impl World {
 }
 
 proptest! {
-    /// Whatever happens: at most one run of a segment at a time, the scheduler looks only when something is published
-    /// for every class, and when all runs have answered, what is published is what there is, and nothing more is done.
+    /// For all sequences of events: a segment has at most one run at a time; the scheduler checks capacity only when
+    /// every class has an object; and after all runs have answered, the objects hold the true capacity and no step is
+    /// left.
     #[test]
     fn it_always_comes_to_rest_with_all_known(events in events()) {
         let mut world = World::new(&[], &["n0", "n1"]);
@@ -511,7 +512,7 @@ proptest! {
         prop_assert_eq!(world.looks(), asked);
         let of_today = |name: &String| wanted.iter().any(|wanted| wanted.segment.object_name() == *name);
         prop_assert!(world.published.keys().all(of_today));
-        // But for the log of those that failed, where none has answered since: their nodes do not answer.
+        // The failed Jobs remain where no run has answered since, because their nodes do not answer.
         let failed = |run: &Run| {
             let published = world.published.values().find(|published| published.name.ends_with(&run.job.marks.id));
             published.and_then(|published| published.record.as_ref()).is_some_and(|record| record.failures > 0)

@@ -1,5 +1,7 @@
-//! How much room there is for volumes, as the scheduler is told it by CSIStorageCapacity objects: for which parts of
-//! the cluster ([`segment`]), when something has changed there ([`saw`]), and what is done about it ([`decide`]).
+//! Free space for volumes, which the orchestrator publishes to the scheduler as CSIStorageCapacity objects.
+//!
+//! [`segment`] divides the cluster, [`saw`] notices changes in a segment, [`decide`] chooses the steps, and [`run`]
+//! makes the Jobs.
 
 pub mod decide;
 pub mod run;
@@ -15,27 +17,27 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use crate::limits;
 use crate::text::line;
 
-/// What an image can do that tells how much room there is.
+/// The capability with which a config declares capacity runs.
 pub const CAPABILITY: &str = crate::config::capability::CAPACITY;
 
-/// What a published number is the answer to.
+/// The question that a published number answers. The object carries it as an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// The number of the last run that ended.
     pub attempt: u32,
-    /// When that was noted, in seconds since 1970.
+    /// The time at which this run ended, in seconds since 1970.
     pub at: i64,
-    /// Its recipe, as `namespace/name@hash`.
+    /// The recipe of this run, as `namespace/name@hash`.
     pub config: String,
-    /// What was there when it was asked.
+    /// The fingerprint of the segment when the run was created.
     pub saw: String,
-    /// When a run answered last, in seconds since 1970; 0 for never.
+    /// The time of the last answer, in seconds since 1970; 0 for never.
     #[serde(default)]
     pub answered: i64,
-    /// How many runs have failed since then.
+    /// The number of runs that have failed since then.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failures: u32,
-    /// What the last of them said.
+    /// The reason of the last failure.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -45,36 +47,37 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A CSIStorageCapacity object of ours.
+/// A CSIStorageCapacity object of the orchestrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its UID.
+    /// The UID of the object.
     pub uid: String,
-    /// The version that was seen.
+    /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// The class.
+    /// The name of the class.
     pub class: String,
-    /// The labels of the nodes that it speaks of; empty for all.
+    /// The labels of the nodes in the segment; empty for all nodes.
     pub topology: BTreeMap<String, String>,
-    /// The bytes that are free.
+    /// The free bytes.
     pub bytes: u64,
     /// The size of the largest volume, in bytes.
     pub largest: Option<u64>,
-    /// What it is the answer to; none for a class that is not asked.
+    /// The question that the object answers; `None` for a class that no image reports.
     pub record: Option<Record>,
-    /// It is being deleted.
+    /// The object is terminating.
     pub deleting: bool,
 }
 
 impl Published {
-    /// Names the room for people. The largest number means no bound: the scheduler is told it where nothing is known.
+    /// Describes the capacity for people. The largest number means unlimited: the orchestrator publishes it where the
+    /// capacity is unknown.
     pub fn room(&self) -> String {
         if self.is_unlimited() { "unlimited".into() } else { quantity::quantity(self.bytes).0 }
     }
 
-    /// The scheduler is told of room without end.
+    /// Checks whether the object says that the capacity is unlimited.
     pub fn is_unlimited(&self) -> bool {
         self.bytes >= MOST
     }
@@ -88,7 +91,8 @@ impl From<&CSIStorageCapacity> for Published {
         };
         let record = metadata.annotations.as_ref().and_then(|all| all.get(names::CAPACITY));
         let record = record.and_then(|text| serde_json::from_str::<Record>(text).ok()).map(|record| Record {
-            // The text of another is bounded before it is shown. Unlike a cause, it may be empty: no run has failed.
+            // Somebody else may have written this text: it is cut before anybody sees it. It may be empty, unlike a
+            // cause, because a run need not have failed.
             message: line(&record.message, limits::MESSAGE),
             ..record
         });
@@ -106,18 +110,18 @@ impl From<&CSIStorageCapacity> for Published {
     }
 }
 
-/// The CSIDriver object of the provisioner's name: it tells the scheduler to look at capacities.
+/// The CSIDriver object with the provisioner's name. It makes the scheduler check capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Driver {
-    /// Its name.
+    /// The name of the driver.
     pub name: String,
-    /// Its UID.
+    /// The UID of the driver.
     pub uid: String,
-    /// The version that was seen.
+    /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// The orchestrator instance on its label; none for a driver that is somebody else's.
+    /// The orchestrator instance on the driver's label; `None` for a driver that belongs to somebody else.
     pub instance: Option<String>,
-    /// The scheduler looks.
+    /// The scheduler checks capacity for this driver.
     pub on: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The Job that asks how much room a backend has in one part of the cluster.
+//! The Job that asks an image for the free bytes of a backend in one segment.
 
 use std::collections::BTreeMap;
 
@@ -14,26 +14,26 @@ use crate::run::job::{self, Place, job};
 use crate::run::list::of_no_claim;
 use crate::run::request::of_class;
 
-/// How long a finished Job stays, in seconds: its answer is published long before.
+/// The time for which a finished Job stays, in seconds. Its answer is published long before.
 const KEPT: i32 = 600;
 
-/// The name of the Job of a segment's run.
+/// Returns the name of the Job of a segment's run.
 pub fn name(segment: &str, attempt: u32) -> String {
     job::name(Operation::Capacity, segment, attempt, "")
 }
 
-/// What one run is asked.
+/// The question to one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The number of the run, from 1.
     pub attempt: u32,
-    /// The node that it must run on, where the storage is that of one node.
+    /// The node on which the pod must run, where each node has its own storage.
     pub node: Option<String>,
-    /// What was there when it was asked for.
+    /// The fingerprint of the segment when the run is created.
     pub saw: String,
 }
 
-/// The Job of a capacity run. `ts`, RFC 3339, says when it was asked for.
+/// Builds the Job of a capacity run. `ts`, RFC 3339, is the time of its creation.
 pub fn capacity(
     recipe: &Recipe,
     allowed: &Topologies,
@@ -60,7 +60,7 @@ pub fn capacity(
     let mut job = job(recipe, &request, &place);
     job.metadata.name = Some(name(&segment.id, ask.attempt));
     of_no_claim(&mut job);
-    // Found by its segment, as others are by their volumes.
+    // The index finds the Job by its segment, as it finds other Jobs by their volumes.
     let marks = [(names::LABEL_CLAIM_UUID, segment.id.clone())];
     let marked = |labels: &mut Option<BTreeMap<String, String>>| {
         labels.get_or_insert_default().extend(marks.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));

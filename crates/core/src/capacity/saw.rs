@@ -1,8 +1,7 @@
-//! What is there in a segment, in a few characters: as long as they stay the same, nothing has changed that could
-//! have taken or given room.
+//! The fingerprint of a segment: a short text that changes when something may have taken or freed capacity there.
 //!
-//! It is made of the names and sizes of the volumes of the same config there, and of the claims that found no room
-//! there. It stands on what is published, so that it is known also to the next process.
+//! It is computed from the names and sizes of the config's volumes in the segment, and from the claims that found no
+//! room there. The published object carries it, so that the next process knows it too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,13 +10,14 @@ use contract::exit::Failure;
 use contract::names;
 
 use super::segment::{Wanted, keys};
-use crate::claim::Claim;
 use crate::config::Recipe;
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
-use crate::volume::{Volume, affinity};
 
-/// A sum that does not depend on the order of what is added.
+/// A checksum that does not depend on the order of its items.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     volumes: u64,
@@ -45,9 +45,9 @@ impl std::fmt::Display for Sum {
 /// The segments of a class.
 #[derive(Default)]
 struct OfClass<'a> {
-    /// The labels by which they are apart.
+    /// The labels whose values distinguish the segments.
     keys: Vec<String>,
-    /// Each by the values of these.
+    /// The index of each segment, by the values of these labels.
     segments: HashMap<&'a BTreeMap<String, String>, usize>,
 }
 
@@ -56,7 +56,7 @@ struct OfClass<'a> {
 struct Group<'a>(BTreeMap<&'a str, OfClass<'a>>);
 
 impl Group<'_> {
-    /// The segments that a volume with this affinity is in.
+    /// Finds the segments that contain a volume with this affinity.
     fn at(
         &self,
         affinity: Option<&k8s_openapi::api::core::v1::NodeSelector>,
@@ -82,7 +82,7 @@ impl Group<'_> {
     }
 }
 
-/// What is there in each segment that can be asked, by the segment's id.
+/// Computes the fingerprint of each segment that an image can report, by the segment's id.
 pub fn saw<'a>(
     wanted: &[Wanted],
     nodes: &[Arc<Node>],

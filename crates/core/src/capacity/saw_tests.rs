@@ -17,7 +17,7 @@ fn volume(name: &str, class: &str, at: Option<(&str, &str)>) -> Arc<Volume> {
     Arc::new(Volume::from(&serde_json::from_value::<PersistentVolume>(volume).unwrap()))
 }
 
-/// What is there by the segment's labels, with these volumes and claims.
+/// Returns the fingerprints by the segment's labels, with these volumes and claims.
 fn seen(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -> BTreeMap<String, String> {
     let nodes = [node("a", "west"), node("b", "west"), node("c", "east")];
     let wanted = wanted("default", classes, &nodes, false);
@@ -26,7 +26,7 @@ fn seen(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -> B
     wanted.iter().map(|wanted| (wanted.segment.to_string(), seen[&wanted.segment.id].clone())).collect()
 }
 
-/// The segments in which something changes by these volumes.
+/// Returns the segments whose fingerprint these volumes and claims change.
 fn changed(classes: &[&Class], volumes: &[Arc<Volume>], claims: &[Arc<Claim>]) -> Vec<String> {
     let (before, after) = (seen(classes, &[], &[]), seen(classes, volumes, claims));
     after.into_iter().filter(|(segment, seen)| before[segment] != *seen).map(|(segment, _)| segment).collect()

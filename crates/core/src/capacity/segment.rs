@@ -1,4 +1,5 @@
-//! The parts of the cluster of which a class has storage of its own: its nodes, its zones, or all of it.
+//! The segments of a class: the parts of the cluster with storage of their own. A segment is a node, a zone, or the
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use crate::config::{Placement, Recipe};
 use crate::node::Node;
 use crate::object::hash;
 
-/// Nodes that reach the same storage of a class.
+/// The nodes that reach the same storage of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Tells it from all others, also from one of a class that had the same name before.
+    /// The id of the segment. It differs from those of all others, also if a class of the same name existed before.
     pub id: String,
-    /// The class.
+    /// The name of the class.
     pub class: String,
-    /// The UID of its StorageClass.
+    /// The UID of the StorageClass.
     pub class_uid: String,
-    /// The labels that its nodes have in common; empty for all nodes.
+    /// The labels that all nodes of the segment have; empty for all nodes.
     pub topology: BTreeMap<String, String>,
 }
 
@@ -32,7 +33,7 @@ impl Segment {
         Segment { id, class: class.name.clone(), class_uid: class.uid.clone(), topology }
     }
 
-    /// The name of its CSIStorageCapacity object.
+    /// Returns the name of the segment's CSIStorageCapacity object.
     pub fn object_name(&self) -> String {
         format!("flex-capacity-{}", self.id)
     }
@@ -48,29 +49,30 @@ impl std::fmt::Display for Segment {
     }
 }
 
-/// Who can tell how much room a segment has.
+/// The way to learn the capacity of a segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// How it is asked.
+    /// The recipe of the capacity run.
     pub recipe: Arc<Recipe>,
-    /// What its class allows.
+    /// The topologies that the class allows.
     pub allowed: Topologies,
-    /// The node that the run must be on, where the storage is that of one node.
+    /// The node on which the run must be, where each node has its own storage.
     pub node: Option<String>,
-    /// A run can take place there now.
+    /// A run is possible in the segment now.
     pub able: bool,
 }
 
-/// A segment of which the scheduler must know something.
+/// A segment whose capacity the scheduler must know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// The segment.
     pub segment: Segment,
-    /// Who tells how much room it has; with nobody to ask, it has room without end.
+    /// The way to learn the capacity; `None` for a class that no image reports, which counts as unlimited.
     pub source: Option<Source>,
 }
 
-/// The scheduler looks for room only for claims that wait for their first consumer.
+/// Checks whether the scheduler uses the capacity of a class. It does so only for claims that wait for their first
+/// consumer.
 fn is_looked_for(class: &Class) -> bool {
     class.has_object && class.binding == BindingMode::WaitForFirstConsumer
 }
@@ -79,13 +81,13 @@ fn reporting(class: &Class) -> Option<&Arc<Recipe>> {
     class.recipe.as_ref().ok().filter(|recipe| recipe.can(CAPABILITY))
 }
 
-/// A class tells how much room it has.
+/// Checks whether an image reports the capacity of any of these classes.
 pub fn any_reports<'a>(classes: impl IntoIterator<Item = &'a Class>) -> bool {
     classes.into_iter().any(|class| is_looked_for(class) && reporting(class).is_some())
 }
 
-/// All segments of which the scheduler must know something: none while no class tells how much room it has, unless
-/// somebody else makes the scheduler look.
+/// Returns all segments whose capacity the scheduler must know. They are none while no image reports a class, unless a
+/// CSIDriver of somebody else makes the scheduler check capacity.
 pub fn wanted(instance: &str, classes: &[&Class], nodes: &[Arc<Node>], looked_for: bool) -> Vec<Wanted> {
     if !looked_for && !any_reports(classes.iter().copied()) {
         return Vec::new();
@@ -110,7 +112,7 @@ fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<Wanted> {
     let mut found: BTreeMap<BTreeMap<String, String>, (Option<String>, bool)> = BTreeMap::new();
     for node in nodes.iter().filter(|node| class.allowed.allows(&node.labels) && is_meant(node, recipe)) {
         let labels = keys.iter().map(|key| Some((key.clone(), node.labels.get(key)?.clone())));
-        // A node without the labels can have no volume that is bound to them.
+        // Volumes that are bound to these labels cannot be on a node that lacks them.
         let Some(topology) = labels.collect::<Option<BTreeMap<_, _>>>() else { continue };
         let entry = found.entry(topology).or_insert((by_node.then(|| node.name.clone()), false));
         entry.1 |= takes(node, recipe);
@@ -124,7 +126,7 @@ fn of_class(instance: &str, class: &Class, nodes: &[Arc<Node>]) -> Vec<Wanted> {
         .collect()
 }
 
-/// The labels by which storage of a class is apart; none for storage that all nodes reach.
+/// Returns the labels whose values distinguish the segments of a class; none for storage that all nodes reach.
 pub fn keys(recipe: &Recipe) -> Vec<String> {
     match recipe.placement {
         _ if !recipe.volume_affinity.is_empty() => recipe.volume_affinity.clone(),

@@ -1,18 +1,20 @@
-//! Whether a class can serve a claim at all.
+//! The check whether a class can serve a claim at all.
 
 use contract::quantity::quantity;
 
-use super::Claim;
-use super::origin::fillable;
-use super::request::tellable;
+use crate::claim::origin::fillable;
+use crate::claim::request::tellable;
 use crate::config::Recipe;
 use crate::limits;
+use crate::model::claim::Claim;
 
-/// Whether the class can serve such a claim. Of one that asks for a volume to be kept ready (`is_request`), whose selector is
-/// there to be met by nothing, that is no question; of all others no label says so, since their users write those.
+/// Checks whether the class can serve the claim.
+///
+/// A pool request (`is_request`) has a selector that no volume can meet, so its selector is not checked. For all other
+/// claims no label decides this, because users write their labels.
 ///
 /// # Errors
-/// What keeps it from that, in words for the claim.
+/// If the class cannot serve the claim. The text is for the claim's event.
 pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<(), String> {
     let size = claim.size.clone()?;
     if let Some(min) = recipe.min_size.filter(|min| size < *min) {

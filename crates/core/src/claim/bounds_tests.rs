@@ -1,11 +1,18 @@
-//! What users write on claims beyond what the orchestrator would.
+//! Claims whose users write more on them than the orchestrator can keep.
 
-use super::accept::acceptable;
-use super::request::{Attempt, request};
-use super::*;
+use std::collections::BTreeMap;
+
+use contract::names;
+use contract::request::Operation;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::claim::accept::acceptable;
+use crate::claim::request::{Attempt, request};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::config::record::Record;
+use crate::limits;
+use crate::model::claim::Claim;
 
 fn recipe() -> Recipe {
     let data = [("image", "x"), ("claim-metadata", "a, b")].map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -1,61 +1,63 @@
-//! What is done next for a claim: a pure function of what was observed and of the time.
+//! Decides the next step for a claim: a pure function of the observation and the time.
 //!
-//! The first row that holds is taken. "Held" means that our finalizer is on the claim, "stamped"
-//! that it bears a stamp that was written for this very claim.
+//! The first row that holds applies. "Held" means that the claim has the orchestrator's finalizer. "Stamped" means that
+//! the claim has a stamp that was written for this very claim.
 //!
 //! | # | the claim is | and | step |
 //! |---|---|---|---|
-//! | 1 | bound, held | to a volume of ours that is not adopted yet | [`Step::Adopt`]; where it does not fit, [`Step::Quarantine`], and told |
-//! | 2 | bound, held | to a volume of ours that is adopted | [`Step::Release`] |
-//! | 3 | bound, held | to another volume, or going and its volume is gone | as from row 7: what was begun is taken back |
-//! | 4 | bound, held | to a volume that is going, so that it cannot be adopted | wait for the claim's end, then as row 16 |
-//! | 5 | bound, not held | a Job of it is over | [`Step::RemoveJob`] |
-//! | 5a | bound, not held, not stamped | by the PV controller, to a volume that it was given | [`Step::Note`] |
-//! | 6 | going, not held | | nothing, or [`Step::RemoveJob`] |
-//! | 7 | going, held | an admin lets go of it | [`Step::Release`] |
-//! | 7a | going, held | no container of the attempt has run, which is not noted | [`Step::RecordFailure`] |
-//! | 8 | going, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
-//! | 9 | going, held | a provision Job is being removed | wait for its end |
-//! | 10 | going, held | a pod may still run | wait for its end |
-//! | 11 | going, held | another claim has its volume | [`Step::Cede`], then [`Step::Release`]; nothing, and told, where the volume's name is not that of the claim's |
-//! | 12 | going, held | a volume of it is going by itself | wait for its end; where it is Bound it waits for the claim's, so that its storage goes first, as row 16, or [`Step::Release`] where that is to stay |
-//! | 13 | going, held | a volume of it exists, not adopted | [`Step::Adopt`] |
-//! | 14 | going, held | a volume of it exists, adopted | [`Step::Release`]: the volume is deleted as a volume |
-//! | 15 | going, held | that no volume exists is not sure | [`Step::ConfirmNoVolume`] |
-//! | 15a | going, held | no container of any attempt has run | [`Step::Release`]: nothing can be left |
-//! | 16 | going, held | by the state of the delete run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::SettleNode`]; where its node is gone, as `node-gone` says |
-//! | 17 | pending | of a class that is not ours, or names a volume itself | nothing; of what was begun, as rows 20 to 23 and 32 |
-//! | 17a | pending, not stamped | a volume is reserved for it by name, as one that was restored | wait for its binding, and told |
-//! | 18 | pending, not stamped | cannot be served, or not yet: is to be made from what is not there or with attributes that cannot be had, hits a limit of its class, or from what is on a node that is gone; or no node takes a run | nothing, and its reason is told; [`Step::StandInLine`] for want of room |
-//! | 19 | pending, not stamped | can be served | [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`]; for want of room, [`Step::StandInLine`] |
-//! | 19a | pending, not stamped | its class has a volume ready that suits it | [`Step::Take`], whatever limits and places say |
-//! | 19b | pending, not stamped | was given a volume that was ready | [`Step::Bind`] as in row 21 |
-//! | 20 | stamped | a volume fits, not adopted | [`Step::Adopt`] |
-//! | 21 | stamped | a volume fits, adopted; or one was taken from another claim, and made this one's | [`Step::Bind`], where the PV controller knows the volume and is not to do it alone; [`Step::Name`] where it would not choose the volume; else wait for its binding |
-//! | 22 | stamped | a volume fits, but is going by itself | wait for its end; where it is Bound that does not come, and it is the claim's: [`Step::Name`] |
-//! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; where another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] under a fresh id |
-//! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], of a later attempt only for a claim that was just read; or wait |
-//! | 25 | stamped, attempt failed | no room on the selected node | [`Step::Reschedule`], from when on it is a failure like others |
-//! | 26 | stamped, attempt failed | the next attempt is due: at once where there was no room on a node, and there is one without an attempt; after it was given up it waits for the limits of its class as in row 18 | [`Step::ConfirmNoVolume`], then [`Step::Stamp`]; where the selected node is gone or not allowed, [`Step::Reschedule`] |
+//! | 1 | bound, held | its volume is the orchestrator's and not adopted | [`Step::Adopt`]; if the volume does not fit, [`Step::Quarantine`] and an event |
+//! | 2 | bound, held | its volume is the orchestrator's and adopted | [`Step::Release`] |
+//! | 3 | bound, held | its volume is another one; or the claim is terminating and its volume is gone | as from row 7: the orchestrator undoes the attempt |
+//! | 4 | bound, held | its volume is terminating and cannot be adopted | wait until the claim is terminating and unused, then as row 16 |
+//! | 5 | bound, not held | a Job of the claim has ended | [`Step::RemoveJob`] |
+//! | 5a | bound, not held, not stamped | the PV controller bound it to the pooled volume that was assigned to it | [`Step::Note`] |
+//! | 6 | terminating, not held | | nothing, or [`Step::RemoveJob`] |
+//! | 7 | terminating, held | an admin has set the abandon annotation | [`Step::Release`] |
+//! | 7a | terminating, held | no container of the attempt has run, and this is not recorded | [`Step::RecordFailure`] |
+//! | 8 | terminating, held | a provision Job is left | [`Step::RemoveJob`], which stops its pod |
+//! | 9 | terminating, held | a provision Job is terminating | wait for its end |
+//! | 10 | terminating, held | a pod may still run | wait for its end |
+//! | 11 | terminating, held | another claim has its volume | [`Step::Cede`], then [`Step::Release`]; if the volume's name does not follow from the volume id, an event instead |
+//! | 12 | terminating, held | its volume is terminating and cannot be adopted | wait for its end. A Bound volume waits for the claim: its storage is deleted first, as row 16, or, if the storage must stay, [`Step::Release`] |
+//! | 13 | terminating, held | its volume exists, not adopted | [`Step::Adopt`] |
+//! | 14 | terminating, held | its volume exists, adopted | [`Step::Release`]: the volume's own reconciler deletes it |
+//! | 15 | terminating, held | it is not certain that no volume exists | [`Step::ConfirmNoVolume`] |
+//! | 15a | terminating, held | no container of any attempt has run | [`Step::Release`]: nothing can be left behind |
+//! | 16 | terminating, held | the delete run is absent, failed, or done | [`Step::StartDelete`], [`Step::RecordFailure`], or [`Step::SettleNode`]; if its node is gone, as `node-gone` says |
+//! | 17 | pending | its class is not the orchestrator's, or it names a volume itself | nothing; an attempt that has begun ends by rows 20 to 23 and 32 |
+//! | 17a | pending, not stamped | a volume, such as a restored one, is reserved for it by name | wait for the binding, and emit an event |
+//! | 18 | pending, not stamped | it cannot be served, or not yet: its data source or attributes are not available, it reaches a quota, its source is on a node that is gone, or no node takes a run | an event with the reason; [`Step::StandInLine`] if there is no free slot |
+//! | 19 | pending, not stamped | it can be served | [`Step::Stamp`]; if the selected node is gone or not allowed, [`Step::Reschedule`]; if there is no free slot, [`Step::StandInLine`] |
+//! | 19a | pending, not stamped | its class has a pooled volume that fits | [`Step::Take`], regardless of quotas and slots |
+//! | 19b | pending, not stamped | a pooled volume was assigned to it | [`Step::Bind`] as in row 21 |
+//! | 20 | stamped | a volume fits and is not adopted | [`Step::Adopt`] |
+//! | 21 | stamped | a volume fits and is adopted; or a volume was taken from another claim and is adopted for this one | [`Step::Bind`], if the PV controller knows the volume and does not bind alone; [`Step::Name`] if the PV controller would not choose the volume; else wait for the binding |
+//! | 22 | stamped | a volume fits, but is terminating and cannot be adopted | wait for its end. A Bound volume does not end; if it is the claim's: [`Step::Name`] |
+//! | 23 | stamped | a volume does not fit | [`Step::Quarantine`], then [`Step::RecordFailure`]; if another claim has taken it, [`Step::Cede`], then [`Step::Stamp`] with a new volume id |
+//! | 24 | stamped, attempt failed | a process of it may still run | [`Step::RemoveJob`], for the Job of a later attempt only if the claim was just read; or wait |
+//! | 25 | stamped, attempt failed | the selected node has no room | [`Step::Reschedule`]; from then on a failure like others |
+//! | 26 | stamped, attempt failed | the next attempt is due: at once if the node had no room and another node has had no attempt; after the orchestrator has given up, when the quota allows it as in row 18 | [`Step::ConfirmNoVolume`], then [`Step::Stamp`]; if the selected node is gone or not allowed, [`Step::Reschedule`] |
 //! | 27 | stamped, attempt failed | the next attempt is not due | wait |
 //! | 28 | stamped, not held | | [`Step::RemoveJob`], wait for its end, [`Step::ConfirmNoVolume`], then [`Step::Stamp`] |
-//! | 29 | stamped | no Job, and another node is selected than is noted, or the one that was chosen takes no runs any more; or its batch is begun without it | [`Step::ConfirmNoVolume`], then [`Step::Stamp`] |
-//! | 30 | stamped | no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; at the pace of failures where somebody removes it again and again; where the selected node is gone, [`Step::Reschedule`] |
-//! | 31 | stamped | the run cannot go on | told; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* where only its node keeps it |
-//! | 32 | stamped | the image says that it is done | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
+//! | 29 | stamped | it has no Job; and another node is selected than is recorded, or the chosen node no longer takes runs, or its batch has begun without it | [`Step::ConfirmNoVolume`], then [`Step::Stamp`] |
+//! | 30 | stamped | it has no Job | for a copy [`Step::KeepOriginal`]; [`Step::StartRun`], on a claim that was just read; with the backoff of failures if somebody deletes the Job again and again; if the selected node is gone, [`Step::Reschedule`] |
+//! | 31 | stamped | the run cannot progress | an event; [`Step::RecordFailure`] after a while, or when the config has changed; as *no room* if only its node prevents it |
+//! | 32 | stamped | the image has exited 0 | [`Step::ConfirmNoVolume`], then [`Step::RecordFailure`] |
 //! | 33 | stamped | the run failed | [`Step::RecordFailure`] |
-//! | 34 | stamped | the run goes on | wait; told where its node does not answer |
-//! | 34a | a request of a pool | its volume is ready, or was already given away | [`Step::Finish`]; where it is going, [`Step::Release`] |
-//! | 35 | with nothing else to do | it is kept for copies or snapshots that are made, or given up | [`Step::LetOriginalGo`] |
-//! | 36 | going, with nothing else to do | it is kept for copies or snapshots | told |
+//! | 34 | stamped | the run is in progress | wait; an event if its node does not answer |
+//! | 34a | a pool request | its volume is ready, or already assigned | [`Step::Finish`]; if the request is terminating, [`Step::Release`] |
+//! | 35 | with nothing else to do | it is kept for clones or snapshots that are made or abandoned | [`Step::LetOriginalGo`] |
+//! | 36 | terminating, with nothing else to do | it is kept for clones or snapshots | an event |
 //!
-//! With `placement: selected-node` a run has a node before its Job exists, which is noted with the stamp: the one that
-//! the scheduler selected, or, where the class binds immediately and nobody selects one, the one that
-//! [`choose`](crate::claim::nodes::choose) finds. What an attempt may leave on a node is known so even if nobody ever saw its pod.
+//! With `placement: selected-node` a run has a node before its Job exists, and the stamp records the node. The
+//! scheduler selects the node; or, where the class binds immediately and nobody selects one,
+//! [`choose`](crate::claim::nodes::choose) does. So the orchestrator knows on which nodes an attempt may leave storage,
+//! even if it never saw the pod.
 //!
-//! A copy of storage that one node has is made on that node, whatever node is selected: the scheduler follows the volume.
+//! If the storage of a data source is on one node, the copy is made on that node, whatever node is selected. The
+//! scheduler follows the volume.
 //!
-//! Before a step rests on a node's being gone, [`Step::ConfirmNode`] asks the API.
+//! Before a step relies on the fact that a node is gone, [`Step::ConfirmNode`] asks the API.
 
 mod adoption;
 mod attempt;
@@ -74,71 +76,74 @@ use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
 pub use self::place::{cleanup_node, last_node, run_node};
 use self::ready::{finished, noted};
-use super::origin::{Copying, Origin};
-use super::{Binding, Claim};
 use crate::claim::nodes::Choice;
+use crate::claim::origin::Origin;
 use crate::config::Recipe;
 use crate::config::classes::Class;
 pub use crate::decision::Tell;
+use crate::model::claim::Binding;
+use crate::model::claim::Claim;
+use crate::model::data_source::Copying;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::node::{Places, lost_words};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::run::view::Job;
-use crate::volume::{Provenance, Volume};
 
-/// What the claim's class is to us.
+/// The relation of the claim's class to the orchestrator.
 #[derive(Clone, Copy, Debug)]
 pub enum Serving<'a> {
-    /// Somebody else's, or nobody's.
+    /// The class is not the orchestrator's, or does not exist.
     NotOurs,
-    /// Ours.
+    /// The class is the orchestrator's.
     Ours(&'a Class),
 }
 
-/// A volume that says it is the claim's.
+/// A volume that names the claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The volume.
     pub volume: &'a Volume,
-    /// What keeps it from being bound.
+    /// The reasons why the volume cannot be bound.
     pub misfits: &'a [String],
-    /// Markers have shown that the PV controller knows it as that of the claim in its claimRef.
+    /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
     pub known: bool,
 }
 
 impl Candidate<'_> {
-    /// The PV controller knows it as that of the claim in its claimRef.
+    /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     fn is_known(&self) -> bool {
         self.volume.phase == "Bound" || self.known
     }
 }
 
-/// How often a Job was removed by somebody else.
+/// The Job deletions by somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// So many times.
+    /// The number of deletions.
     pub times: u32,
-    /// The last time, in seconds since 1970.
+    /// The time of the last deletion, in seconds since 1970.
     pub at: i64,
 }
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// The claim.
     pub claim: &'a Claim,
-    /// It was read or written a moment ago, not taken from the cache.
+    /// The claim was just read or written, and does not come from the cache.
     pub fresh: bool,
-    /// It asks for a volume to be kept ready, and gets none itself.
+    /// The claim is a pool request, and gets no volume itself.
     pub request: bool,
-    /// A volume that its class has ready for it.
+    /// A pooled volume that fits the claim.
     pub ready: Option<&'a str>,
-    /// A volume that is reserved for it by name, and suits it.
+    /// A volume that is reserved for the claim by name, and fits.
     pub reserved: Option<&'a str>,
-    /// Its class.
+    /// The class of the claim.
     pub class: Serving<'a>,
-    /// A revision of the class's recipe is kept.
+    /// The revision of the class's recipe is stored.
     pub kept: bool,
     /// The recipe that the stamp names.
     pub stamped_recipe: Option<&'a Recipe>,
@@ -148,166 +153,167 @@ pub struct Observed<'a> {
     pub run: RunState,
     /// A pod of a provision run may still be running.
     pub pods_alive: bool,
-    /// Where the next attempt may be, if nobody selects a node for the claim.
+    /// The nodes for the next attempt, if nobody selects a node for the claim.
     pub choice: &'a Choice,
-    /// Where pods are placed that may still be running, of whatever run.
+    /// The nodes of all pods that may still be running, whatever their run.
     pub alive_on: &'a [String],
-    /// The nodes that the claim and its pods depend on.
+    /// The states of the nodes that the claim and its pods depend on.
     pub places: &'a Places,
     /// Volumes that name the claim.
     pub volumes: &'a [Candidate<'a>],
-    /// A quorum read found no volume.
+    /// A quorum read has found no volume.
     pub no_volume: bool,
     /// The delete run on the node of [`cleanup_node`].
     pub delete_run: RunState,
-    /// Its Job.
+    /// The Job of that delete run.
     pub delete_job: Option<&'a Job>,
-    /// What a delete run works by now: the recipe of the stamp, with the program of the class.
+    /// The recipe of a delete run now: that of the stamp, with the program of the class.
     pub cleanup: Option<&'a Recipe>,
-    /// No container of the stamped attempt has run, and none will.
+    /// No container of the stamped attempt has run, and none will run.
     pub never_ran: bool,
-    /// The class has room for another run.
+    /// The class has a free slot for another run.
     pub room: bool,
-    /// Why its class has no room for another volume; none for a claim that has its place.
+    /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
     pub limit: Option<&'a str>,
-    /// It was promised its place by a stamp of which nobody knows whether it stands, and others wait for that place.
+    /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
     pub promised: bool,
-    /// Why it cannot have the attributes that it asks for.
+    /// The reason why the claim cannot have the attributes that it requests.
     pub attributes: Option<&'a str>,
-    /// Who binds.
+    /// The party that binds the claim.
     pub binding: Binding,
-    /// The selected node is none that the class allows.
+    /// The class does not allow the selected node.
     pub outside: bool,
-    /// What it is to be a copy of, if it is to be one.
+    /// The data source of the claim, if it has one.
     pub origin: Option<Origin<'a>>,
-    /// The claims and VolumeSnapshots for whose sake it is kept.
+    /// The claims and VolumeSnapshots for which this claim is kept.
     pub copying: &'a [Copying],
-    /// Somebody removed the Job of the stamped attempt while it was under way.
+    /// Somebody deleted the Job of the stamped attempt while the attempt was in progress.
     pub removed: Option<Removed>,
-    /// The batch that it was stamped for is begun without it, or cannot be begun.
+    /// The batch of the stamped attempt has begun without the claim, or cannot begin.
     pub left_out: bool,
 }
 
-/// What to do.
+/// The next step for a claim.
 #[derive(Clone, Debug, PartialEq, strum::VariantNames)]
 pub enum Step {
-    /// Nothing; the next event decides again.
+    /// Does nothing. The next event brings a new decision.
     Nothing,
-    /// Write stamp and finalizer for an attempt.
+    /// Writes stamp and finalizer for an attempt.
     Stamp {
-        /// Its number.
+        /// The number of the attempt.
         attempt: u32,
-        /// Where something may be left behind from now on.
+        /// The nodes where storage may be left behind from now on.
         nodes: Vec<String>,
-        /// How many volumes of the claim were taken before.
+        /// The volume generation: the number of volumes that other claims have taken.
         taken: u32,
     },
-    /// Wait for one of the class's places for runs.
+    /// Waits for a slot of the class.
     StandInLine {
-        /// As in [`Step::Stamp`]: the place is for a run on the last of them, if nodes matter.
+        /// The nodes as in [`Step::Stamp`]. If nodes matter, the slot is for a run on the last of them.
         nodes: Vec<String>,
     },
-    /// Make a volume that is ready the claim's.
+    /// Assigns a pooled volume to the claim.
     Take {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
     },
-    /// Write the stamp that a claim would have from the one who bound it.
+    /// Writes the stamp that the claim would have if the orchestrator had bound it.
     Note {
-        /// The volume that it is bound to.
+        /// The volume that the claim is bound to.
         volume: String,
     },
-    /// Delete the claim: what it asked for is ready.
+    /// Deletes the pool request, because its volume is ready.
     Finish,
-    /// Read the claim anew and decide again.
+    /// Reads the claim from the API and decides again.
     Refresh,
-    /// Put a finalizer on the claim that this one is to be a copy of, or on the content of the VolumeSnapshot.
+    /// Adds a finalizer to the data source: to the claim to copy, or to the content of the VolumeSnapshot.
     KeepOriginal,
-    /// Create the Job of the stamped attempt; of one in a batch, be there for it.
+    /// Creates the Job of the stamped attempt. In a batch, marks the claim as present.
     StartRun,
-    /// Make the volume ours and the claim's: claimRef, finalizer, provenance.
+    /// Makes the volume the orchestrator's and the claim's: claimRef, finalizer, provenance.
     Adopt {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
-        /// What is written as its provenance.
+        /// The provenance to write.
         provenance: Box<Provenance>,
-        /// Where something of it is, or may have been left: its own node last. Empty where nodes do
-        /// not matter.
+        /// The nodes where the volume's storage is, or may have been left. Its own node comes last. Empty where nodes
+        /// do not matter.
         nodes: Vec<String>,
     },
-    /// Another claim has taken the volume: make it ours, and that claim's.
+    /// Adopts a volume that another claim has taken, for that claim.
     Cede {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
-        /// What is written as its provenance.
+        /// The provenance to write.
         provenance: Box<Provenance>,
-        /// As in [`Step::Adopt`].
+        /// The nodes as in [`Step::Adopt`].
         nodes: Vec<String>,
     },
-    /// Complete the binding of the claim to the volume, and take the finalizer off.
+    /// Completes the binding of the claim to the volume, and removes the finalizer.
     Bind {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
     },
-    /// Write the volume's name on the claim, so that the PV controller binds the two.
+    /// Writes the volume's name on the claim, so that the PV controller binds the two.
     Name {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
     },
-    /// Write on the volume why it is not bound.
+    /// Writes on the volume why it is not bound.
     Quarantine {
-        /// The volume.
+        /// The name of the volume.
         volume: String,
-        /// Why.
+        /// The reasons.
         why: String,
     },
-    /// Remember that a run failed, and tell.
+    /// Records that a run failed, and emits an event.
     RecordFailure {
-        /// What is remembered.
+        /// The failure to record.
         failure: LastFailure,
     },
-    /// Take the selected node off the claim, so that the scheduler selects another.
+    /// Removes the selected node from the claim, so that the scheduler selects another.
     Reschedule {
-        /// What is remembered of the attempt there, in the same write: the scheduler may be fast, and its
-        /// next node has had no attempt yet.
+        /// The failure to record for the attempt there, in the same write. The scheduler may be fast, and its next node
+        /// has had no attempt yet.
         failure: Option<LastFailure>,
     },
-    /// Ask the API, not the cache, whether a volume exists, and decide again.
+    /// Asks the API, not the cache, whether a volume exists, and decides again.
     ConfirmNoVolume,
-    /// Ask the API, not the cache, whether a node exists, and decide again.
+    /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
-        /// The node.
+        /// The name of the node.
         node: String,
     },
-    /// Remove a Job with its pods.
+    /// Deletes a Job with its pods.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
-    /// Create the Job of a delete run.
+    /// Creates the Job of a delete run.
     StartDelete {
-        /// Its number, from 1.
+        /// The number of the delete run, from 1.
         attempt: u32,
-        /// The node whose traces it removes; empty for none in particular.
+        /// The node whose storage the run deletes; empty for no particular node.
         node: String,
-        /// It need not run there: the node is gone.
+        /// The run need not be on that node, because the node is gone.
         elsewhere: bool,
     },
-    /// A node is done with: take it off the list, and the finalizer with the last one.
+    /// Removes a clean node from the claim's list, and with the last node the finalizer.
     SettleNode {
-        /// The nodes that remain.
+        /// The names of the nodes that remain.
         nodes: Vec<String>,
     },
-    /// Take the finalizer off.
+    /// Removes the finalizer.
     Release,
-    /// Take off the finalizers that kept it for copies, when the API says that nothing is under way for them.
+    /// Removes the finalizers that protect the claim for its copies. The API must show that none of them is in
+    /// progress.
     LetOriginalGo {
-        /// Their UIDs.
+        /// The UIDs of the copies.
         copies: Vec<String>,
     },
 }
 
-/// A decision about a claim.
+/// A decision about a claim: the next step, an event, and a time.
 pub type Decision = crate::decision::Decision<Step>;
 
 impl Decision {
@@ -320,12 +326,12 @@ impl Decision {
     }
 }
 
-/// The next step for a claim. `now` is in seconds since 1970.
+/// Decides the next step for a claim. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     copying::copied(o, alone(o, now))
 }
 
-/// That, but for its copies.
+/// Decides the next step without regard to the claim's copies.
 fn alone(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let wanted = names::pv_name(&claim.id());
@@ -339,7 +345,7 @@ fn alone(o: &Observed<'_>, now: i64) -> Decision {
     pending(o, now)
 }
 
-/// Rows 1 to 6: nothing is owed to the claim any more, or only its finalizer.
+/// Decides rows 1 to 6: the claim needs nothing more, or only loses its finalizer.
 fn settled(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.is_held() {
@@ -356,10 +362,10 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
         let missing = bound_to.map(|candidate| adopted(o, candidate.volume));
         return match missing {
             None if claim.deleting => leaving(o, now),
-            // Its volume is not in the cache yet, and its event comes; or it is lost, and nothing
-            // is to be done before the claim goes.
+            // The volume is not in the cache yet, and its event will arrive. Or the volume is lost, and nothing is to
+            // be done before the claim is terminating.
             None => Decision::nothing(),
-            // The PV controller was faster to bind it.
+            // The PV controller bound the claim first.
             Some(None) => Decision::from(Step::Release).saying(
                 false,
                 reason::PROVISIONING_SUCCEEDED,
@@ -382,12 +388,12 @@ fn settled(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// A step after which the claim has its volume.
+/// Returns a step after which the claim has its volume.
 fn succeeded(volume: &Volume, step: Step) -> Decision {
     Decision::from(step).saying(false, reason::PROVISIONING_SUCCEEDED, format!("bound to volume {}", volume.name))
 }
 
-/// The PV controller was faster than the check: whoever made the volume wrote the claim's UID on it.
+/// Quarantines a volume that the PV controller bound before the check, because its maker wrote the claim's UID on it.
 fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
     let (volume, why) = (unfit.volume.name.clone(), unfit.misfits.join("; "));
     let told = format!(
@@ -398,18 +404,18 @@ fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
     Decision::from(step).saying(true, reason::VOLUME_REFUSED, told)
 }
 
-/// Row 4. The volume vanishes with the claim, so its storage goes first, once no pod uses it.
+/// Decides row 4. The volume vanishes with the claim, so its storage is deleted first, once no pod uses it.
 fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
     let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
     match recipe(o) {
-        // The claim's deletion and the end of its use are events.
+        // The claim's deletion and the end of its use arrive as events.
         _ if !o.claim.deleting || others => Decision::nothing(),
         Some(recipe) => process(o).unwrap_or_else(|| deleting(o, recipe, now)),
         None => unknown(),
     }
 }
 
-/// The recipe of the attempt; where it is lost, that of the class.
+/// Returns the recipe of the attempt, or that of the class if the former is lost.
 fn recipe<'a>(o: &Observed<'a>) -> Option<&'a Recipe> {
     o.stamped_recipe.or(match o.class {
         Serving::Ours(class) => class.recipe.as_deref().ok(),
@@ -417,7 +423,7 @@ fn recipe<'a>(o: &Observed<'a>) -> Option<&'a Recipe> {
     })
 }
 
-/// A pod of the claim is on a node that does not answer: its end is waited for, and told.
+/// Waits for the end of a pod on a node that does not answer, and emits an event.
 fn lost(o: &Observed<'_>) -> Option<Decision> {
     o.places.lost(o.alive_on).map(|node| Decision::wait(reason::WAITING, lost_words(node)))
 }

@@ -1,23 +1,24 @@
-//! Whether a volume that an image made is the one that the claim asked for.
+//! The check whether a volume that an image made is the one that the claim requested.
 
 use std::collections::BTreeMap;
 
 use contract::{names, quantity, storage};
 use k8s_openapi::api::core::v1::NodeSelector;
 
-use super::Claim;
 use crate::config::values::is_clean_absolute;
 use crate::config::{Recipe, SourceRule};
 use crate::limits;
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::model::written::{FINALIZERS, said_namespaces};
 use crate::text::line;
-use crate::volume::written::{FINALIZERS, said_namespaces};
-use crate::volume::{Volume, affinity};
 
-/// Everything that keeps a volume from being bound to a claim; nothing if it fits. `node` is the
-/// selected node with its labels.
+/// Returns all reasons why a volume cannot be bound to a claim; none if it fits. `node` is the selected node with its
+/// labels.
 ///
-/// What was adopted for the claim has been checked, and the PV controller binds it at any time: that its node is another
-/// now, or that somebody has changed it, is no matter of ours any more, as it is none a moment later.
+/// A volume that was adopted for the claim has been checked, and the PV controller may bind it at any time. A node that
+/// is selected later, or a later change of the volume, does not count any more.
 pub fn misfits(
     volume: &Volume,
     claim: &Claim,
@@ -72,7 +73,7 @@ pub fn misfits(
         refuse(misfit);
     }
     written_fits(volume, claim, recipe).into_iter().for_each(&mut refuse);
-    // What is half-way adopted comes to its end, whatever node is selected meanwhile: the scheduler follows the volume.
+    // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
     if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.is_held()), node)
         && !affinity::matches(selector, labels)
     {
@@ -91,11 +92,11 @@ pub fn misfits(
     misfits.iter().map(|misfit| line(misfit, limits::MISFIT)).collect()
 }
 
-/// By how much a volume may be larger than its claim asks for, unless the config says so: backends round up, and by how
-/// much follows from the size.
+/// The surplus that a volume may have over the requested size by default, in bytes. Backends round up, by an amount
+/// that follows from the size.
 const SURPLUS: u64 = 10 << 30;
 
-/// What an image wrote on its volume that others would act on, and that the config does not allow.
+/// Returns the fields of a volume that other programs would act upon and that the config does not allow.
 fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
     let mut misfits = Vec::new();
     let mut refuse = |misfit: String| misfits.push(misfit);
@@ -158,7 +159,7 @@ fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> 
     misfits
 }
 
-/// Whether the PV controller binds a claim to a volume that is reserved for it by name.
+/// Checks whether the PV controller binds the claim to a volume that is reserved for it by name.
 pub fn suits_reserved(volume: &Volume, claim: &Claim) -> bool {
     let size = matches!((&volume.size, &claim.size), (Ok(has), Ok(asked)) if has >= asked);
     let modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
@@ -167,25 +168,25 @@ pub fn suits_reserved(volume: &Volume, claim: &Claim) -> bool {
     !volume.deleting && size && modes && class && named && volume.volume_mode == claim.volume_mode
 }
 
-/// The size that a volume must have. A user may ask for more as soon as a claim is bound: what it then wants beyond
-/// what it has is for an expansion, and says nothing against the volume.
+/// Returns the size that the volume must have. A user may request more as soon as a claim is bound. An expand run
+/// serves the larger request, which does not count against the volume.
 fn asked_when_bound(claim: &Claim) -> Result<u64, String> {
     let asked = claim.size.clone()?;
     Ok(claim.capacity.filter(|_| claim.is_bound()).map_or(asked, |had| asked.min(had)))
 }
 
-/// A claim asks for attributes of this class, or did when it was bound: which other ones it then wants is for a modify run,
-/// and says nothing against the volume either.
+/// Checks whether the claim requests attributes of this class, or did so when it was bound. A modify run serves a later
+/// request, which does not count against the volume either.
 fn asks_for_class(claim: &Claim, class: &str) -> bool {
     let had = claim.modification.as_ref().filter(|_| claim.is_bound()).and_then(|modification| modification.current());
     [claim.attributes_class.as_deref(), had].contains(&Some(class))
 }
 
-/// What binds a volume to where it was made, if its image has not said it and the config has. `node` is where it was
-/// made, with its labels where they are known.
+/// Derives the node affinity of a volume, if the config has `volume-affinity` and the image has not written one. `node`
+/// is where the volume was made, with its labels where they are known.
 ///
 /// # Errors
-/// Why that is not known, in words for the claim.
+/// If the labels are not known. The text is for the claim's event.
 pub fn derived_affinity(
     volume: &Volume,
     recipe: &Recipe,
@@ -201,17 +202,17 @@ pub fn derived_affinity(
     made.map(Some).map_err(|label| format!("{lacks}: the node {name} lacks the label {label}"))
 }
 
-/// Whether the class may produce such a source.
+/// Checks whether the class allows the volume source of a volume.
 ///
 /// # Errors
-/// What is wrong with it, in words for the claim.
+/// If the class does not allow the source. The text is for the claim's event.
 pub fn source_fits(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
     source(volume, &recipe.volume_sources, &recipe.record.stands_for)?;
     is_where_its_run_was(volume, recipe)
 }
 
-/// Where a run sees the directory of its own volume alone, its volume is that directory: what is in it may be a link that the
-/// run has made, and what is beside it belongs to another.
+/// Checks that a volume is the directory of its run, where the run saw only that directory. A path in that directory
+/// may be a link that the run has made, and a path beside it belongs to another volume.
 fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
     let (Some("hostPath" | "local"), Some(path)) = (volume.source, volume.path.as_deref()) else { return Ok(()) };
     let id = volume.name.strip_prefix(names::PV_PREFIX).and_then(storage::volume);
@@ -225,9 +226,9 @@ fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> 
     ))
 }
 
-/// Whether the rules of a class allow such a source. Without a rule every kind is allowed but paths on
-/// nodes, since an image that could name any of them could hand out the node itself, and drivers of others, which would do
-/// with their rights what the image says. A class that stands for a driver has that one.
+/// Checks whether the rules of a class allow a volume source. Without a rule every kind is allowed, except for paths on
+/// nodes and drivers of others. An image that could name any path could expose the node itself. A driver would do with
+/// its own rights whatever the image says. A class that replaces a driver may use that driver.
 fn source(volume: &Volume, rules: &[SourceRule], stands_for: &str) -> Result<(), String> {
     let Some(kind) = volume.source else { return Err("it has no volume source, or several".into()) };
     let on_node = matches!(kind, "hostPath" | "local");

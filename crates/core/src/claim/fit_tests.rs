@@ -1,10 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::claim::modification::Modification;
 use crate::config::record::Record;
+use crate::model::modification::Modification;
+use crate::model::volume::Reference;
 use crate::object::ObjectName;
-use crate::volume::Reference;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
@@ -22,7 +22,7 @@ fn claim() -> Claim {
     Claim::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(&text).unwrap())
 }
 
-/// A volume as an image makes it for the claim.
+/// Returns a volume as an image makes it for the claim.
 fn volume() -> Volume {
     let text = format!(
         "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{storageClassName: silver, capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce, ReadOnlyMany], nfs: {{server: s, path: /p}}}}\n",
@@ -200,7 +200,7 @@ fn a_volume_leaves_room_for_what_is_noted_on_it() {
     assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator notes"), "{found:?}");
 }
 
-/// The volume of the claim with something more on it, or in place of what is there.
+/// Returns the volume of the claim with added or replaced fields.
 fn with(more: serde_json::Value) -> Volume {
     fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
         match (into, from) {
@@ -242,7 +242,7 @@ fn what_others_would_act_on_is_refused_unless_the_config_allows_it() {
         json!({ "spec": { "nfs": null, "iscsi": { "iqn": "i", "lun": 1, "targetPortal": "t", "secretRef": reference } } })
     };
     let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u" }]);
-    // What is written, the key that allows it, and what is said else.
+    // Each row has the written field, the key that allows it, and the message without that key.
     let table = [
         (json!({ "metadata": { "ownerReferences": owner } }), None, "owned by ConfigMap o (ownerReferences)"),
         (
@@ -314,7 +314,7 @@ fn what_usual_images_write_fits() {
     for namespace in ["vault", "old", &pv] {
         assert_eq!(fits(csi("d", namespace), recipe_with(&any, "d", &said)), [""; 0], "{namespace}: the class says it");
     }
-    // The driver that the class is written for is the one that it may have.
+    // The class may use the driver that it replaces.
     assert_eq!(fits(csi("d", ""), recipe_with(&[], "d", &[])), [""; 0]);
     for keys in [&[][..], &any, &[("volume-sources", "csi:e")]] {
         let found = fits(csi("f", ""), recipe_with(keys, "d", &[]));
@@ -323,21 +323,21 @@ fn what_usual_images_write_fits() {
     assert_eq!(fits(csi("f", ""), recipe_with(&[("volume-sources", "csi:f, csi:g")], "d", &[])), [""; 0]);
     let finalizers = json!(["kubernetes.io/pv-protection", names::VOLUME_FINALIZER, "external-attacher/d"]);
     assert_eq!(fits(json!({ "metadata": { "finalizers": finalizers } }), recipe_with(&[], "", &[])), [""; 0]);
-    // Backends round up: by 10 GiB at least, and by as much again as is asked for.
+    // Backends round up: by 10 GiB at least, and by as much again as the requested size.
     let sized = |has: &str, asked: u64| {
         let claim = Claim { size: Ok(asked << 30), ..claim() };
         misfits(&with(json!({ "spec": { "capacity": { "storage": has } } })), &claim, &recipe_with(&[], "", &[]), None)
     };
     assert_eq!([sized("11Gi", 1), sized("200Gi", 100), sized("100Gi", 100)], [const { Vec::<String>::new() }; 3]);
     assert!(sized("12Gi", 1).len() == 1 && sized("201Gi", 100).len() == 1);
-    // What is adopted was looked at.
+    // An adopted volume was checked before.
     assert_eq!(
         with(json!({ "spec": { "mountOptions": ["suid"] }, "status": { "reason": "Adopted-x" } })).written,
         None
     );
 }
 
-/// A run may make a link to `/` in the directory that it was given.
+/// A run may make a link to `/` in its own directory.
 #[test]
 fn a_run_that_is_alone_with_its_directory_makes_a_volume_of_that_and_nothing_else() {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}, {name: n, mountPath: /n}]}], volumes: [{name: a, hostPath: {path: /srv/a/}}, {name: b, hostPath: {path: /b}}, {name: n, nfs: {server: s, path: /p}}]}";
@@ -369,7 +369,7 @@ fn a_run_that_is_alone_with_its_directory_makes_a_volume_of_that_and_nothing_els
     }
     assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a, /b"), [""; 0]);
     assert_eq!(found(&on("local", &format!("/b/{UID}")), "/a").len(), 1, "not where the run saw all");
-    // Other kinds have no path on a node, and other storage no directory of one.
+    // Other kinds have no path on a node, and other storage has no directory of a volume.
     assert_eq!(found(&volume(), "/a"), [""; 0]);
     assert_eq!(found(&on("local", &strange[0]), "/n"), [""; 0]);
 }

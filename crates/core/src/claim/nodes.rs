@@ -1,33 +1,33 @@
-//! On which nodes the pods of a recipe may run, and which of them the next attempt gets where no scheduler selects one.
+//! The nodes on which a recipe's pods may run, and the choice among them where no scheduler selects one.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::api::core::v1::{NodeSelector, Taint, Toleration};
 
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::config::topology::Topologies;
 use crate::limits;
+use crate::model::affinity::holds;
+use crate::model::claim::Claim;
 use crate::node::Node;
-use crate::volume::affinity::holds;
 
-/// Taints that Kubernetes itself puts on nodes, and takes off again.
+/// The prefix of taints that Kubernetes itself adds to nodes, and removes again.
 const PASSING: &str = "node.kubernetes.io/";
 
-/// Where the next attempt for a claim may be.
+/// The possible nodes of a claim's next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The best node that is not the one of the last attempt.
+    /// The best node other than that of the last attempt.
     pub next: Option<String>,
-    /// No attempt was there.
+    /// `next` has had no attempt.
     pub is_new: bool,
-    /// The node of the last attempt would do.
+    /// The node of the last attempt can take another.
     pub last: bool,
 }
 
-/// Chooses among all nodes: first those without an attempt, spread by the claim's UID, then the one whose attempt was
-/// the longest ago.
+/// Chooses among all nodes. First come nodes without an attempt, spread by the claim's UID, then the node whose attempt
+/// was the longest ago.
 pub fn choose<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     claim: &Claim,
@@ -63,13 +63,13 @@ fn spread(uid: &str, node: &str) -> u64 {
     hasher.finish()
 }
 
-/// The scheduler would place a pod of the recipe there, as far as labels and taints say. Whether there is room for it,
-/// it alone knows.
+/// Checks whether the scheduler would place a pod of the recipe on a node by its labels and taints. Only the scheduler
+/// knows whether there is room.
 pub fn takes(node: &Node, recipe: &Recipe) -> bool {
     node.reachable && is_meant(node, recipe) && node.taints.iter().all(|taint| is_tolerated(taint, recipe))
 }
 
-/// The same but for what passes: that it does not answer, is cordoned, or short of something.
+/// Checks the same without regard to temporary states. The node may not answer, be cordoned, or be short of a resource.
 pub fn takes_at_times(node: &Node, recipe: &Recipe) -> bool {
     let lasting = |taint: &&Taint| !taint.key.starts_with(PASSING);
     is_meant(node, recipe) && node.taints.iter().filter(lasting).all(|taint| is_tolerated(taint, recipe))
@@ -81,7 +81,7 @@ fn is_tolerated(taint: &Taint, recipe: &Recipe) -> bool {
     recipe.tolerations.iter().chain(more).any(|toleration| tolerates(toleration, taint))
 }
 
-/// The admin means the pods of the recipe to be there.
+/// Checks whether the admin intends a node for the pods of the recipe.
 pub fn is_meant(node: &Node, recipe: &Recipe) -> bool {
     let spec = recipe.pod_template.as_ref().and_then(|template| template.spec.as_ref());
     let selector = spec.and_then(|spec| spec.node_selector.as_ref());
@@ -95,7 +95,8 @@ pub fn is_meant(node: &Node, recipe: &Recipe) -> bool {
         && required.is_none_or(|required| is_within(node, required))
 }
 
-/// The terms are alternatives. Labels and the name, which is a field, are both asked for in them.
+/// Checks a node against a selector. The terms are alternatives. Each may select by labels and by the name, which is a
+/// field.
 fn is_within(node: &Node, selector: &NodeSelector) -> bool {
     let fields = BTreeMap::from([("metadata.name".to_owned(), node.name.clone())]);
     selector.node_selector_terms.iter().any(|term| {

@@ -1,98 +1,32 @@
-//! What a claim is to be filled from: the volume of another claim, of which it becomes a copy, a snapshot, or something
-//! that others fill it from.
-
-use std::fmt;
+//! The data source of a claim. It is the volume of another claim, a snapshot, or an object from which others fill the
+//! volume.
 
 use contract::names;
 use contract::quantity::quantity;
-use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 
-use super::Claim;
 use crate::config::Recipe;
-use crate::limits;
-use crate::object::ObjectName;
+use crate::model;
+use crate::model::claim::Claim;
+use crate::model::data_source::{DataSource, not_granted};
+use crate::model::volume::Volume;
 use crate::snapshot::restore::Stored;
-use crate::snapshot::{self, api};
-use crate::text::cut;
-use crate::volume::Volume;
 
-/// The capability that a config declares.
+/// The capability with which a config declares clones.
 pub const CAPABILITY: &str = crate::config::capability::CLONE;
 
-/// What a claim names as its data source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DataSource {
-    /// A claim, of whose volume it is to be a copy.
-    Claim(ObjectName),
-    /// A VolumeSnapshot, which it is to be made from.
-    Snapshot(ObjectName),
-    /// Something that only the provisioner of the class could fill it from.
-    Unknown(String),
-    /// Something that a populator fills it from.
-    Populated(String),
-    /// Something that its manifest names, and that the API server has dropped.
-    Dropped,
-}
-
-/// Said of a claim whose data source was dropped: it cannot be given one, since the API keeps the source of a claim as it is.
+/// The text for a claim whose data source was dropped. A new claim is needed: the API does not allow to change the data
+/// source.
 const DROPPED: &str = "the manifest of the claim (annotation kubectl.kubernetes.io/last-applied-configuration) names a data source, or a namespace of one, that the API server has dropped; no empty volume is made instead. Delete the claim, and create it anew with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If the volume is to be empty, remove that annotation";
 
-impl DataSource {
-    /// That of a claim in a namespace.
-    pub fn of(spec: &PersistentVolumeClaimSpec, namespace: &str) -> Option<Self> {
-        let new = spec.data_source_ref.as_ref();
-        let new = new.map(|s| (s.api_group.clone(), s.kind.clone(), s.namespace.clone(), s.name.clone()));
-        let old = spec.data_source.as_ref().map(|s| (s.api_group.clone(), s.kind.clone(), None, s.name.clone()));
-        let (group, kind, other, name) = new.or(old)?;
-        let name = cut(&name, limits::NAME).into_owned();
-        let namespace = other.filter(|other| !other.is_empty()).unwrap_or_else(|| namespace.to_owned());
-        Some(match (group.unwrap_or_default().as_str(), kind.as_str()) {
-            ("", "PersistentVolumeClaim") => DataSource::Claim(ObjectName::new(namespace, name)),
-            (api::GROUP, "VolumeSnapshot") => DataSource::Snapshot(ObjectName::new(namespace, name)),
-            ("" | api::GROUP, kind) => DataSource::Unknown(format!("{} {name}", cut(kind, limits::NAME))),
-            (group, kind) => {
-                DataSource::Populated(format!("{}.{} {name}", cut(kind, limits::NAME), cut(group, limits::NAME)))
-            }
-        })
-    }
-
-    /// The claim whose volume is copied.
-    pub fn claim(&self) -> Option<&ObjectName> {
-        match self {
-            DataSource::Claim(name) => Some(name),
-            DataSource::Snapshot(_) | DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => None,
-        }
-    }
-
-    /// The claim or VolumeSnapshot that must be there first.
-    pub fn named(&self) -> Option<&ObjectName> {
-        match self {
-            DataSource::Claim(name) | DataSource::Snapshot(name) => Some(name),
-            DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => None,
-        }
-    }
-}
-
-impl fmt::Display for DataSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DataSource::Claim(name) => write!(f, "claim {name}"),
-            DataSource::Snapshot(name) => write!(f, "VolumeSnapshot {name}"),
-            DataSource::Unknown(what) | DataSource::Populated(what) => f.write_str(what),
-            DataSource::Dropped => f.write_str("a data source that the API server has dropped"),
-        }
-    }
-}
-
-/// Whether a class can fill a claim from its data source at all.
+/// Checks whether a class can fill a claim from its data source at all.
 ///
 /// # Errors
-/// Why not, in words for the claim.
+/// If the class cannot fill it. The text is for the claim's event.
 pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     let capability = match &claim.data_source {
         None => return Ok(()),
         Some(DataSource::Claim(_)) => CAPABILITY,
-        Some(DataSource::Snapshot(_)) => snapshot::CAPABILITY,
+        Some(DataSource::Snapshot(_)) => model::snapshot::CAPABILITY,
         Some(DataSource::Dropped) => return Err(DROPPED.into()),
         Some(other) => {
             return Err(format!(
@@ -113,15 +47,7 @@ pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     Ok(())
 }
 
-/// In words for the claim, what its namespace must be granted.
-pub fn not_granted(claim: &Claim) -> String {
-    let namespace = &claim.name.namespace;
-    format!(
-        "is in another namespace, where no ReferenceGrant (gateway.networking.k8s.io/v1beta1) lets claims of namespace {namespace} use it; who owns it can create one"
-    )
-}
-
-/// What is seen of what a claim is to be filled from.
+/// The observed state of a data source.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin<'a> {
     /// A claim.
@@ -131,7 +57,7 @@ pub enum Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// The node where it is, if that matters.
+    /// Returns the node of the data source, if that matters.
     pub fn node(&self) -> &'a str {
         match self {
             Origin::Claim(copied) => copied.node,
@@ -139,12 +65,12 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// The node where a copy must be made: what one node has can be read there alone.
+    /// Returns the node where a copy must be made, because only that node can read the data source.
     pub fn tie(&self, recipe: &Recipe) -> Option<&'a str> {
         recipe.pin(self.node())
     }
 
-    /// It is there, and not kept from deletion for the sake of this copy.
+    /// Checks whether the data source exists and is not yet protected for this copy.
     pub fn is_to_be_kept(&self, copy: &Claim) -> bool {
         match self {
             Origin::Claim(copied) => copied.granted && copied.claim.is_some() && !copied.is_kept_for(copy),
@@ -152,10 +78,10 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Whether it can be copied now.
+    /// Checks whether the data source can be copied now.
     ///
     /// # Errors
-    /// What it waits for, or what the user must change, in words for the copy.
+    /// If it cannot. The text, for the copy's event, says what the copy waits for or what the user must change.
     pub fn check(&self, copy: &Claim) -> Result<(), String> {
         match self {
             Origin::Claim(copied) => copied.check(copy),
@@ -164,36 +90,36 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// What is seen of the claim that another is to be a copy of.
+/// The observed state of a claim to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied<'a> {
-    /// The claim; none if it is not there.
+    /// The claim; `None` if it does not exist.
     pub claim: Option<&'a Claim>,
-    /// The volume that it is bound to, once it is seen.
+    /// The volume that the claim is bound to, if the cache has it.
     pub volume: Option<&'a Volume>,
-    /// The volume was made by this orchestrator, which knows how.
+    /// This orchestrator made the volume, and has its provenance.
     pub ours: bool,
     /// The node where the volume was made, if that matters.
     pub node: &'a str,
-    /// It is in the copy's namespace, or that is granted.
+    /// The claim is in the copy's namespace, or a ReferenceGrant allows the copy.
     pub granted: bool,
 }
 
 impl Copied<'_> {
-    /// It is kept from deletion for the sake of this copy.
+    /// Checks whether the claim is protected for this copy.
     pub fn is_kept_for(&self, copy: &Claim) -> bool {
         let finalizer = names::clone_finalizer(&copy.uid);
         self.claim.is_some_and(|claim| claim.finalizers.contains(&finalizer))
     }
 
-    /// Whether the claim can be copied now.
+    /// Checks whether the claim can be copied now.
     ///
     /// # Errors
-    /// What it waits for, or what the user must change, in words for the copy.
+    /// If it cannot. The text, for the copy's event, says what the copy waits for or what the user must change.
     pub fn check(&self, copy: &Claim) -> Result<(), String> {
         let source = copy.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
         let waits = |why: &str| Err(format!("{source}, which this claim wants to be a copy of, {why}"));
-        // Nothing is said of what may not be seen. What was begun is not broken off.
+        // The event says nothing about an object that the user may not see. A copy that has begun is finished.
         if !self.granted && !self.is_kept_for(copy) {
             return waits(&not_granted(copy));
         }
@@ -238,26 +164,3 @@ impl Copied<'_> {
         }
     }
 }
-
-/// A claim or VolumeSnapshot for which our finalizer stands on what it is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copying {
-    /// Its UID.
-    pub uid: String,
-    /// Its name, while something may be under way for it.
-    pub under_way: Option<ObjectName>,
-}
-
-/// The UIDs of the claims for whose sake something is kept, by the finalizers on it.
-pub fn kept_for(finalizers: &[String]) -> impl Iterator<Item = &str> {
-    finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER))
-}
-
-/// The UIDs of the VolumeSnapshots for whose sake a claim is kept.
-pub fn snapshot_of(claim: &Claim) -> impl Iterator<Item = &str> {
-    claim.finalizers.iter().filter_map(|finalizer| finalizer.strip_prefix(names::SOURCE_FINALIZER))
-}
-
-#[cfg(test)]
-#[path = "origin_tests.rs"]
-mod tests;

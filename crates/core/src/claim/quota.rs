@@ -1,13 +1,13 @@
-//! How much of a class may be taken, and whether there is room for more: a pure function of what is taken.
+//! Quotas: how many volumes and bytes a class has in use, and whether it may have more. The check is a pure function.
 //!
 //! | key | counts |
 //! |---|---|
 //! | `max-volumes`, `max-bytes` | all volumes of the class |
-//! | `max-volumes-per-namespace`, `max-bytes-per-namespace` | those of one namespace |
+//! | `max-volumes-per-namespace`, `max-bytes-per-namespace` | the volumes of one namespace |
 //!
-//! What is taken: each volume of the class that is ours, until it is gone, with the larger size that it is being given;
-//! and each claim for which attempts have begun and that has no volume yet, with the size that it asks for. So it follows
-//! from the API alone.
+//! Two kinds of objects count. Each volume of the class that belongs to the orchestrator counts until it is gone, with
+//! its new size if it is being expanded. Each claim whose attempts have begun and that has no volume yet counts with
+//! its requested size. So the usage follows from the API alone.
 
 use std::collections::HashMap;
 
@@ -15,26 +15,27 @@ use contract::quantity::quantity;
 
 use crate::config::{Recipe, Share, keys};
 
-/// What is taken by some volumes.
+/// The number and the size of some volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// How many.
+    /// The number of volumes.
     pub volumes: u64,
-    /// Their sizes, in bytes: so wide that no sum overflows, and what was added can be taken away again.
+    /// The sum of their sizes, in bytes. The type is so wide that no sum overflows, so that each addition can be
+    /// undone.
     pub bytes: u128,
 }
 
-/// What is taken of a class.
+/// The usage of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// In all.
+    /// The usage of all namespaces together.
     pub all: Usage,
-    /// By the claims of each namespace.
+    /// The usage by the claims of each namespace.
     pub namespaces: HashMap<String, Usage>,
 }
 
 impl Taken {
-    /// Takes a volume away that was added.
+    /// Subtracts a volume that was added.
     pub fn take(&mut self, namespace: &str, bytes: u64) {
         let one = |usage: &mut Usage| {
             usage.volumes = usage.volumes.saturating_sub(1);
@@ -56,25 +57,25 @@ impl Taken {
     }
 }
 
-/// Why there is no room for another volume of this size, in words for the claim; none if there is. `taken` does not count
-/// the volume itself.
+/// Returns the reason why a quota allows no further volume of this size, for the claim's event. Returns `None` if all
+/// quotas allow it. `taken` must not contain the volume itself.
 pub fn refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| share, taken, namespace, bytes)
 }
 
-/// The same for a volume of no namespace.
+/// Returns the same for a volume without a namespace.
 pub fn class_refusal(recipe: &Recipe, taken: &Taken, bytes: u64) -> Option<String> {
     over(recipe.share, taken.all, bytes, ("", "all namespaces together"), recipe)
 }
 
-/// The same for a volume that the class has already, and a namespace is to have.
+/// Returns the same for a volume that the class already has and a namespace is to get.
 pub fn namespace_refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
     let own = taken.namespaces.get(namespace).copied().unwrap_or_default();
     let of_namespace = format!("namespace {namespace}");
     over(recipe.namespace_share, own, bytes, ("-per-namespace", &of_namespace), recipe)
 }
 
-/// The same for a volume that is there and is to have this size: that it is one more counts nothing.
+/// Returns the same for an existing volume that is to get this size. It does not count as a further volume.
 pub fn growth_refusal(recipe: &Recipe, taken: &Taken, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| Share { volumes: None, ..share }, taken, namespace, bytes)
 }

@@ -1,40 +1,40 @@
-//! What an image is asked for a claim.
+//! The request to an image for a claim.
 
 use std::collections::BTreeMap;
 
 use contract::names;
 use contract::request::{ClaimRef, Operation, Original, Request, Snapshot};
 
-use super::Claim;
 use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::limits;
+use crate::model::claim::Claim;
 use crate::run::request::of_class;
-use crate::volume::request::with;
+use crate::run::request::with_attributes;
 
 /// The attempt that a request belongs to.
 #[derive(Clone, Debug, Default)]
 pub struct Attempt {
-    /// Its number, from 1.
+    /// The number of the attempt, from 1.
     pub number: u32,
-    /// When it began, RFC 3339.
+    /// The time when the attempt began, RFC 3339.
     pub ts: String,
     /// The node that the volume is for.
     pub node: String,
-    /// Topology labels of that node.
+    /// The topology labels of that node.
     pub topology: BTreeMap<String, String>,
     /// The topologies that the class allows, as JSON.
     pub class_topologies: String,
-    /// The volume that it is to be a copy of.
+    /// The volume to copy, for a clone.
     pub clone_of: Option<Original>,
-    /// The snapshot that it is to be filled from.
+    /// The snapshot to restore, if any.
     pub snapshot: Option<Snapshot>,
-    /// The attributes that its volume gets.
+    /// The attributes that the volume gets.
     pub attributes: Attributes,
 }
 
-/// What the image is told in the words of the claim's user.
+/// The words of the claim's user that the image gets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
     access_modes: Vec<String>,
@@ -44,7 +44,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Those of a claim that the class lets through.
+    /// Selects the words that the class lets through.
     fn of(claim: &Claim, recipe: &Recipe) -> Self {
         let allowed = |key: &String| Some((key.clone(), claim.metadata.get(key)?.clone()));
         Words {
@@ -55,7 +55,7 @@ impl Words {
         }
     }
 
-    /// Whether a pod can carry them.
+    /// Checks whether a pod can carry the words.
     fn check(&self) -> Result<(), String> {
         let lists = || self.access_modes.iter().chain(&self.user_groups).chain([&self.username]);
         let bytes =
@@ -75,12 +75,12 @@ impl Words {
     }
 }
 
-/// Whether the image can be given what the class lets through of the claim.
+/// Checks whether the image can get the words of the claim that the class lets through.
 pub(super) fn tellable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     Words::of(claim, recipe).check()
 }
 
-/// The request of a run for a claim that has no volume yet.
+/// Builds the request of a run for a claim that has no volume yet.
 pub fn request(
     operation: Operation,
     claim: &Claim,
@@ -91,7 +91,7 @@ pub fn request(
 ) -> Request {
     let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes } = attempt;
     let words = Words::of(claim, recipe);
-    // What became too long after the claim was accepted does not keep its traces from being removed.
+    // Words that became too long after the claim was admitted must not prevent the deletion of its storage.
     let words = if words.check().is_ok() { words } else { Words::default() };
     Request {
         claim_uuid: claim.id(),
@@ -112,6 +112,6 @@ pub fn request(
         topology,
         class_topologies,
         claim_metadata: words.metadata,
-        ..with(of_class(operation, recipe, identity, kube_api, (number, ts)), &attributes, recipe)
+        ..with_attributes(of_class(operation, recipe, identity, kube_api, (number, ts)), &attributes, recipe)
     }
 }

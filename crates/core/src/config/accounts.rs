@@ -1,4 +1,4 @@
-//! The ServiceAccounts beside the configs: a config may name one that is not there, and Kubernetes makes no pod then.
+//! ServiceAccounts in the namespaces of configs. Kubernetes makes no pod for a config whose account does not exist.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::classes::Config;
 use super::keys::SERVICE_ACCOUNT_NAME;
 use crate::object::ObjectName;
 
-/// A ServiceAccount, as far as it matters.
+/// The name of a ServiceAccount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account(pub ObjectName);
 
@@ -19,27 +19,28 @@ impl From<&ServiceAccount> for Account {
     }
 }
 
-/// The accounts that there are, as far as they are known.
+/// The accounts that are known to exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
     there: BTreeSet<ObjectName>,
-    /// Namespaces whose accounts are all known.
+    /// The namespaces whose accounts are all known.
     whole: BTreeSet<String>,
 }
 
 impl Accounts {
-    /// There is one. Says whether that is news.
+    /// Adds an account. Returns whether this is a change.
     pub fn add(&mut self, account: Account) -> bool {
         self.there.insert(account.0)
     }
 
-    /// One is gone. Says whether that is news.
+    /// Removes an account. Returns whether this is a change.
     pub fn remove(&mut self, account: &ObjectName) -> bool {
         self.there.remove(account)
     }
 
-    /// A list says that these are all of a namespace. Says whether that is news. Each namespace has the account `default`:
-    /// where there is none at all, the accounts may not be read, and nothing is known.
+    /// Replaces the accounts of a namespace by those of a list. Returns whether this is a change. Each namespace has
+    /// the account `default`: an empty list means that the orchestrator may not read the accounts, so that they count
+    /// as unknown.
     pub fn retain(&mut self, namespace: &str, all: impl Fn(&ObjectName) -> bool) -> bool {
         let before = self.clone();
         self.there.retain(|account| account.namespace != namespace || all(account));
@@ -50,7 +51,7 @@ impl Accounts {
         *self != before
     }
 
-    /// The warning about a config whose account is not there.
+    /// Returns the warning about a config whose account does not exist.
     pub fn missing(&self, config: &Config) -> Option<Problem> {
         let named =
             config.data.get(SERVICE_ACCOUNT_NAME.name).map(|name| name.trim()).filter(|name| !name.is_empty())?;

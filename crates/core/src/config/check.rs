@@ -1,4 +1,4 @@
-//! The check of a config: everything that is wrong with it, at once.
+//! The check of a config, which reports all its errors at once.
 
 mod mounts;
 mod pool;
@@ -29,7 +29,7 @@ const DEFAULT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 const DEFAULT_CAPACITY_INTERVAL: Refresh =
     Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
 
-/// A reader of values that goes on after an error and remembers it.
+/// A reader of values. It records an error and continues.
 struct Reader<'a> {
     data: &'a BTreeMap<String, String>,
     problems: Vec<Problem>,
@@ -208,7 +208,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     if recipe.max_in_flight_per_node.is_some() && recipe.placement != Placement::SelectedNode {
         r.fail(&keys::MAX_IN_FLIGHT_PER_NODE, "counts runs that must be on one node, and those of this config may be on any: set `placement: selected-node`, or leave it out");
     }
-    // A template with errors has its own problem, and says nothing here.
+    // A template with errors has its own problem, and nothing is added here.
     if recipe.pod_template.is_some() || r.text(&keys::POD_TEMPLATE).is_none() {
         mounts::check(r, &recipe);
     }
@@ -229,7 +229,7 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     }
 }
 
-/// What no pod or volume can carry is not looked at any further.
+/// Refuses data that no pod or volume can carry, without any further check.
 fn bounded(record: &Record) -> Result<(), Vec<Problem>> {
     let whole = |message: String| Err(vec![Problem::new("", message)]);
     let (all, count) = (|| record.data.iter().chain(&record.parameters), record.data.len() + record.parameters.len());
@@ -259,7 +259,7 @@ fn bounded(record: &Record) -> Result<(), Vec<Problem>> {
     Ok(())
 }
 
-/// What the image can do beside provision and delete.
+/// Reads the operations that the image can do beside provision and delete.
 fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
     let declared = r.read(&keys::CAPABILITIES, |text| {
         let chosen = list(text)?;
@@ -274,8 +274,8 @@ fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
     declared.unwrap_or_default()
 }
 
-/// The unknown keys, and over them those that are parameters by where they stand, with their names checked on their own and
-/// against each other.
+/// Returns the parameters: the unknown keys, overridden by those that stand in a place for parameters. Checks their
+/// names, each by itself and all against each other.
 fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key));
     let parameters: BTreeMap<String, String> =
@@ -312,7 +312,7 @@ fn image(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a CSI driver: as long as that of a provisioner may be.
+/// Reads the name of a CSI driver, which may be as long as that of a provisioner.
 fn driver(text: &str) -> Result<String, String> {
     match is_dns_name(text) && text.len() <= 63 {
         true => Ok(text.to_owned()),
@@ -338,7 +338,7 @@ fn size(text: &str) -> Result<u64, String> {
     quantity::bytes(text).map_err(|error| error.to_string())
 }
 
-/// Labels of nodes.
+/// Reads a list of label keys of nodes.
 fn label_keys(text: &str) -> Result<Vec<String>, String> {
     let name = |name: &str| {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -360,7 +360,7 @@ fn claim_metadata(text: &str) -> Result<Vec<String>, String> {
     keys_of(text, "the key of a label or annotation")
 }
 
-/// Keys of labels and annotations, or names of finalizers: these have the same letters.
+/// Reads keys of labels or annotations, or names of finalizers, which all consist of the same characters.
 fn keys_of(text: &str, what: &str) -> Result<Vec<String>, String> {
     let keys = list(text)?;
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
@@ -415,7 +415,7 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
     Ok(template)
 }
 
-/// In a list whose entries are known by one of their fields, each has it, and no two have the same.
+/// Checks that each entry of a list has the field by which it is known. No two entries may have the same value.
 fn each_once<'a>(list: &str, field: &str, keys: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for key in keys {

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::pool::Marks;
 use crate::object::ObjectName;
 
-/// The data of a good config, with these keys over it.
+/// Returns the data of a valid config, overridden by these keys.
 fn data(keys: &[(&str, &str)]) -> BTreeMap<String, String> {
     let image = ("image", "registry.example/team/provisioner:1.0");
     [image].iter().chain(keys).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -17,7 +17,7 @@ fn good(keys: &[(&str, &str)]) -> Recipe {
     check(keys).unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
 }
 
-/// The problems with a config, each as `key: message`.
+/// Returns the problems of a config, each as `key: message`.
 fn problems(keys: &[(&str, &str)]) -> Vec<String> {
     match check(keys) {
         Ok(_) => Vec::new(),
@@ -25,7 +25,7 @@ fn problems(keys: &[(&str, &str)]) -> Vec<String> {
     }
 }
 
-/// One key is refused, it alone, and the message says this.
+/// Checks that exactly this key is refused, with this message.
 #[track_caller]
 fn refused(key: &str, value: &str, says: &str) {
     let found = problems(&[(key, value)]);
@@ -492,6 +492,6 @@ fn runs_are_alone_with_their_volumes_only_where_that_holds() {
         assert!(found.len() == 1 && found[0].starts_with("storage-mounts: ") && found[0].contains(says), "{found:?}");
     }
     refused("storage-mounts", "/a", "mounts nothing into the container `provisioner`");
-    // A template that cannot be read says so itself.
+    // An unreadable template has its own message.
     assert_eq!(problems(&[("storage-mounts", "/a"), ("pod-template", "no: template")]).len(), 1);
 }

@@ -1,5 +1,5 @@
-//! Which config serves which class: a pure function of the ConfigMaps, the StorageClasses and the
-//! revisions that are kept.
+//! The assignment of configs to classes: a pure function of the ConfigMaps, the StorageClasses and the stored
+//! revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,76 +17,77 @@ use super::topology::Topologies;
 use super::{Problem, Recipe, SourceRule};
 use crate::object::ObjectName;
 
-/// A class that is ours.
+/// A class that the orchestrator serves.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Its name.
+    /// The name of the class.
     pub name: String,
-    /// Whether there is a StorageClass object.
+    /// The class has a StorageClass object.
     pub has_object: bool,
-    /// Its UID, where there is one.
+    /// The UID of that object; empty without one.
     pub uid: String,
-    /// When its claims are served.
+    /// The time at which claims of the class are served.
     pub binding: BindingMode,
-    /// How its volumes are made, or why none can be made now.
+    /// The recipe of the volumes, or the reason why no volume can be made now.
     pub recipe: Result<Arc<Recipe>, String>,
-    /// The recipe is the last good version of a config that has errors now.
+    /// The config has errors now, and the recipe is its last valid version.
     pub last_good: bool,
-    /// Where its volumes may be.
+    /// The topologies in which volumes may be.
     pub allowed: Topologies,
-    /// The provisioner that its claims ask for: ours, or the driver that its config stands for.
+    /// The provisioner that the PV controller writes on the claims: the orchestrator's own, or the driver that the
+    /// config replaces.
     pub provisioner: String,
 }
 
 impl Class {
-    /// The PV controller asks another provisioner than that of the class to serve a claim: the class was another's when the
-    /// claim was first seen.
+    /// Checks whether the PV controller has written another provisioner on a claim than that of the class. The class
+    /// belonged to another provisioner when the PV controller first saw the claim.
     pub fn is_asked_elsewhere(&self, asked: Option<&str>) -> bool {
         asked.is_some_and(|name| name != self.provisioner)
     }
 }
 
-/// What a claim's class is to us.
+/// The relation of a claim's class to the orchestrator.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
-    /// Ours.
+    /// The orchestrator serves the class.
     Ours(&'a Class),
-    /// Somebody else's.
+    /// Somebody else serves the class.
     Foreign,
-    /// Neither a StorageClass nor a config names it.
+    /// Neither a StorageClass nor a config names the class.
     Unknown,
 }
 
-/// What is said about one ConfigMap.
+/// The verdict on one ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Everything wrong with it; empty if it is good.
+    /// All errors of the config; empty if it is valid.
     pub problems: Vec<Problem>,
-    /// Worth saying, but no error.
+    /// Warnings, which are no errors.
     pub warnings: Vec<Problem>,
-    /// The classes that it serves, in its current or last good version.
+    /// The classes that the config serves, in its current or last valid version.
     pub classes: Vec<String>,
-    /// Whether an older version works in its place.
+    /// An older version of the config is in use.
     pub last_good: bool,
 }
 
-/// All classes and verdicts.
+/// All classes and all verdicts.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     ours: BTreeMap<String, Class>,
     foreign: BTreeSet<String>,
-    /// Those of them that a config would serve if no other provisioner did, and why it does not.
+    /// The classes that a config would serve if another provisioner did not, with the reason.
     left: BTreeMap<String, String>,
-    /// The verdict on each ConfigMap that is meant for us.
+    /// The verdict on each ConfigMap that is meant for this orchestrator.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
-    /// What is wrong with a good config and one StorageClass, which is no reason to refuse others.
+    /// The problems of a valid config with one StorageClass. They do not affect other classes.
     pairs: Vec<(ObjectName, Problem)>,
-    /// Recipes that are in use and of which no revision is kept yet, or not as the newest.
+    /// The recipes in use whose revision is not stored yet, or not as the newest.
     pub unkept: Vec<(Record, i64)>,
 }
 
 impl Classes {
-    /// What a class is to us.
+    /// Returns the relation of a class to the orchestrator.
     pub fn lookup(&self, class: &str) -> Lookup<'_> {
         match self.ours.get(class) {
             Some(class) => Lookup::Ours(class),
@@ -95,8 +96,9 @@ impl Classes {
         }
     }
 
-    /// A class whose StorageClass went a moment ago is not served by its label alone yet: whoever
-    /// replaces the object deletes it first, and claims of the moment in between mean the new one.
+    /// Withholds a class whose StorageClass was deleted a moment ago. To replace the object somebody must delete it
+    /// first, and claims that are created in between mean the new object. So the config's label alone does not serve
+    /// the class yet.
     pub fn hold_back(&mut self, class: &str) {
         if let Some(class) = self.ours.get_mut(class).filter(|class| !class.has_object) {
             class.recipe = Err(format!(
@@ -106,7 +108,7 @@ impl Classes {
         }
     }
 
-    /// Warns of configs that name an account that is not there.
+    /// Adds warnings about configs that name a ServiceAccount that does not exist.
     pub fn warn_of_accounts<'a>(&mut self, configs: impl Iterator<Item = &'a Config>, accounts: &Accounts) {
         for config in configs {
             if let Some(verdict) = self.verdicts.get_mut(&config.name) {
@@ -115,23 +117,23 @@ impl Classes {
         }
     }
 
-    /// Why a class is left to the external provisioner of its driver, where a config stands for that.
+    /// Returns the reason why a class is left to the external provisioner of its driver, although a config replaces it.
     pub fn left_to_another(&self, class: &str) -> Option<&str> {
         self.left.get(class).map(String::as_str)
     }
 
-    /// All classes that are left to others, by name, and why.
+    /// Returns all classes that are left to others, by name, with the reasons.
     pub fn left(&self) -> impl Iterator<Item = (&str, &str)> {
         self.left.iter().map(|(class, why)| (class.as_str(), why.as_str()))
     }
 
-    /// All of our classes, by name.
+    /// Returns all classes that the orchestrator serves, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Class> {
         self.ours.values()
     }
 }
 
-/// Decides everything anew. The inputs are small and change rarely.
+/// Decides about all classes again. The inputs are small and change rarely.
 pub fn classes<'a>(
     identity: &Identity,
     configs: impl IntoIterator<Item = &'a Config>,
@@ -170,7 +172,7 @@ pub fn classes<'a>(
         }
     }
 
-    // Classes of drivers whose external provisioners are at work, or may be.
+    // These are the classes of drivers whose external provisioners are or may be running.
     let mut left: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
@@ -218,7 +220,7 @@ pub fn classes<'a>(
     }
 
     for (name, config) in labelled {
-        // A label that names a class of another config by `provisioner-config` was removed above.
+        // The code above has removed labels that name a class whose `provisioner-config` names another config.
         let class = pure(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
     }
@@ -245,7 +247,7 @@ pub fn classes<'a>(
     table
 }
 
-/// What can be said of a ConfigMap on its own.
+/// Checks a ConfigMap by itself.
 fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
     let mut verdict = Verdict::default();
     if !config.data.contains_key(keys::PLUGIN_NAME.name) {
@@ -325,7 +327,7 @@ fn pointed_at<'a>(
     })
 }
 
-/// The newest revision that works for a class of a config.
+/// Returns the newest revision that is valid for a class of a config.
 fn last_good(revisions: &BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
     let newest = newest(revisions, config, class)?;
     newest.record.checked().ok()
@@ -358,7 +360,7 @@ fn serve(
             }
             (Ok(recipe), false)
         }
-        // The config is good, the pair with this StorageClass is not.
+        // The config is valid, but not together with this StorageClass.
         Err(problems) => match last_good(revisions, &config.name, class) {
             Some(recipe) => {
                 let with = |problem: &Problem| Problem {
@@ -487,7 +489,7 @@ fn pure(
     }
 }
 
-/// The StorageClass that gives a pure class what the pure form cannot do.
+/// Writes the StorageClass that a class without an object needs for a feature.
 pub fn class_to_create(identity: &Identity, class: &str) -> String {
     format!(
         "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n",

@@ -19,7 +19,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// A good config in `admin`, with these keys over it.
+/// Returns a valid config in `admin`, overridden by these keys.
 fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
     let mut data = map(&[("plugin-name", names::DEFAULT_PLUGIN), ("image", "custom/provision")]);
     data.insert("service-account-name".into(), "maker".into());
@@ -34,7 +34,7 @@ fn config(name: &str, class: Option<&str>, keys: &[(&str, &str)]) -> Config {
     }
 }
 
-/// A StorageClass of ours.
+/// Returns a StorageClass of the orchestrator.
 fn object(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
     ClassObject {
         name: name.into(),
@@ -74,7 +74,7 @@ fn why_not(table: &Classes, name: &str) -> String {
     class(table, name).recipe.as_ref().expect_err("the class must have no recipe").clone()
 }
 
-/// A StorageClass that was written for a driver's own provisioner.
+/// Returns a StorageClass that was written for a driver's own provisioner.
 fn of_driver(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
     ClassObject { provisioner: "csi.example.com".into(), ..object(name, parameters) }
 }
@@ -83,12 +83,12 @@ fn verdict<'a>(table: &'a Classes, name: &str) -> &'a Verdict {
     &table.verdicts[&ObjectName::new("admin", name)]
 }
 
-/// The problems of a config in one text.
+/// Returns the problems of a config in one text.
 fn problems(table: &Classes, name: &str) -> String {
     crate::config::joined(&verdict(table, name).problems)
 }
 
-/// A kept revision of a config for a class.
+/// Returns a stored revision of a config for a class.
 fn revision(config: &Config, class: &str, number: i64) -> (String, Revision) {
     let record = record_of(config, class);
     (record.hash(), Revision { number, record, created: 0 })
@@ -192,7 +192,7 @@ fn a_class_of_another_provisioner_is_not_touched() {
 
 #[test]
 fn the_order_of_the_objects_does_not_matter() {
-    // A config that is refused for its label is refused for the class that points to it as well.
+    // A config that is refused for its label is also refused for the class that points to it.
     let both = config("both", Some("gold"), &[]);
     let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
     let ours = object("silver", &[(CONFIG_PARAMETER, "admin/both")]);
@@ -392,7 +392,7 @@ fn who_may_ask_for_more_and_never_gets_it_is_warned_of() {
 fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
     let general = config("general", None, &[("stands-for", "csi.example.com")]);
     let named = config("named", Some("named"), &[("stands-for", "csi.example.com"), ("zone", "west"), ("type", "x")]);
-    // Their parameters are the driver's, also those that are called like keys, or nearly so.
+    // All parameters belong to the driver, also those with the names of keys, or similar ones.
     let gold = of_driver("gold", &[("pool", "rbd"), ("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]);
     let (named_object, own) = (of_driver("named", &[("type", "y"), ("image", "vm.qcow2")]), object("own", &[]));
     let own_config = config("own", Some("own"), &[]);
@@ -411,7 +411,7 @@ fn a_config_that_stands_for_a_driver_serves_the_classes_that_name_it() {
         assert_eq!((problems(&table, name).as_str(), verdict(&table, name).warnings.len()), ("", 0), "{name}");
     }
     assert_eq!(verdict(&table, "general").classes, ["gold"]);
-    // As it is kept it is the same again.
+    // The stored record gives the same recipe.
     let kept: Record = serde_json::from_value(serde_json::json!(gold.record)).unwrap();
     assert_eq!(&kept.recipe().unwrap(), gold);
 }
@@ -439,13 +439,13 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
             "{warnings}"
         );
     }
-    // A Lease that does not count is told, and keeps nothing from being served.
+    // A Lease that does not count leads to a warning, and all classes are served.
     let found = Found { sidecar: Sidecar::Gone, elsewhere: Some(ObjectName::new("team", "csi-example-com")) };
     let table = beside(&Sidecars::new([("csi.example.com".to_owned(), found)]), &[&stands], &objects);
     let warned = crate::config::joined(&verdict(&table, "stands").warnings);
     assert!(warned.contains("Lease team/csi-example-com") && warned.contains("stands-for-namespace: team"), "{warned}");
     assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_another("gold")), ("gold", None));
-    // What is known of another driver's says nothing, nor does nothing that is known.
+    // Neither knowledge about another driver nor missing knowledge about this one has an effect.
     let other = Sidecars::new([("other.example.com".to_owned(), Sidecar::Gone.into())]);
     assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), Lookup::Foreign));
     let gone = Sidecars::new([("csi.example.com".to_owned(), Sidecar::Gone.into())]);
@@ -465,7 +465,7 @@ fn one_config_stands_for_a_driver_and_none_for_ourselves() {
     assert_eq!(recipe(&table, "silver").config.name, "older");
     assert!(problems(&table, "newer").contains("the older ConfigMap admin/older stands for csi.example.com already"));
     assert!(problems(&table, "own").contains("stands-for: is this provisioner's own name"));
-    // A label alone does not make a driver's class ours.
+    // A label alone does not make the orchestrator serve a driver's class.
     assert!(problems(&table, "other").contains("belongs to the provisioner csi.example.com"));
     assert!(why_not(&table, "gold").contains("environment variable PATH"), "{}", why_not(&table, "gold"));
     assert_eq!(problems(&table, "older"), "");

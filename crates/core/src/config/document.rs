@@ -1,5 +1,5 @@
-//! Files of provisioner configs, as `validate` and `render` read them: every problem with its file
-//! and line, and a hint where a slip is easy to make.
+//! Files of provisioner configs, as `validate` and `render` read them. Each problem has its file and line, and a hint
+//! for frequent mistakes.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ pub enum Document {
     Claim(Box<PersistentVolumeClaim>),
     /// A ServiceAccount.
     Account(ObjectName),
-    /// Some other kind, named, and where it begins.
+    /// An object of another kind, with its name and its first line.
     Other(String, u64),
 }
 
-/// Where things stand in a file.
+/// The line numbers of an object's keys.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
     first: u64,
@@ -42,18 +42,18 @@ impl Lines {
         Lines { first: offset + 1, keys }
     }
 
-    /// The line of a key of `data` or of a parameter, or where the document begins.
+    /// Returns the line of a key of `data` or of a parameter. For other keys returns the first line of the document.
     pub fn of(&self, key: &str) -> u64 {
         self.keys.get(key).copied().unwrap_or(self.first)
     }
 }
 
-/// A file that cannot be read as YAML, or an object of the wrong form.
+/// A part of a file that is not YAML, or an object of the wrong form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: u64,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -83,8 +83,7 @@ struct Metadata {
     annotations: Texts,
 }
 
-/// Splits a file into its documents and reads each. A document that cannot be read does not hide
-/// the others.
+/// Divides a file into its documents and reads each. An unreadable document does not hide the others.
 pub fn read(text: &str) -> (Vec<Document>, Vec<Unreadable>) {
     let mut documents = Vec::new();
     let mut unreadable = Vec::new();
@@ -104,7 +103,7 @@ pub fn read(text: &str) -> (Vec<Document>, Vec<Unreadable>) {
     (documents, unreadable)
 }
 
-/// The documents of a stream with the number of lines before each.
+/// Divides a stream into documents, each with the number of lines before it.
 fn parts(text: &str) -> Vec<(u64, &str)> {
     let mut parts = Vec::new();
     let (mut start, mut start_line, mut position) = (0, 0, 0);
@@ -120,7 +119,7 @@ fn parts(text: &str) -> Vec<(u64, &str)> {
     parts
 }
 
-/// A document, and what is wrong with it that does not keep it from being read.
+/// Reads a document. Returns it with the problems that do not prevent its reading.
 fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<Unreadable>> {
     let at = |error: serde_saphyr::Error| {
         let line = error.location().map_or(1, |location| location.line());
@@ -165,13 +164,14 @@ fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<
     }
 }
 
-/// What is known to be wrong, or else what the parser says of it.
+/// Returns the known problems, or else those that the parser reports.
 fn or_else(known: &[Unreadable], parser: impl FnOnce() -> Vec<Unreadable>) -> Vec<Unreadable> {
     if known.is_empty() { parser() } else { known.to_vec() }
 }
 
 impl Object {
-    /// Values that Kubernetes refuses where only texts may be: the parser here would take each for the text that it is made of.
+    /// Finds values that Kubernetes refuses because they are not texts. The parser here would accept each as the text
+    /// it is made of.
     fn no_texts(&self, text: &str, offset: u64) -> Vec<Unreadable> {
         let Metadata { labels, annotations, .. } = &self.metadata;
         let all = [("", &self.data), ("", &self.parameters), ("metadata.labels.", labels)];
@@ -186,7 +186,7 @@ impl Object {
     }
 }
 
-/// What a value is made of in its file.
+/// Returns the source text of a value.
 fn source<'a>(text: &'a str, at: &Location) -> &'a str {
     let (start, length) = (at.span().byte_offset(), at.span().byte_len());
     let range = start.zip(length).and_then(|(start, length)| {
@@ -196,7 +196,7 @@ fn source<'a>(text: &'a str, at: &Location) -> &'a str {
     range.and_then(|range| text.get(range)).unwrap_or_default()
 }
 
-/// Why a value is no text to Kubernetes.
+/// Returns the reason why a value is no text for Kubernetes.
 fn no_text(key: &str, value: &Value, source: &str) -> Option<String> {
     let block = |what: &str| {
         format!("is a {what}, and only a text may stand here; write `{key}: |`, and the {what} indented below")
@@ -214,7 +214,7 @@ fn no_text(key: &str, value: &Value, source: &str) -> Option<String> {
     }
 }
 
-/// What else than a text the YAML of kubectl sees in a plain scalar.
+/// Returns the type that kubectl's YAML gives to a plain scalar, if it is not a text.
 fn plain(source: &str) -> Option<&'static str> {
     const SWITCHES: [&str; 8] = ["y", "n", "yes", "no", "on", "off", "true", "false"];
     let lower = source.to_ascii_lowercase();
@@ -225,7 +225,7 @@ fn plain(source: &str) -> Option<&'static str> {
     is_number(source).then_some("a number")
 }
 
-/// The parser refuses what is not finite by itself, as kubectl does.
+/// Checks for a number. The parser rejects infinite numbers itself, as kubectl does.
 fn is_number(source: &str) -> bool {
     let digits = source.strip_prefix(['-', '+']).unwrap_or(source);
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
@@ -239,8 +239,8 @@ fn is_number(source: &str) -> bool {
     based("0x", 16) || based("0o", 8) || based("0b", 2) || digits.parse::<f64>().is_ok()
 }
 
-/// `key:value` without a space after the colon, which YAML reads as one word. The parser complains
-/// at or after that line, never before; the lines right below may have the same slip.
+/// Finds lines like `key:value`, without a space after the colon, which YAML reads as one word. The parser reports such
+/// a line itself or a later one, never an earlier one. The next lines may have the same mistake.
 fn slips(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
     let upto = usize::try_from(near).unwrap_or(usize::MAX).saturating_add(1);
     let lines = || text.lines().enumerate();
@@ -257,7 +257,7 @@ fn slips(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
         .collect()
 }
 
-/// Key and value of a line with that slip.
+/// Returns key and value of a line with that mistake.
 fn slip(line: &str) -> Option<(&str, &str)> {
     let (key, value) = line.trim_start().split_once(':')?;
     let keyish =
@@ -303,12 +303,12 @@ mod tests {
         assert_eq!(lines.of("absent"), 7);
     }
 
-    /// A config with one more line of data.
+    /// Returns a config with one more line of data.
     fn with(line: &str) -> String {
         format!("kind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  image: x\n  {line}\n  last: z\n")
     }
 
-    /// As `kubectl` and the API server take it.
+    /// The test expects the behaviour of `kubectl` and the API server.
     #[test]
     fn what_is_no_text_is_told_with_its_line_and_how_to_write_it() {
         for value in [

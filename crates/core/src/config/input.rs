@@ -1,4 +1,4 @@
-//! What [`classes`](super::classes) are decided from: configs, StorageClasses and the revisions that are kept, as far as they
+//! The inputs of [`classes`](super::classes): configs, StorageClasses and stored revisions, with the fields that
 //! matter.
 
 use std::collections::BTreeMap;
@@ -14,37 +14,37 @@ use super::topology::Topologies;
 use super::{Problem, keys};
 use crate::object::ObjectName;
 
-/// What the orchestrator is called, and where it looks for configs.
+/// The names of the orchestrator, and the namespaces of configs.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The provisioner name in StorageClasses.
     pub provisioner: String,
     /// The plugin name in ConfigMaps.
     pub plugin: String,
-    /// The instance id on every object.
+    /// The instance id on all objects of the orchestrator.
     pub instance: String,
-    /// Where configs are looked for.
+    /// The namespaces of configs.
     pub config_namespaces: Vec<String>,
-    /// Where the orchestrator itself lives.
+    /// The namespace of the orchestrator.
     pub namespace: String,
 }
 
-/// A provisioner ConfigMap, as far as it matters.
+/// A provisioner ConfigMap, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
-    /// Its name.
+    /// The name of the ConfigMap.
     pub name: ObjectName,
-    /// Its UID.
+    /// The UID of the ConfigMap.
     pub uid: String,
-    /// When it was created, RFC 3339.
+    /// The time of its creation, RFC 3339.
     pub created: String,
-    /// The class that its label names.
+    /// The class that the label of the ConfigMap names.
     pub class: Option<String>,
-    /// Its data.
+    /// The data of the ConfigMap.
     pub data: BTreeMap<String, String>,
-    /// The verdict that stands on it.
+    /// The verdict in its annotation.
     pub verdict: Option<String>,
-    /// Slips in its labels.
+    /// Probable mistakes in its labels.
     pub slips: Vec<Problem>,
 }
 
@@ -64,12 +64,12 @@ impl From<&ConfigMap> for Config {
 }
 
 impl Config {
-    /// The CSI driver whose external provisioner it takes the place of.
+    /// Returns the CSI driver whose external provisioner the config replaces.
     pub fn stands_for(&self) -> Option<&str> {
         sidecar::driver(&self.data)
     }
 
-    /// Whether it is meant for this orchestrator.
+    /// Checks whether the config is meant for this orchestrator.
     pub fn is_for(&self, identity: &Identity) -> bool {
         let plugin = |plugin: &String| plugin.trim() == identity.plugin;
         identity.config_namespaces.contains(&self.name.namespace)
@@ -77,35 +77,35 @@ impl Config {
     }
 }
 
-/// When a claim's volume is made.
+/// The time at which a claim's volume is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingMode {
-    /// At once.
+    /// As soon as the claim exists.
     Immediate,
-    /// When the scheduler has selected a node for the first pod.
+    /// When the scheduler has selected a node for the claim's first pod.
     WaitForFirstConsumer,
 }
 
-/// A StorageClass object, as far as it matters.
+/// A StorageClass object, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassObject {
-    /// Its name.
+    /// The name of the class.
     pub name: String,
-    /// Its UID.
+    /// The UID of the object.
     pub uid: String,
-    /// Its provisioner.
+    /// The provisioner of the class.
     pub provisioner: String,
-    /// Its parameters.
+    /// The parameters of the class.
     pub parameters: BTreeMap<String, String>,
-    /// Its reclaim policy.
+    /// The reclaim policy of the class.
     pub reclaim_policy: String,
-    /// Its mount options.
+    /// The mount options of the class.
     pub mount_options: Vec<String>,
-    /// Its binding mode.
+    /// The binding mode of the class.
     pub binding: BindingMode,
-    /// Its claims may ask for more later.
+    /// Bound claims may request a larger size.
     pub allow_expansion: bool,
-    /// Where its volumes may be.
+    /// The topologies in which volumes may be.
     pub allowed: Topologies,
 }
 
@@ -128,24 +128,24 @@ impl From<&StorageClass> for ClassObject {
     }
 }
 
-/// A kept recipe.
+/// A stored recipe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Revision {
-    /// Higher is newer, within one config and class.
+    /// The number of the revision. A higher number is newer, within one config and class.
     pub number: i64,
-    /// What it keeps.
+    /// The recipe's data.
     pub record: Record,
-    /// When it was created, in seconds since 1970.
+    /// The time of its creation, in seconds since 1970.
     pub created: i64,
 }
 
 /// The parameter of a StorageClass that names its config.
 pub const CONFIG_PARAMETER: &str = "provisioner-config";
 
-/// What other provisioners call `fs-type` in their StorageClasses.
+/// The names that other provisioners use for `fs-type` in their StorageClasses.
 const FS_TYPE: &[&str] = &["fsType", "fstype"];
 
-/// The record of a config for a class without an object.
+/// Builds the record of a config for a class without an object.
 pub fn record_of(config: &Config, class: &str) -> Record {
     let mut data = config.data.clone();
     let service_token = data.remove(keys::SERVICE_TOKEN.name).is_some();
@@ -153,11 +153,11 @@ pub fn record_of(config: &Config, class: &str) -> Record {
     Record { config: config.name.clone(), class: class.to_owned(), service_token, data, ..Record::default() }
 }
 
-/// The record of a config for a StorageClass, whose fields and parameters win.
+/// Builds the record of a config for a StorageClass, whose fields and parameters override the config.
 pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<Problem>> {
     let mut record = record_of(config, &object.name);
     let mut problems = Vec::new();
-    // Its parameters are those of another provisioner, which knows none of our keys.
+    // The parameters were written for another provisioner, which does not know the keys of this project.
     let written_for_another = config.stands_for() == Some(object.provisioner.as_str());
     if written_for_another {
         record.stands_for = object.provisioner.clone();
@@ -177,7 +177,7 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<
                     "names the file system a second time, beside `fs-type`; write one of the two",
                 ));
             }
-            // Images that hand parameters on need it by its own name, too.
+            // Images that pass parameters on need this one by its own name, too.
             record.parameters.insert(key.clone(), value.clone());
             record.data.insert(keys::FS_TYPE.name.into(), value.clone());
             continue;

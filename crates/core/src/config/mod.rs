@@ -1,10 +1,13 @@
-//! Provisioner configs: what an admin writes, checked whole, and which class each serves.
+//! Provisioner configs: the data that an admin writes, its check, and the classes that each config serves.
 //!
-//! [`keys`] lists what an admin may write. A ConfigMap's data (and the StorageClass's parameters over it) are checked by
-//! [`check`] into a [`Recipe`], which is all that a run needs to know. [`classes`] decides which config serves which
-//! class, from their [`input`]; [`sidecar`] has what is known of provisioners of others that would
-//! serve it, too; [`slips`] finds what was hardly meant; [`record`] is the form in which a recipe is kept, in revisions and on volumes; and
-//! [`document`] reads the files that `validate` and `render` are given.
+//! - [`keys`] and [`capability`] list what an admin may write, with its documentation.
+//! - [`check`] turns a ConfigMap's data, overridden by the StorageClass's parameters, into a [`Recipe`]. A run needs
+//!   nothing else.
+//! - [`classes`] decides which config serves which class, from their [`input`].
+//! - [`sidecar`] knows the external provisioners of others that would serve the same class.
+//! - [`slips`] finds values that are valid, but probably mistakes.
+//! - [`record`] is the form in which a recipe is stored, in revisions and on volumes.
+//! - [`document`] reads the files that `validate` and `render` get.
 
 pub mod accounts;
 pub mod capability;
@@ -31,20 +34,20 @@ use crate::limits;
 use crate::object::ObjectName;
 use crate::text::printable;
 
-/// No key of a ConfigMap is longer.
+/// The largest length of a key in a ConfigMap.
 const LONGEST_KEY: usize = 253;
 
-/// Something wrong with a config, told to the admin who wrote it.
+/// A problem of a config, for the admin who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Problem {
-    /// The key that is wrong; empty if it is the whole.
+    /// The key with the problem; empty if the problem concerns the whole config.
     pub key: String,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem with one key.
+    /// Makes a problem of one key.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), message: printable(&message.into(), limits::PROBLEM) }
     }
@@ -59,7 +62,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems in one line, for events and annotations; those that have no room are counted.
+/// Joins all problems in one line, for events and annotations. Counts those for which there is no room.
 pub fn joined(problems: &[Problem]) -> String {
     let mut text = String::new();
     for (n, problem) in problems.iter().enumerate() {
@@ -73,180 +76,180 @@ pub fn joined(problems: &[Problem]) -> String {
     text
 }
 
-/// Where the pod of a run may be placed when the scheduler has selected a node for the claim.
+/// The place of a run's pod when the scheduler has selected a node for the claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// On that node: the storage is the node's own.
+    /// The selected node: the storage is local to the node.
     #[default]
     SelectedNode,
-    /// On any node that `node-selector` allows: the storage is reached through the network.
+    /// Any node that `node-selector` allows: the network reaches the storage.
     Any,
 }
 
-/// What is done about storage on a node that does not exist any more.
+/// The treatment of storage on a node that does not exist any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeGone {
-    /// The volume is held, and told: the node may come back, or an admin lets go of it.
+    /// The orchestrator keeps the volume and emits an event. The node may return, or an admin abandons the volume.
     #[default]
     Hold,
-    /// The storage went with the node: nothing is left to delete there.
+    /// The storage is lost with the node, and nothing is deleted there.
     Forget,
-    /// The storage can be deleted from any node.
+    /// A delete run on any node can delete the storage.
     RunElsewhere,
 }
 
-/// A kind of volume source that a class may produce, and where.
+/// A kind of volume source that a class allows, with its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRule {
     /// The source's name in the API, such as `nfs`.
     pub kind: String,
     /// For `hostPath` and `local`: the directory under which the path must lie.
     pub prefix: Option<String>,
-    /// For `csi` and `flexVolume`: the driver; none for any.
+    /// For `csi` and `flexVolume`: the driver; `None` for any.
     pub driver: Option<String>,
 }
 
-/// The pace at which failed attempts are repeated.
+/// The delays between failed attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Before the second attempt.
+    /// The delay before the second attempt.
     pub initial: Duration,
-    /// At the most.
+    /// The longest delay.
     pub max: Duration,
 }
 
-/// How much of a class may be taken.
+/// A quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// So many volumes.
+    /// The largest number of volumes.
     pub volumes: Option<u64>,
-    /// So many bytes, by the sizes of the volumes.
+    /// The largest sum of the sizes of the volumes, in bytes.
     pub bytes: Option<u64>,
 }
 
-/// When a backend is asked how much room it has.
+/// The times at which a backend is asked for its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
-    /// After a change at the earliest so long after the last answer.
+    /// The minimum time between an answer and the next run, after a change.
     pub pause: Duration,
-    /// Without a change again after so long.
+    /// The time between an answer and the next run, without a change.
     pub interval: Duration,
 }
 
-/// A class as it is provisioned: the checked form of a config with its StorageClass.
+/// The checked form of a config together with its StorageClass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
-    /// The ConfigMap that it comes from.
+    /// The ConfigMap of the recipe.
     pub config: ObjectName,
-    /// The class.
+    /// The name of the class.
     pub class: String,
     /// The image.
     pub image: String,
-    /// Replaces the image's entry point, if not empty.
+    /// The command, which replaces the image's entry point; empty for none.
     pub command: Vec<String>,
-    /// Replaces the image's arguments, if not empty.
+    /// The arguments, which replace those of the image; empty for none.
     pub args: Vec<String>,
-    /// `Always`, `IfNotPresent` or `Never`.
+    /// The pull policy: `Always`, `IfNotPresent` or `Never`.
     pub pull_policy: Option<String>,
-    /// Secrets to pull the image with.
+    /// The Secrets for pulling the image.
     pub pull_secrets: Vec<String>,
     /// The ServiceAccount of the pod.
     pub service_account: Option<String>,
-    /// Whether the ConfigMap has a `service-token`, which the pod gets by reference.
+    /// The ConfigMap has a `service-token`, which the pod gets by reference.
     pub service_token: bool,
-    /// Labels of the nodes on which the pod may run.
+    /// The labels of the nodes on which the pod may run.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the pod tolerates.
+    /// The taints that the pod tolerates.
     pub tolerations: Vec<Toleration>,
-    /// PriorityClass of the pod.
+    /// The PriorityClass of the pod.
     pub priority_class: Option<String>,
-    /// Resources of the container.
+    /// The resources of the container.
     pub resources: Option<ResourceRequirements>,
-    /// User id of the container, if not the contract's default.
+    /// The user id of the container; `None` for the contract's default.
     pub run_as_user: Option<i64>,
-    /// Whether the pod must run on the selected node.
+    /// The place of the pod.
     pub placement: Placement,
-    /// Labels of nodes by which a volume is bound to where it was made, where its image does not say.
+    /// The labels of nodes from which the orchestrator derives a volume's node affinity, if the image writes none.
     pub volume_affinity: Vec<String>,
-    /// What a delete run does when its node is gone.
+    /// The treatment of storage on a node that is gone.
     pub node_gone: NodeGone,
-    /// Secrets whose keys become environment variables.
+    /// The Secrets whose keys become environment variables.
     pub secret_env: Vec<String>,
-    /// Secrets whose keys become files.
+    /// The Secrets whose keys become files.
     pub secret_volume: Vec<String>,
-    /// `Delete` or `Retain`.
+    /// The reclaim policy: `Delete` or `Retain`.
     pub reclaim_policy: String,
-    /// Access modes that claims may ask for.
+    /// The access modes that claims may request.
     pub access_modes: Vec<String>,
-    /// Volume modes that claims may ask for.
+    /// The volume modes that claims may request.
     pub volume_modes: Vec<String>,
-    /// Mount options of the volumes.
+    /// The mount options of the volumes.
     pub mount_options: Vec<String>,
-    /// File system of the volumes, if the class names one.
+    /// The file system of the volumes, if the class names one; else empty.
     pub fs_type: String,
-    /// How long an attempt may take.
+    /// The longest duration of an attempt.
     pub timeout: Duration,
-    /// Attempts before the pace becomes the slowest.
+    /// The number of attempts after which the orchestrator tries only every 30 minutes.
     pub retries: u32,
-    /// The pace of the attempts.
+    /// The delays between failed attempts.
     pub backoff: Backoff,
-    /// Runs of this class at one time.
+    /// The number of slots of the class.
     pub max_in_flight: usize,
-    /// Those of them for claims of one namespace.
+    /// The number of slots for claims of one namespace.
     pub max_in_flight_per_namespace: Option<usize>,
-    /// How many of them on one node, where each is pinned to one.
+    /// The number of slots on one node, where each run is pinned to a node.
     pub max_in_flight_per_node: Option<usize>,
-    /// Claims that one run may be for, or volumes that it may delete.
+    /// The largest number of members of a batch.
     pub batch_size: usize,
-    /// How long a run for several waits for them.
+    /// The time for which a batch waits for further members.
     pub batch_window: Duration,
-    /// Volumes of it that are kept ready.
+    /// The pool of the class.
     pub pool: Option<Pool>,
-    /// How much of it may be taken in all.
+    /// The quota of the class.
     pub share: Share,
-    /// How much of it the claims of one namespace may take.
+    /// The quota of each namespace in the class.
     pub namespace_share: Share,
-    /// When its backend is asked for its capacity.
+    /// The times at which the backend is asked for its capacity.
     pub capacity_interval: Refresh,
-    /// The smallest claim, in bytes.
+    /// The smallest size of a claim, in bytes.
     pub min_size: Option<u64>,
-    /// The largest claim, in bytes.
+    /// The largest size of a claim, in bytes.
     pub max_size: Option<u64>,
-    /// The sources that volumes may have; empty means any but paths on nodes.
+    /// The volume sources that volumes may have. Empty means all, except for paths on nodes and drivers of others.
     pub volume_sources: Vec<SourceRule>,
-    /// Mount options that volumes may have beside those of the class.
+    /// The mount options that volumes may have beside those of the class.
     pub volume_mount_options: Vec<String>,
-    /// Finalizers that the image may put on its volumes.
+    /// The finalizers that the image may put on its volumes.
     pub volume_finalizers: Vec<String>,
-    /// Labels and annotations of Kubernetes' own that the image may put on its volumes.
+    /// The labels and annotations of Kubernetes that the image may put on its volumes.
     pub volume_metadata: Vec<String>,
-    /// Namespaces whose Secrets volumes may name, beside those of the config and of the claim.
+    /// The namespaces whose Secrets volumes may name, beside those of the config and of the claim.
     pub secret_namespaces: Vec<String>,
-    /// How many bytes a volume may have beyond what its claim asks for.
+    /// The largest surplus of a volume over the requested size, in bytes.
     pub max_surplus: Option<u64>,
-    /// Labels and annotations of claims that the image gets.
+    /// The labels and annotations of claims that the image gets.
     pub claim_metadata: Vec<String>,
-    /// What the image can do beside provision and delete.
+    /// The operations that the image can do beside provision and delete.
     pub capabilities: Vec<String>,
-    /// What the admin merges under the generated pod.
+    /// The admin's template, which is merged under the generated pod.
     pub pod_template: Option<PodTemplateSpec>,
-    /// Where it mounts storage of which each run sees the directory of its own volume alone.
+    /// The paths of storage of which each run sees only its own volume's directory.
     pub storage_mounts: Vec<String>,
-    /// What the image gets untouched.
+    /// The parameters, which the image gets unchanged.
     pub parameters: BTreeMap<String, String>,
-    /// The form in which it is kept.
+    /// The form in which the recipe is stored.
     pub record: record::Record,
-    /// The hash of that, for which every pass asks.
+    /// The hash of the record. It is computed once, because each reconcile needs it.
     pub hash: String,
 }
 
 impl Recipe {
-    /// The config declares that the image can do this.
+    /// Checks whether the config declares a capability.
     pub fn can(&self, capability: &str) -> bool {
         self.capabilities.iter().any(|declared| declared == capability)
     }
 
-    /// The directories of nodes that have a directory for each volume, of which each run sees its own alone.
+    /// Returns the directories on nodes that contain a directory for each volume, of which each run sees only its own.
     pub fn storage_on_nodes(&self) -> impl Iterator<Item = &str> {
         let spec = self.pod_template.iter().filter_map(|template| template.spec.as_ref());
         spec.flat_map(|spec| {
@@ -259,23 +262,23 @@ impl Recipe {
         .map(|on_node| on_node.path.trim_end_matches('/'))
     }
 
-    /// Not all that claims ask for may be taken.
+    /// Checks whether the class has any quota.
     pub fn is_shared_out(&self) -> bool {
         self.share != Share::default() || self.namespace_share != Share::default()
     }
 
-    /// Where a run takes place is where its volume is.
+    /// Checks whether a volume is on the node of its run.
     pub fn is_local(&self) -> bool {
         self.placement == Placement::SelectedNode || !self.volume_affinity.is_empty()
     }
 
-    /// The node that a run must be on which is to be on this one: none where its volumes are not made on nodes, or where no
-    /// node is known.
+    /// Returns the node to which a run is pinned. Returns `None` where volumes are not made on nodes, or where no node
+    /// is known.
     pub fn pin<'a>(&self, node: &'a str) -> Option<&'a str> {
         Some(node).filter(|node| self.placement == Placement::SelectedNode && !node.is_empty())
     }
 
-    /// Identifies this version of this class: `namespace/name@hash`, as it stands on claims and Jobs.
+    /// Returns the version of this class, `namespace/name@hash`, as claims and Jobs carry it.
     pub fn version(&self) -> String {
         record::version(&self.config, &self.hash)
     }

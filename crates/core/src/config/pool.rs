@@ -1,34 +1,34 @@
-//! What a class keeps ready, as its config says it.
+//! The pool of a class, as its config describes it.
 
 use std::collections::BTreeMap;
 
-/// So many volumes of one size may be kept ready.
+/// The largest number of pooled volumes of one size.
 pub const MOST_READY: u64 = 1000;
 
-/// How many volumes of a size are kept ready.
+/// The watermarks of a size in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// With fewer it is filled again.
+    /// The pool is filled when it has fewer volumes.
     pub low: usize,
-    /// Up to so many.
+    /// The pool is filled up to this number.
     pub high: usize,
 }
 
-/// The volumes that a class keeps ready.
+/// The pool of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// By their sizes, in bytes.
+    /// The watermarks of each size, in bytes.
     pub sizes: BTreeMap<u64, Marks>,
-    /// All of them together have no more bytes.
+    /// The largest sum of the sizes of all pooled volumes, in bytes.
     pub max_bytes: Option<u64>,
-    /// Runs for them at one time; none for a quarter of the class's.
+    /// The number of slots that pool requests may use; `None` for a quarter of those of the class.
     pub in_flight: Option<usize>,
-    /// What the volumes are that the class makes now: the hash of what makes a difference to them.
+    /// A hash of all settings that make a difference to the volumes. Pooled volumes with another hash are drained.
     pub kind: String,
 }
 
 impl Pool {
-    /// Runs for it at one time, of all that the class may have.
+    /// Returns the number of slots that pool requests may use, of all slots of the class.
     pub fn places(&self, max_in_flight: usize) -> usize {
         self.in_flight.unwrap_or(max_in_flight / 4).clamp(1, max_in_flight)
     }

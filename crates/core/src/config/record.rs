@@ -1,9 +1,8 @@
-//! The form in which a recipe is kept: in a revision while claims use it, and in the provenance of
-//! the volumes that were made with it.
+//! The stored form of a recipe. A revision holds it while claims use it, and the provenance of each volume contains it.
 //!
-//! A record holds the effective data (the ConfigMap's, with the StorageClass's over it), so that it
-//! can be checked again by the same code that checked it first, and needs neither object any more.
-//! The service token never enters it: it stays in the ConfigMap and is read there.
+//! A record holds the effective data: the ConfigMap's, overridden by the StorageClass's. So the same code can check it
+//! again later, and neither object is needed any more. The record never contains the service token, which is read from
+//! the ConfigMap.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -14,67 +13,68 @@ use super::keys;
 use super::{Problem, Recipe};
 use crate::object::{ObjectName, hash};
 
-/// Effective data of a class, with where it came from.
+/// The effective data of a class, with its origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Record {
-    /// The ConfigMap.
+    /// The ConfigMap of the data.
     pub config: ObjectName,
-    /// The class.
+    /// The name of the class.
     pub class: String,
     /// The ConfigMap had a service token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub service_token: bool,
     /// The effective data, without the service token.
     pub data: BTreeMap<String, String>,
-    /// The CSI driver whose name its StorageClass has as its provisioner; empty for classes of this one's own.
+    /// The CSI driver that is the provisioner of the StorageClass; empty for classes of this orchestrator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stands_for: String,
-    /// The parameters of a StorageClass that was written for another provisioner: none of them is a key, whatever it is called.
+    /// The parameters of a StorageClass that was written for another provisioner. None of them is a key, whatever its
+    /// name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }
 
-/// What comes of a check.
+/// The result of a check.
 pub type Checked = Result<Arc<Recipe>, Vec<Problem>>;
 
-/// So many checked records are remembered: more than a cluster has, with what its volumes were made by.
+/// The largest number of remembered results. It is more than the recipes of a cluster and of its volumes.
 const REMEMBERED: usize = 512;
 
 thread_local! {
-    /// What came of each record that was checked. It follows from the record alone, so that nothing is lost with it.
+    /// The results of checked records. A result follows from its record alone, so that losing it costs only time.
     static CHECKED: RefCell<HashMap<Record, Checked>> = RefCell::default();
 }
 
 impl Record {
-    /// A hash over everything in it.
+    /// Returns a hash of the whole record.
     pub fn hash(&self) -> String {
         hash(serde_json::json!(self).to_string().as_bytes())
     }
 
-    /// A hash over what makes a difference to the volumes that are made by it: what only says how and when, or how many, is
-    /// left out.
+    /// Returns a hash of the data that make a difference to the volumes. It leaves out settings that only say how, when
+    /// or how many.
     pub fn kind(&self) -> String {
         let data = self.data.iter().filter(|(key, _)| keys::find(key).is_none_or(|key| key.affects_volume));
         let data = data.map(|(key, value)| (key.clone(), value.clone())).collect();
         Record { data, ..self.clone() }.hash()
     }
 
-    /// The [version](super::Recipe::version) of its recipe.
+    /// Returns the [version](super::Recipe::version) of the recipe.
     pub fn version(&self) -> String {
         version(&self.config, &self.hash())
     }
 
-    /// The provisioner of its class and its volumes: the driver that it stands for, or `own`.
+    /// Returns the provisioner of the class and its volumes: the driver that the config replaces, or `own`.
     pub fn provisioner<'a>(&'a self, own: &'a str) -> &'a str {
         if self.stands_for.is_empty() { own } else { &self.stands_for }
     }
 
-    /// The recipe that it records.
+    /// Checks the record and returns its recipe.
     pub fn recipe(&self) -> Result<Recipe, Vec<Problem>> {
         check::recipe(self.clone())
     }
 
-    /// The same; what was checked once is not checked again.
+    /// Returns the same, and checks each record only once.
     pub fn checked(&self) -> Checked {
         if let Some(known) = CHECKED.with_borrow(|known| known.get(self).cloned()) {
             return known;
@@ -94,12 +94,12 @@ pub(super) fn version(config: &ObjectName, hash: &str) -> String {
     format!("{config}@{hash}")
 }
 
-/// The hash in a `namespace/name@hash`.
+/// Returns the hash in a `namespace/name@hash`.
 pub fn hash_of(version: &str) -> Option<&str> {
     version.rsplit_once('@').map(|(_, hash)| hash)
 }
 
-/// The name of the ControllerRevision that keeps a record, by the record's hash.
+/// Returns the name of the ControllerRevision that holds the record with this hash.
 pub fn revision_name(hash: &str) -> String {
     format!("flex-config-{hash}")
 }

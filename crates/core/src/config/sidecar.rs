@@ -1,8 +1,9 @@
-//! The external provisioners of CSI drivers: what is known of each that a config stands for.
+//! The external provisioners of the CSI drivers that configs replace, and whether they run.
 //!
-//! While one is at work, no class of its driver is served here, since two would provision each claim. One that runs with
-//! `--leader-election` holds a Lease that is called after the driver, in the namespace where it runs. Everybody may create a
-//! Lease in a namespace of their own, so that only Leases count that are where an admin says, or where only admins write.
+//! While an external provisioner runs, the orchestrator serves no class of its driver, because both would provision
+//! each claim. With `--leader-election` it holds a Lease with a name derived from the driver, in its own namespace.
+//! Everybody may create a Lease in a namespace of their own. So a Lease counts only in a namespace that an admin names,
+//! or where only admins write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,45 +15,46 @@ use super::values::list;
 use crate::object::ObjectName;
 use crate::text::line;
 
-/// Where external provisioners are in most clusters, and where no tenant writes.
+/// The namespace of external provisioners in most clusters. No tenant writes there.
 const USUAL_NAMESPACE: &str = "kube-system";
 
-/// The namespaces whose Leases count for a config of a namespace with this data: those that it names, else its own and that of
-/// Kubernetes.
+/// Returns the namespaces whose Leases count for a config with this data. These are the namespaces that the config
+/// names, else its own and that of Kubernetes.
 pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String> {
     let named =
         data.get(keys::STANDS_FOR_NAMESPACE.name).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
     named.unwrap_or_else(|| vec![own.to_owned(), USUAL_NAMESPACE.to_owned()]).into_iter().collect()
 }
 
-/// The driver that a config with this data stands for.
+/// Returns the driver that a config with this data replaces.
 pub fn driver(data: &BTreeMap<String, String>) -> Option<&str> {
     data.get(keys::STANDS_FOR.name).map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 
-/// A Lease that does not say how long a term is.
+/// The term of a Lease that states none.
 const TERM: Duration = Duration::from_secs(15);
-/// No longer term is believed: a Lease of a program that is gone must not stand for ever.
+/// The longest term that is believed. A Lease of a program that is gone must not block forever.
 const LONGEST_TERM: Duration = Duration::from_secs(15 * 60);
 
-/// What is known of the external provisioner of a driver.
+/// The state of a driver's external provisioner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sidecar {
-    /// Nothing, and why where there is a reason beyond that nobody has looked yet.
+    /// The state is unknown, with the reason. Without a reason, nobody has looked yet.
     Unknown(Option<String>),
-    /// Nobody renews its Lease.
+    /// Nobody renews the Lease.
     Gone,
-    /// It is at work, or was a moment ago.
+    /// The external provisioner is running, or was a moment ago.
     Live {
-        /// Its Lease.
+        /// The Lease of the external provisioner.
         lease: ObjectName,
-        /// Who holds it.
+        /// The holder of the Lease.
         holder: String,
     },
 }
 
 impl Sidecar {
-    /// Why classes of its driver are not served, in words for their config; nothing while nobody has looked yet.
+    /// Returns the reason why classes of the driver are not served, for the config's verdict. Returns `None` while
+    /// nobody has looked yet.
     pub fn keeps(&self, driver: &str, classes: &[&String]) -> Option<String> {
         let classes = classes.iter().map(|class| class.as_str()).collect::<Vec<_>>().join(", ");
         match self {
@@ -67,7 +69,7 @@ impl Sidecar {
     }
 }
 
-/// The drivers whose external provisioners have to be known, with the namespaces where each may be: all that its configs say.
+/// Returns the drivers that the configs replace, each with all namespaces in which its external provisioner may run.
 pub fn drivers_stood_for<'a>(identity: &Identity, configs: impl IntoIterator<Item = &'a Config>) -> Drivers {
     let mut drivers = Drivers::new();
     for config in configs.into_iter().filter(|config| config.is_for(identity)) {
@@ -77,11 +79,12 @@ pub fn drivers_stood_for<'a>(identity: &Identity, configs: impl IntoIterator<Ite
     drivers
 }
 
-/// Drivers, each with the namespaces where its external provisioner may be.
+/// Drivers, each with the namespaces in which its external provisioner may run.
 pub type Drivers = BTreeMap<String, BTreeSet<String>>;
 
-/// The configs without a label that stand for a driver, by its name: each serves all classes of its driver that no label
-/// names. Of two for one driver the older does; what is wrong with the newer comes second.
+/// Returns the configs without a label that replace a driver, by the driver's name. Such a config serves all classes of
+/// its driver that no label names. If two configs replace one driver, the older serves, and the second list has the
+/// problem of the newer.
 pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, Vec<(&'a Config, Problem)>) {
     let (mut first, mut second) = (BTreeMap::<&str, &Config>::new(), Vec::new());
     for config in by_age.iter().copied().filter(|config| config.class.is_none()) {
@@ -99,7 +102,7 @@ pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, V
     (first, second)
 }
 
-/// What is known of all of them.
+/// The states of all external provisioners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sidecars {
     known: BTreeMap<String, Sidecar>,
@@ -107,12 +110,12 @@ pub struct Sidecars {
     none: bool,
 }
 
-/// What was found out of the external provisioner of one driver.
+/// The result of looking at the Leases of one driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What is known of it.
+    /// The state of the external provisioner.
     pub sidecar: Sidecar,
-    /// A Lease of its name that somebody holds in a namespace that does not count.
+    /// A held Lease with the driver's name in a namespace that does not count.
     pub elsewhere: Option<ObjectName>,
 }
 
@@ -122,7 +125,7 @@ impl From<Sidecar> for Found {
     }
 }
 
-/// What is said where a Lease does not count, in words for the config.
+/// Says that a Lease does not count, for the config's verdict.
 pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
     let key = keys::STANDS_FOR_NAMESPACE.name;
     format!(
@@ -132,7 +135,7 @@ pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
 }
 
 impl Sidecars {
-    /// What was found out of each driver's.
+    /// Collects the results for each driver.
     pub fn new(found: impl IntoIterator<Item = (String, Found)>) -> Self {
         let mut sidecars = Sidecars::default();
         for (driver, Found { sidecar, elsewhere }) in found {
@@ -142,17 +145,17 @@ impl Sidecars {
         sidecars
     }
 
-    /// A Lease of a driver's name that somebody holds in a namespace that does not count.
+    /// Returns a held Lease with a driver's name in a namespace that does not count.
     pub fn elsewhere(&self, driver: &str) -> Option<&ObjectName> {
         self.elsewhere.get(driver)
     }
 
-    /// Where there is no cluster, there is none of them.
+    /// Returns the state without a cluster, where no external provisioner runs.
     pub fn none() -> Self {
         Sidecars { none: true, ..Sidecars::default() }
     }
 
-    /// That of a driver.
+    /// Returns the state of a driver's external provisioner.
     pub fn of(&self, driver: &str) -> &Sidecar {
         match self.known.get(driver) {
             Some(sidecar) => sidecar,
@@ -162,25 +165,25 @@ impl Sidecars {
     }
 }
 
-/// The name of the Lease for which the external provisioners of a driver stand: theirs is made of the driver's in this way.
+/// Returns the name of the Lease of a driver's external provisioners, derived from the driver's name as they do it.
 pub fn lease_name(driver: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = driver.chars().map(plain).collect();
     if name.ends_with('-') { name + "X" } else { name }
 }
 
-/// A Lease, as far as it matters.
+/// A Lease, with the fields that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its name.
+    /// The name of the Lease.
     pub name: ObjectName,
-    /// Who holds it; empty if it was given back.
+    /// The holder; empty if the holder has released the Lease.
     pub holder: String,
-    /// Its version: it changes with every renewal.
+    /// The resourceVersion, which changes with each renewal.
     pub version: String,
-    /// How long one renewal holds.
+    /// The duration of a term.
     pub term: Duration,
-    /// When it was renewed by the holder's clock, in seconds since 1970.
+    /// The time of the last renewal by the holder's clock, in seconds since 1970.
     pub renewed: i64,
 }
 
@@ -198,7 +201,7 @@ impl From<&k8s_openapi::api::coordination::v1::Lease> for Lease {
     }
 }
 
-/// A holder's name is no longer as it is told.
+/// The largest length of a holder's name in a text.
 const HOLDER: usize = 200;
 
 impl Lease {
@@ -206,11 +209,11 @@ impl Lease {
         Sidecar::Live { lease: self.name.clone(), holder: line(&self.holder, HOLDER) }
     }
 
-    /// Adds a Lease that somebody holds to what was found.
+    /// Adds a held Lease to the result. Returns whether the Lease counts.
     fn counts_in(&self, namespaces: &BTreeSet<String>, found: &mut Found) {
         match namespaces.contains(&self.name.namespace) {
             true => found.sidecar = self.live(),
-            // The first by its name, so that it is one and the same each time.
+            // The first by name is kept, so that the result is always the same.
             false if found.elsewhere.as_ref().is_none_or(|before| self.name < *before) => {
                 found.elsewhere = Some(self.name.clone());
             }
@@ -219,16 +222,16 @@ impl Lease {
     }
 }
 
-/// The Leases of one driver, over the time for which they are looked at. Clocks of machines are never compared: a term is over
-/// when it has passed here since the last renewal was seen.
+/// The Leases of one driver, observed over time. The clocks of two machines are never compared: a term ends when its
+/// duration has passed here since the last renewal was observed.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
-    /// The version of each, and when it was first seen.
+    /// The resourceVersion of each Lease, and the time at which it was first observed.
     seen: BTreeMap<ObjectName, (String, Duration)>,
 }
 
 impl Watched {
-    /// What follows from all Leases of the driver's name, of which those in some namespaces count, at a time that never goes
+    /// Returns the result of all Leases with the driver's name, of which those in `namespaces` count. `now` never goes
     /// back.
     pub fn look(&mut self, leases: &[Lease], namespaces: &BTreeSet<String>, now: Duration) -> Found {
         self.seen.retain(|name, _| leases.iter().any(|lease| lease.name == *name));
@@ -246,8 +249,8 @@ impl Watched {
     }
 }
 
-/// The same for who looks once, and has nothing but the clock on the wall, in seconds since 1970: with room for clocks that do
-/// not agree.
+/// Returns the result for a program that looks only once, by its clock, in seconds since 1970. Allows for clocks that
+/// differ.
 pub fn look_once(leases: &[Lease], namespaces: &BTreeSet<String>, now: i64) -> Found {
     let recent = |lease: &&Lease| {
         let term = i64::try_from(lease.term.as_secs()).unwrap_or(i64::MAX);
@@ -272,7 +275,7 @@ mod tests {
         }
     }
 
-    /// Where the Leases of these tests count.
+    /// Returns the namespaces whose Leases count in these tests.
     fn all() -> BTreeSet<String> {
         ["kube-system", "old", "new", "a"].map(str::to_owned).into()
     }
@@ -303,12 +306,12 @@ mod tests {
         assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(14)).sidecar, renewed.live());
         assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(28)).sidecar, renewed.live());
         assert_eq!(watched.look(std::slice::from_ref(&renewed), &all(), at(29)).sidecar, Sidecar::Gone);
-        // Another one takes it over.
+        // Another holder takes the Lease over.
         let other = lease("kube-system", "b", "3");
         assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(60)).sidecar, other.live());
-        // One that is given back is not waited for.
+        // A released Lease is not waited for.
         assert_eq!(watched.look(&[lease("kube-system", "", "4")], &all(), at(61)).sidecar, Sidecar::Gone);
-        // That it goes and comes again makes it a new one.
+        // A Lease that was deleted and created again counts as new.
         assert_eq!(watched.look(&[], &all(), at(62)).sidecar, Sidecar::Gone);
         assert_eq!(watched.look(std::slice::from_ref(&other), &all(), at(90)).sidecar, other.live());
     }

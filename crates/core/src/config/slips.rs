@@ -1,5 +1,5 @@
-//! Slips: what is no error in a config or a StorageClass, and was hardly meant. Every unknown key is a parameter, and every
-//! value of one reaches the image as it is, so that nobody but its writer can say; but they are told of it.
+//! Slips: values in a config or a StorageClass that are valid, but probably mistakes. Each unknown key is a parameter,
+//! and the image gets the value of a parameter unchanged. So only the writer can know, and the writer gets a warning.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::keys::{self, KeySpec};
 use crate::object::is_dns_name;
 use contract::names;
 
-/// Other words for keys, further from them than a slip of the hand: by their letters.
+/// Synonyms of keys, whose letters differ too much from the key to be found as a typing error.
 const OTHER_WORDS: &[(&str, KeySpec)] = &[
     ("capability", keys::CAPABILITIES),
     ("mountopts", keys::MOUNT_OPTIONS),
@@ -25,7 +25,7 @@ const OTHER_WORDS: &[(&str, KeySpec)] = &[
     ("serviceaccount", keys::SERVICE_ACCOUNT_NAME),
 ];
 
-/// The last words in the names of parameters that are secrets. Their other words say whose.
+/// The last words in the names of parameters that hold secrets. The other words say whose secret it is.
 pub const SECRETS: &[&str] = &[
     "password",
     "passwd",
@@ -45,21 +45,21 @@ pub const SECRETS: &[&str] = &[
 /// A parameter of the image cinder that names a Secret.
 const REFERENCE: &str = "ceph-secret";
 
-/// A text without what people write now and then in one way or the other.
+/// Removes the differences of case and separators from a text.
 pub fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
-/// The key from which a name differs only by separators or case.
+/// Returns the key from which a name differs only in separators or case.
 pub fn misspelt(name: &str) -> Option<&'static str> {
     let wanted = letters(name);
     keys::ALL.iter().map(|key| key.name).find(|key| letters(key) == wanted && *key != name)
 }
 
-/// The key that a name of other letters may have been meant to be.
+/// Returns the key that a name with other letters was probably meant to be.
 pub fn near_key(name: &str) -> Option<&'static str> {
     let word = letters(name);
-    // As StorageClasses of CSI drivers and several images call them.
+    // StorageClasses of CSI drivers and several images use such names.
     let is_reference = ["secretname", "secretnamespace"].iter().any(|end| word.ends_with(end));
     if keys::is_key(name) || is_reference {
         return None;
@@ -68,8 +68,8 @@ pub fn near_key(name: &str) -> Option<&'static str> {
     other.or_else(|| keys::ALL.iter().map(|key| key.name).find(|key| is_near(&word, &letters(key))))
 }
 
-/// The letters of a word are those of another one but for a slip: one letter, in long words two. The first one is hardly ever
-/// mistaken, and `min` is no slip for `max`.
+/// Checks whether a word is another word with a typing error: one letter, or two in long words. People hardly ever
+/// mistype the first letter, and `min` is no typing error of `max`.
 fn is_near(word: &str, key: &str) -> bool {
     let most = if key.len() < 9 { 1 } else { 2 };
     word != key
@@ -79,7 +79,7 @@ fn is_near(word: &str, key: &str) -> bool {
         && osa_distance(word, key) <= most
 }
 
-/// Slips in the labels of a ConfigMap that say which class it serves.
+/// Finds slips in the labels by which a ConfigMap names its class.
 pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
     let label = names::LABEL_STORAGE_CLASS;
     let said = |message: String| Problem::new("", message);
@@ -105,13 +105,13 @@ pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
     empty.into_iter().chain(strays).chain(annotated).collect()
 }
 
-/// A ConfigMap has the label that makes it a config.
+/// Checks whether a ConfigMap has the label that makes it a config.
 pub fn is_marked(metadata: &ObjectMeta) -> bool {
     let mark = metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_TYPE));
     mark.is_some_and(|mark| mark == names::LABEL_TYPE_CONFIG)
 }
 
-/// Why a ConfigMap that is not marked as a config was meant to be one; nothing for those of others.
+/// Returns the reason why an unmarked ConfigMap was probably meant to be a config; `None` for other ConfigMaps.
 pub fn unmarked(map: &ConfigMap) -> Option<String> {
     let (label, mark) = (names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
     let labels = || map.metadata.labels.iter().flatten();
@@ -131,13 +131,13 @@ pub fn unmarked(map: &ConfigMap) -> Option<String> {
     })
 }
 
-/// A word is another one but for separators, case or a slip.
+/// Checks whether two words differ only in separators, case or a typing error.
 pub fn reads_like(word: &str, other: &str) -> bool {
     let (letters, wanted) = (letters(word), letters(other));
     word != other && (letters == wanted || is_near(&letters, &wanted))
 }
 
-/// A key of a label reads like the one that names the class.
+/// Checks whether the key of a label resembles the one that names the class.
 fn names_class(key: &str) -> bool {
     let word = key.rsplit('/').next().unwrap_or_default();
     let wanted = names::LABEL_STORAGE_CLASS;
@@ -145,7 +145,7 @@ fn names_class(key: &str) -> bool {
     key != wanted && is_named
 }
 
-/// Slips in the data of a ConfigMap.
+/// Finds slips in the data of a ConfigMap.
 pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
     let is_text = |key: &str| !keys::is_key(key) || key == keys::SERVICE_TOKEN.name;
     let mut found: Vec<_> = data.keys().filter(|name| misspelt(name).is_none()).filter_map(|name| near(name)).collect();
@@ -154,7 +154,7 @@ pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
     found
 }
 
-/// A config whose image is given nothing by which it could create a PersistentVolume.
+/// Finds a config whose image has no account with which it could create a PersistentVolume.
 pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
     const WAYS: [KeySpec; 5] =
         [keys::SERVICE_ACCOUNT_NAME, keys::SERVICE_TOKEN, keys::SECRET_ENV, keys::SECRET_VOLUME, keys::POD_TEMPLATE];
@@ -167,7 +167,7 @@ pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
     })
 }
 
-/// Slips in the parameters of a StorageClass; `ours` are those that were not written for a provisioner of others.
+/// Finds slips in the parameters of a StorageClass; `ours` says that they were not written for another provisioner.
 pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
     let mut found: Vec<_> = object.parameters.keys().filter(|_| ours).filter_map(|name| near_parameter(name)).collect();
     found.extend(object.parameters.iter().filter_map(|(key, value)| at_the_ends(key, value)));
@@ -192,13 +192,13 @@ fn near_parameter(name: &str) -> Option<Problem> {
         .or_else(|| near(name).filter(|_| misspelt(name).is_none()))
 }
 
-/// What may have been meant to name the config of a class.
+/// Returns the value that was probably meant to name the config of a class.
 pub fn meant_as_config(parameters: &BTreeMap<String, String>) -> Option<&str> {
     parameters.keys().find(|name| reads_like(name, CONFIG_PARAMETER)).map(String::as_str)
 }
 
-/// A parameter that is a secret by its name, and is none that only leads to one: a file, a switch, or what is put together for
-/// each claim.
+/// Finds a parameter with a secret in it, by its name. A parameter that only leads to a secret is none: a file, a
+/// switch, or a template for each claim.
 fn secret(name: &str, value: &str) -> Option<Problem> {
     let leads =
         value.is_empty() || value.starts_with('/') || ["true", "false"].contains(&value) || value.contains("${");
@@ -222,7 +222,7 @@ fn is_secret(name: &str) -> bool {
     SECRETS.iter().any(|secret| words.strip_suffix(secret).is_some_and(|rest| rest.is_empty() || rest.ends_with('-')))
 }
 
-/// White space around a value, which is seen neither in a file nor in a log.
+/// Finds white space around a value, which nobody sees in a file or a log.
 fn at_the_ends(key: &str, value: &str) -> Option<Problem> {
     let text = value.strip_suffix('\n').unwrap_or(value);
     let is_one_line = !text.contains('\n');

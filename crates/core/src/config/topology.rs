@@ -1,10 +1,10 @@
-//! Where the volumes of a class may be: `allowedTopologies` of its StorageClass.
+//! The topologies in which volumes of a class may be: `allowedTopologies` of its StorageClass.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm};
 
-/// The topologies that a class allows; all where there is none.
+/// The topologies that a class allows; all if the list is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topologies(Vec<BTreeMap<String, Vec<String>>>);
 
@@ -19,25 +19,25 @@ impl From<&[TopologySelectorTerm]> for Topologies {
 }
 
 impl Topologies {
-    /// Only where all of these labels are; everywhere without labels.
+    /// Allows only nodes with all these labels; all nodes if there are no labels.
     pub fn only(labels: &BTreeMap<String, String>) -> Self {
         let term = labels.iter().map(|(key, value)| (key.clone(), vec![value.clone()])).collect();
         Topologies(if labels.is_empty() { Vec::new() } else { vec![term] })
     }
 
-    /// Nodes are not restricted.
+    /// Checks whether all nodes are allowed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a node with these labels is allowed. As for the scheduler, a term without labels allows none.
+    /// Checks whether a node with these labels is allowed. As for the scheduler, a term without labels allows no node.
     pub fn allows(&self, labels: &BTreeMap<String, String>) -> bool {
         let holds =
             |(key, values): (&String, &Vec<String>)| labels.get(key).is_some_and(|label| values.contains(label));
         self.is_empty() || self.0.iter().any(|term| !term.is_empty() && term.iter().all(holds))
     }
 
-    /// The same for a pod: each term is an alternative.
+    /// Returns the same for a pod: each term is an alternative.
     pub fn node_terms(&self) -> Vec<NodeSelectorTerm> {
         let requirement = |(key, values): (&String, &Vec<String>)| NodeSelectorRequirement {
             key: key.clone(),
@@ -51,7 +51,8 @@ impl Topologies {
         self.0.iter().map(term).collect()
     }
 
-    /// As an image is told: a JSON list of objects from a label to its values; empty where there is none.
+    /// Writes the topologies for an image, as a JSON list; empty if all are allowed. Each item is an object from a
+    /// label to its values.
     pub fn json(&self) -> String {
         if self.is_empty() { String::new() } else { serde_json::json!(self.0).to_string() }
     }

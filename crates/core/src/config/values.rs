@@ -1,4 +1,4 @@
-//! Reading the values of a config: each is a text that stands for a list, a map, a time, or YAML.
+//! The values of a config: each is a text that holds a list, a map, a duration, or YAML.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use serde_json::Value;
 
 use super::{Backoff, Refresh, SourceRule};
 
-/// `0755` is octal, and `on` and `no` stay texts where texts belong.
+/// Returns the options for YAML: `0755` is octal, and `on` and `no` remain texts where texts are expected.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: true, with_snippet: false }
 }
 
-/// YAML straight into its type.
+/// Reads YAML directly into its type.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| error.to_string())
 }
 
-/// YAML into a type of the Kubernetes API, where a misspelt field is an error: those types pass over
-/// what they do not know, so that it would be missing in the pod without a word.
+/// Reads YAML into a type of the Kubernetes API, and reports unknown fields as errors. The types ignore such fields, so
+/// that a misspelt field would be missing in the pod without an error.
 pub fn known_yaml<T: Manifest + Serialize>(text: &str) -> Result<T, String> {
     let value = T::from_yaml(text, options()).map_err(|error| error.to_string())?;
     let mut unknown = Vec::new();
@@ -38,7 +38,7 @@ pub fn known_yaml<T: Manifest + Serialize>(text: &str) -> Result<T, String> {
     }
 }
 
-/// The paths of the fields that were written but are not in the value that was read.
+/// Finds the paths of fields that were written but are not in the value that was read.
 fn unknown_fields(written: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
     match (written, known) {
         (Value::Object(written), Value::Object(known)) => {
@@ -59,7 +59,7 @@ fn unknown_fields(written: &Value, known: &Value, path: &str, unknown: &mut Vec<
     }
 }
 
-/// YAML can write a zero byte where no text could have one.
+/// Refuses a zero byte, which YAML can write but no text may contain.
 fn without_zero_bytes(items: Vec<String>) -> Result<Vec<String>, String> {
     match items.iter().any(|item| item.contains('\0')) {
         true => Err("has a zero byte, which neither an environment variable nor a command can carry".into()),
@@ -67,7 +67,7 @@ fn without_zero_bytes(items: Vec<String>) -> Result<Vec<String>, String> {
     }
 }
 
-/// A list: YAML (`[a, b]`, or `- a` on lines), or items between commas or on lines of their own.
+/// Reads a list: YAML (`[a, b]`, or lines with `- a`), or items separated by commas or lines.
 pub fn list(text: &str) -> Result<Vec<String>, String> {
     let trimmed = text.trim();
     if trimmed.starts_with('[') || trimmed.starts_with("- ") {
@@ -76,7 +76,7 @@ pub fn list(text: &str) -> Result<Vec<String>, String> {
     Ok(trimmed.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect())
 }
 
-/// A command: a YAML list, or words between spaces. No shell interprets it.
+/// Reads a command: a YAML list, or words separated by spaces. No shell interprets it.
 pub fn words(text: &str) -> Result<Vec<String>, String> {
     let trimmed = text.trim();
     if trimmed.starts_with('[') || trimmed.starts_with("- ") {
@@ -91,7 +91,7 @@ pub fn words(text: &str) -> Result<Vec<String>, String> {
     Ok(trimmed.split_whitespace().map(str::to_owned).collect())
 }
 
-/// A map: YAML, or `key=value` between commas.
+/// Reads a map: YAML, or `key=value` separated by commas.
 pub fn map(text: &str) -> Result<BTreeMap<String, String>, String> {
     let trimmed = text.trim();
     if trimmed.contains('=') && !trimmed.contains(": ") {
@@ -108,7 +108,7 @@ pub fn map(text: &str) -> Result<BTreeMap<String, String>, String> {
     yaml(trimmed)
 }
 
-/// A length of time such as `90s`, `5m` or `1h30m`: at least a second, at most a week.
+/// Reads a duration such as `90s`, `5m` or `1h30m`: at least a second, at most a week.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration = any_duration(text, "90s, 5m or 1h30m")?;
     if duration < Duration::from_secs(1) || duration > Duration::from_secs(7 * 24 * 3600) {
@@ -117,7 +117,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// A moment such as `50ms` or `1s`: at most 5 s.
+/// Reads a short duration such as `50ms` or `1s`: at most 5 s.
 pub fn moment(text: &str) -> Result<Duration, String> {
     let duration = any_duration(text, "50ms or 1s")?;
     if duration > Duration::from_secs(5) {
@@ -132,7 +132,7 @@ fn any_duration(text: &str, example: &str) -> Result<Duration, String> {
     Duration::try_from(span).map_err(|_| explain())
 }
 
-/// `5s..10m`, or just the first wait.
+/// Reads a backoff: `5s..10m`, or only the first delay.
 pub fn backoff(text: &str, default_max: Duration) -> Result<Backoff, String> {
     let (initial, max) = match text.split_once("..") {
         Some((initial, max)) => (duration(initial)?, duration(max)?),
@@ -147,7 +147,7 @@ pub fn backoff(text: &str, default_max: Duration) -> Result<Backoff, String> {
     Ok(Backoff { initial, max })
 }
 
-/// `10s..30m`, or just the longer time.
+/// Reads `10s..30m`, or only the longer time.
 pub fn refresh(text: &str, default_pause: Duration) -> Result<Refresh, String> {
     let (pause, interval) = match text.split_once("..") {
         Some((pause, interval)) => (duration(pause)?, duration(interval)?),
@@ -162,7 +162,8 @@ pub fn refresh(text: &str, default_pause: Duration) -> Result<Refresh, String> {
     Ok(Refresh { pause, interval })
 }
 
-/// A source: a kind alone such as `nfs`, `hostPath:/prefix` and `local:/prefix`, or `csi:driver` and `flexVolume:driver`.
+/// Reads a source rule: a kind alone such as `nfs`, or `hostPath:/prefix`, `local:/prefix`, `csi:driver` or
+/// `flexVolume:driver`.
 pub fn source_rule(text: &str) -> Result<SourceRule, String> {
     let (kind, prefix) = match text.split_once(':') {
         Some((kind, prefix)) => (kind.trim(), Some(prefix.trim())),
@@ -199,7 +200,7 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
     }
 }
 
-/// Whether a path is absolute and has no part that leads elsewhere.
+/// Checks that a path is absolute and has no part that leads elsewhere.
 pub fn is_clean_absolute(path: &str) -> bool {
     path.starts_with('/') && !path.split('/').skip(1).any(|part| matches!(part, "." | "..")) && !path.contains("//")
 }

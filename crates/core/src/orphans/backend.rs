@@ -1,4 +1,4 @@
-//! What backends have against what the cluster knows.
+//! The comparison of backends with the cluster: storage that nobody knows, and volumes without storage.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,37 +10,38 @@ use super::{Finding, Kind, Object, Snapshot, sort};
 use crate::claim::nodes::takes_at_times;
 use crate::config::record::Record;
 use crate::config::{Placement, Recipe, keys};
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::object::{ObjectName, hash};
-use crate::volume::{Provenance, Volume};
 
-/// What an image can do that lists.
+/// The capability with which a config declares list runs.
 pub const CAPABILITY: &str = crate::config::capability::LIST;
 
 /// A backend, as a class and its config lead to it.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// The same for all versions of a config that lead to the same place.
+    /// A key that is the same for all versions of a config with the same backend.
     pub key: String,
-    /// How it is listed.
+    /// The recipe of the list run.
     pub recipe: Arc<Recipe>,
-    /// Where: on each of these nodes, or anywhere for storage on the network.
+    /// The nodes of the list runs: each node with storage of its own, or `None` for storage on the network.
     pub nodes: Vec<Option<String>>,
 }
 
-/// What a list run said.
+/// The result of a list run.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// Of which [`View`].
+    /// The key of the [`View`].
     pub key: String,
-    /// The class.
+    /// The name of the class.
     pub class: String,
-    /// On which node.
+    /// The node of the run.
     pub node: Option<String>,
-    /// All that is there, or why that is not known.
+    /// All entries, or the reason why they are not known.
     pub entries: Result<Vec<Entry>, String>,
 }
 
-/// What tells one backend from another: every parameter does, and the keys that may lead an image elsewhere.
+/// Returns the key that distinguishes a backend from others: every parameter does, and some keys.
 fn key(record: &Record) -> String {
     let leads = |key: &str| keys::find(key).is_none_or(|key| key.leads_to_backend);
     let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| leads(key)).collect();
@@ -51,8 +52,8 @@ fn provenance(volume: &Volume) -> Option<Provenance> {
     serde_json::from_str(volume.provenance.as_deref().filter(|_| volume.is_adopted())?).ok()
 }
 
-/// The backends that can be listed: those of all classes, and those that volumes were made on by versions of
-/// their configs that lead elsewhere.
+/// Returns the backends that can be listed. These are the backends of all classes, and those on which older versions of
+/// a config made volumes.
 pub fn views(s: &Snapshot) -> Vec<View> {
     let mut views: BTreeMap<String, (Arc<Recipe>, BTreeSet<String>)> = BTreeMap::new();
     for recipe in s.classes.iter().filter_map(|class| class.recipe.as_ref().ok()).filter(|r| r.can(CAPABILITY)) {
@@ -76,8 +77,8 @@ pub fn views(s: &Snapshot) -> Vec<View> {
             nodes.insert(node);
         }
     }
-    // One that does not answer just now is asked all the same, so that it is told that its storage is not known. One that
-    // never takes a run has none but what older versions of the config have made there, by which it is among the nodes above.
+    // A node that does not answer is listed too, so that a finding says that its storage is not known. A node that
+    // never takes a run has only storage of older versions of the config, and is among the nodes above for that reason.
     let selected = |recipe: &Recipe| {
         let nodes = s.nodes.iter().filter(|node| takes_at_times(node, recipe));
         nodes.map(|node| node.name.clone()).collect::<Vec<_>>()
@@ -97,7 +98,7 @@ pub fn views(s: &Snapshot) -> Vec<View> {
         .collect()
 }
 
-/// All ids that anything in the cluster bears, ours or not.
+/// Returns all ids that any object of the cluster has, whoever made it.
 fn known(s: &Snapshot) -> HashSet<String> {
     let mut known: HashSet<String> = s.claims.iter().flat_map(|claim| claim.ids()).collect();
     let mut add = |id: Option<&str>| known.extend(id.map(str::to_owned));
@@ -112,7 +113,7 @@ fn known(s: &Snapshot) -> HashSet<String> {
     known
 }
 
-/// Compares lists with the cluster as it was before the first run and after the last.
+/// Compares lists with the cluster, as it was before the first run and after the last.
 pub fn compare(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Finding> {
     let (was, is) = (known(before), known(after));
     let mut findings: BTreeMap<(Kind, Object), Finding> = BTreeMap::new();
@@ -160,7 +161,7 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     ))
 }
 
-/// Volumes that are in use, and whose own backend has a whole list without them.
+/// Finds volumes in use whose own backend has a complete list without them.
 fn missing(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Finding> {
     let mut lists: HashMap<(&str, Option<&str>), HashSet<&str>> = HashMap::new();
     for listing in listings {

@@ -1,14 +1,14 @@
-//! Claims that do not get on.
+//! Claims that are stuck.
 
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, SLOW, World, let_go};
-use crate::claim::Claim;
 use crate::claim::accept::acceptable;
 use crate::config::classes::{BindingMode, Class, Lookup};
 use crate::config::record::hash_of;
+use crate::model::claim::Claim;
 
-/// A claim, if something is the matter with it.
+/// Returns the finding about a claim, if any.
 pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     let object = Object { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() };
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
@@ -51,14 +51,14 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     finding(Kind::ClaimStuck, why, look()).map(|found| found.since(since))
 }
 
-/// The stamp names a config of a namespace that we read: where a stamp lacks its instance, this tells the claim from
-/// those of another orchestrator, which bear the same finalizer.
+/// Checks whether the stamp names a config in a namespace that this orchestrator reads. If the stamp lacks its
+/// instance, this distinguishes the claim from those of another orchestrator, which have the same finalizer.
 fn is_of_our_config(w: &World<'_>, claim: &Claim) -> bool {
     let config = claim.stamp.as_ref().and_then(|stamp| stamp.config.split_once('/'));
     config.is_some_and(|(namespace, _)| w.s.identity.config_namespaces.iter().any(|ours| ours == namespace))
 }
 
-/// Why nobody can go on with what was begun for a claim.
+/// Returns the reason why no orchestrator can continue the claim's attempt.
 fn unguided(w: &World<'_>, claim: &Claim, lookup: Lookup<'_>) -> Option<String> {
     let class = claim.class.as_deref().unwrap_or_default();
     let stamp = claim.own_stamp()?;
@@ -71,14 +71,14 @@ fn unguided(w: &World<'_>, claim: &Claim, lookup: Lookup<'_>) -> Option<String> 
                 stamp.config
             )
         }),
-        // It is taken back when it is deleted.
+        // The orchestrator undoes the attempt when the claim is deleted.
         _ if known && claim.deleting => None,
         Lookup::Foreign => Some(format!("class {class} belongs to another provisioner now")),
         Lookup::Unknown => Some(format!("class {class} does not exist any more")),
     }
 }
 
-/// Why a claim gets no volume, and since when.
+/// Returns the reason why a claim gets no volume, and the time since when.
 fn stuck(w: &World<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
     if w.now - claim.created < SLOW {
         return None;

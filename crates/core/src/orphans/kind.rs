@@ -1,35 +1,35 @@
-//! The kinds of findings: each stands here once, with its documentation.
+//! The kinds of findings: each stands here once, with its documentation and severity.
 //!
 //! The tables of `docs/troubleshooting.md` are printed from here.
 
 use std::fmt;
 
-/// What is known of a kind.
+/// The documentation and properties of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct FindingSpec {
-    /// As it stands in metrics and in the answer of the doctor.
+    /// The name of the kind in metrics and in the output of `doctor`.
     pub name: &'static str,
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
     /// When it is found: lines of Markdown.
     pub doc: &'static [&'static str],
-    /// What it means, in the words of doctor and event.
+    /// Its meaning, in the words of doctor and event.
     pub meaning: &'static str,
     /// What an admin does, as Markdown. Each finding has a remedy of its own as well, with the names of its objects.
     pub remedy: &'static str,
-    /// The steps of the orchestrator emit an event on the object already.
+    /// A step of the orchestrator already emits an event about it on the object.
     pub emitted_by_steps: bool,
-    /// How long it must be seen without a break until it is more than a passing state, in seconds.
+    /// The time for which a finding must be seen without a break, in seconds. Shorter ones are passing states.
     pub confirm_after: i64,
 }
 
-/// How much it matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing; it may be just as somebody wants it.
+    /// Information: somebody may want it so.
     Info,
-    /// Somebody should do something, or it stays so.
+    /// The problem remains until somebody acts.
     Warning,
     /// Data is lost, or nothing works.
     Error,
@@ -42,7 +42,7 @@ macro_rules! kinds {
         remedy: $remedy:literal,
         emitted_by_steps: $emitted:ident, confirm_after: $confirm:expr,
     })*) => {
-        /// What kind of thing was found.
+        /// The kind of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum Kind {
@@ -50,10 +50,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All kinds, the gravest first.
+            /// All kinds, the most severe first.
             pub const ALL: &[Kind] = &[$(Kind::$kind),*];
 
-            /// What is known of it.
+            /// Returns the documentation and properties of the kind.
             pub const fn spec(self) -> &'static FindingSpec {
                 match self {
                     $(Kind::$kind => &FindingSpec {
@@ -288,7 +288,7 @@ kinds! {
     RevisionUnused = "revision-unused", Info {
         meaning: "a version of a config that nothing uses",
         remedy: "The sweep and `--fix` remove it.",
-        // Those that go out of use are dropped by themselves every quarter of an hour.
+        // The orchestrator deletes unused revisions itself every quarter of an hour.
         emitted_by_steps: no, confirm_after: 20 * 60,
     }
 
@@ -308,27 +308,27 @@ kinds! {
 }
 
 impl Kind {
-    /// As it stands in metrics and in the answer of the doctor.
+    /// Returns the name of the kind in metrics and in the output of `doctor`.
     pub fn as_str(self) -> &'static str {
         self.spec().name
     }
 
-    /// How much it matters.
+    /// Returns the severity of the kind.
     pub fn severity(self) -> Severity {
         self.spec().severity
     }
 
-    /// What it means.
+    /// Explains the kind.
     pub fn meaning(self) -> &'static str {
         self.spec().meaning
     }
 
-    /// The steps of the orchestrator tell it on the object already.
+    /// Checks whether a step of the orchestrator already emits an event about it on the object.
     pub fn is_told(self) -> bool {
         self.spec().emitted_by_steps
     }
 
-    /// How long it must be seen without a break until it is more than a passing state, in seconds.
+    /// Returns the time for which a finding must be seen without a break, in seconds. Shorter ones are passing states.
     pub fn settles(self) -> i64 {
         self.spec().confirm_after
     }
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gravest_come_first() {
+    fn the_most_severe_come_first() {
         assert!(Kind::ALL.is_sorted() && Kind::ALL.is_sorted_by(|a, b| a.severity() >= b.severity()));
     }
 }

@@ -1,5 +1,7 @@
-//! What is left over, and what does not get on: a pure function from a [`Snapshot`] of the cluster to
-//! [`Finding`]s ([`find`]), and from it and lists of what backends have to further ones ([`backend`]).
+//! Findings: objects that are orphaned or stuck.
+//!
+//! [`find`] is a pure function from a [`Snapshot`] of the cluster to [`Finding`]s. [`backend`] compares the cluster
+//! with lists of its backends.
 //!
 //! [`Kind`] says when each kind is found.
 
@@ -18,32 +20,31 @@ use std::sync::Arc;
 
 use contract::names;
 
-use crate::claim::Claim;
 use crate::config::classes::{Classes, Identity};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::node::Node;
 use crate::object::ObjectName;
 use crate::policies::{INSTALL, Policy, State};
 use crate::run::view::{Job, Pod};
-use crate::snapshot;
-use crate::volume::Volume;
 
 pub use self::kind::{Kind, Severity};
 pub use self::sightings::{Sighting, Sightings};
 
-/// What is younger may be under way, and not yet seen everywhere. In seconds.
+/// The age below which an object may be in progress and not yet in each cache, in seconds.
 pub const YOUNG: i64 = 20;
-/// What has been under way for longer does not get on. In seconds.
+/// The duration after which work in progress counts as stuck, in seconds.
 pub const SLOW: i64 = 600;
 
-/// What a finding is about.
+/// The object of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub struct Object {
-    /// Its kind in the API; `Backend` for what is in none.
+    /// The kind in the API; `Backend` for storage that is no object.
     pub kind: &'static str,
-    /// Its name. On a backend the namespace is the node, if it is a node's own.
+    /// The name of the object. For a backend the namespace is the node, if the node has storage of its own.
     #[serde(flatten)]
     pub name: ObjectName,
-    /// Its UID, if it has one.
+    /// The UID of the object, if it has one.
     pub uid: String,
 }
 
@@ -56,52 +57,53 @@ impl fmt::Display for Object {
     }
 }
 
-/// How something is removed that is provably ours, and that nothing can need any more; or is mended without harm.
+/// A safe way to fix a finding. It deletes an object of the orchestrator that nothing can need any more, or repairs
+/// without harm.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Removal {
-    /// A Job with its pods, if the API says so too: no claim has this id, or it is bound and settled; and no
-    /// volume has this name.
+    /// Deletes a Job with its pods, after the API has confirmed that nothing needs them. No claim has this id, or the
+    /// claim is bound and settled; and no volume has this name.
     Job {
-        /// The claim that must be gone, or done with.
+        /// The claim that must be gone, or settled.
         claim: String,
-        /// The volume that must be gone; none for runs of a claim.
+        /// The volume that must be gone; `None` for runs of a claim.
         volume: Option<String>,
     },
-    /// A finished pod, if the API says so too: no claim has this id.
+    /// Deletes a finished pod, if the API confirms that no claim has this id.
     Pod {
         /// The claim that must be gone.
         claim: String,
     },
-    /// A finished Job, past the time that it is kept for.
+    /// Deletes a finished Job that is older than its time to live.
     OldJob,
-    /// A Job that does not get on: whoever asked for the run begins it again.
+    /// Deletes a stuck Job. The reconciler that created the run begins it again.
     StalledJob,
-    /// A restored volume gets its mark again. Only on an admin's word.
+    /// Gives a restored volume its adoption mark again. Only at the request of an admin.
     Vouch,
-    /// A revision.
+    /// Deletes a revision.
     Revision {
-        /// Its hash.
+        /// The hash of the revision.
         hash: String,
     },
 }
 
-/// Something that was found.
+/// An orphaned or stuck object.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// What kind of thing.
+    /// The kind of the finding.
     pub kind: Kind,
-    /// How much it matters.
+    /// The severity of the finding.
     pub severity: Severity,
-    /// What it is about.
+    /// The object of the finding.
     pub object: Object,
-    /// Since when, in seconds since 1970, as far as that is known.
+    /// The time since when, in seconds since 1970, where it is known.
     pub since: Option<i64>,
-    /// What is the matter.
+    /// The problem.
     pub detail: String,
-    /// What to do: a command, or what to look at.
+    /// The remedy: a command, or where to look.
     pub remedy: String,
-    /// How it is removed, if that is safe.
+    /// The safe way to fix the finding, if there is one.
     pub removal: Option<Removal>,
 }
 
@@ -111,7 +113,7 @@ impl Finding {
         Finding { kind, severity: kind.severity(), object, since: None, detail, remedy, removal: None }
     }
 
-    /// No orchestrator holds the Lease; `idle` says for how many seconds nobody has renewed it.
+    /// Makes the finding that no orchestrator holds the Lease; `idle` is the number of seconds since its last renewal.
     pub fn no_leader(lease: ObjectName, idle: Option<i64>) -> Self {
         let detail = match idle {
             Some(idle) => format!("nobody has renewed the Lease for {idle} s"),
@@ -121,7 +123,7 @@ impl Finding {
         Finding::new(Kind::NoLeader, Object { kind: "Lease", name: lease, uid: String::new() }, detail, remedy)
     }
 
-    /// A config names a ServiceAccount that its namespace has not.
+    /// Makes the finding that a config names a ServiceAccount that does not exist in its namespace.
     pub fn without_account(config: ObjectName, account: &str) -> Self {
         let namespace = &config.namespace;
         let detail =
@@ -137,7 +139,7 @@ impl Finding {
         )
     }
 
-    /// How an admission policy stands; none if it does what it was shipped for.
+    /// Makes the finding about the state of an admission policy; `None` if the policy works as shipped.
     pub fn of_policy(policy: &Policy, state: &State) -> Option<Self> {
         let kind = match state {
             State::Installed | State::Limited => return None,
@@ -157,10 +159,10 @@ impl Finding {
     }
 }
 
-/// All that findings rest on.
+/// All data on which findings rest.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Who we are.
+    /// The names of this orchestrator.
     pub identity: Identity,
     /// All classes.
     pub classes: Arc<Classes>,
@@ -168,38 +170,38 @@ pub struct Snapshot {
     pub claims: Vec<Arc<Claim>>,
     /// All volumes of the cluster.
     pub volumes: Vec<Arc<Volume>>,
-    /// Our Jobs.
+    /// The Jobs of this orchestrator.
     pub jobs: Vec<Arc<Job>>,
-    /// Our pods.
+    /// The pods of this orchestrator.
     pub pods: Vec<Arc<Pod>>,
     /// All VolumeSnapshots of the cluster.
-    pub snapshots: Vec<Arc<snapshot::Snapshot>>,
+    pub snapshots: Vec<Arc<crate::model::snapshot::Snapshot>>,
     /// All VolumeSnapshotContents of the cluster.
-    pub contents: Vec<Arc<snapshot::Content>>,
+    pub contents: Vec<Arc<crate::model::snapshot::Content>>,
     /// All nodes.
     pub nodes: Vec<Arc<Node>>,
-    /// Hashes of the recipes that are kept.
+    /// The hashes of the stored recipes.
     pub recipes: HashSet<String>,
-    /// Hashes of revisions that nothing refers to.
+    /// The hashes of revisions to which no object refers.
     pub unused: Vec<String>,
-    /// Look also into what every volume records, and at each finalizer. Takes time with thousands.
+    /// Checks also the provenance of each volume and each finalizer. Takes long with thousands of objects.
     pub deep: bool,
 }
 
-/// A snapshot with the relations that the checks ask for.
+/// A snapshot, indexed for the checks.
 struct World<'a> {
     s: &'a Snapshot,
     now: i64,
-    /// By every id that a run for them may bear.
+    /// The claims, by each id that a run for them may have.
     claims: HashMap<String, &'a Claim>,
     volumes: HashMap<&'a str, &'a Volume>,
-    snapshots: HashMap<&'a ObjectName, &'a snapshot::Snapshot>,
-    contents: HashMap<&'a str, &'a snapshot::Content>,
+    snapshots: HashMap<&'a ObjectName, &'a crate::model::snapshot::Snapshot>,
+    contents: HashMap<&'a str, &'a crate::model::snapshot::Content>,
     jobs: HashSet<&'a ObjectName>,
     jobs_by_id: HashMap<&'a str, Vec<&'a Job>>,
-    /// When the last container of a Job's pods ended.
+    /// The time at which the last container of a Job's pods ended.
     ended: HashMap<(&'a str, &'a str), i64>,
-    /// By id: a volume of that id or name that nobody has adopted.
+    /// The ids for which a volume with that id or name exists and is not adopted.
     unadopted: HashSet<&'a str>,
 }
 
@@ -234,7 +236,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What is left over in the cluster, or does not get on. `now` is in seconds since 1970.
+/// Finds all orphaned and stuck objects of the cluster. `now` is in seconds since 1970.
 pub fn find(snapshot: &Snapshot, now: i64) -> Vec<Finding> {
     let world = World::new(snapshot, now);
     let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
@@ -249,14 +251,14 @@ pub fn find(snapshot: &Snapshot, now: i64) -> Vec<Finding> {
     findings
 }
 
-/// The gravest first, and always in the same order.
+/// Sorts findings by severity, and always in the same order.
 pub fn sort(findings: &mut [Finding]) {
     findings.sort_by(|a, b| {
         (Reverse(a.severity), a.kind, &a.object, &a.detail).cmp(&(Reverse(b.severity), b.kind, &b.object, &b.detail))
     });
 }
 
-/// What lets go of an object that cannot be deleted.
+/// Writes the command that abandons an object that cannot be deleted.
 fn let_go(what: &str, namespace: &str, name: &str) -> String {
     let namespace = if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") };
     format!(

@@ -6,21 +6,21 @@ use crate::object::ObjectName;
 use crate::run::batch::Member;
 use crate::run::view::{Job, Pod};
 
-/// How long Kubernetes keeps a finished Job of ours, in seconds.
+/// The time to live of a finished Job, in seconds.
 const KEPT: i64 = 3600;
-/// How long after its deadline a Job may be without an end, in seconds.
+/// The time after its deadline for which a Job may be without an end, in seconds.
 const LATE: i64 = 120;
-/// Runs that are for no volume; whoever asked for them removes them.
+/// The operations of runs that are for no volume. The reconciler that created such a Job deletes it.
 const OF_NO_VOLUME: &[&str] = &["list", "capacity"];
 
 fn object(kind: &'static str, name: &ObjectName, uid: &str) -> Object {
     Object { kind, name: name.clone(), uid: uid.to_owned() }
 }
 
-/// A Job, if nobody needs it.
+/// Returns the finding about a Job that nobody needs.
 pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let age = w.now - job.created;
-    // Without an id and an operation it bears our label, but no run of ours wrote it.
+    // A Job without an id and an operation has the orchestrator's label, but the orchestrator did not create it.
     let of_no_volume = OF_NO_VOLUME.contains(&job.marks.operation.as_str());
     let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || of_no_volume);
     if job.deleting || age < YOUNG || !ours {
@@ -28,13 +28,14 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     }
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
     let finding = |kind, detail: String| Finding::new(kind, object("Job", &job.name, &job.uid), detail, remedy.clone());
-    // The Job controller of 1.36 goes by names: one that was created again soon after its namesake was deleted, it may
-    // forget for good.
+    // The Job controller of Kubernetes 1.36 works by names. It may forget for good a Job that was created again soon
+    // after a Job of the same name was deleted.
     if is_stalled(w, job) {
         let detail = format!("{age} s after it was created it has no pod, and has not failed");
         return Some(finding(Kind::JobStalled, detail).since(job.created).removed_by(Removal::StalledJob));
     }
-    // Runs about snapshots are their contents' to remove. What one has made whose content is gone is deleted first.
+    // The reconciler of contents deletes runs for snapshots. If the content is gone, the snapshot of the run is deleted
+    // first.
     if let Some(content) = &job.content {
         let left = !w.contents.contains_key(content.as_str()) && age > SLOW;
         let detail = || format!("its VolumeSnapshotContent {content} does not exist");
@@ -62,7 +63,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
             None => format!("no claim has the id {id}"),
         };
         let found = finding(Kind::JobWithoutOwner, detail).since(job.created);
-        // What it made is deleted first, and it tells how.
+        // The storage that the run made is deleted first, and the Job says how.
         if job.volume.is_none() && (batch || is_known(w, job)) {
             return (age > SLOW).then_some(found);
         }
@@ -87,24 +88,24 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     None
 }
 
-/// Past its deadline it has no pod, and nothing says that it is over.
+/// Checks whether a Job is past its deadline without a pod and without an end.
 fn is_stalled(w: &World<'_>, job: &Job) -> bool {
     let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(LATE));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
     late && !has_pod && !is_witness(w, job) && !job.over && !job.complete && job.failed.is_none()
 }
 
-/// It may be all that tells how a volume was made.
+/// Checks whether the Job may be the only record of how a volume was made.
 fn is_witness(w: &World<'_>, job: &Job) -> bool {
     job.ids().any(|id| w.unadopted.contains(id.as_str()))
 }
 
-/// It is a run of a recipe that is kept.
+/// Checks whether the recipe of the Job is stored.
 fn is_known(w: &World<'_>, job: &Job) -> bool {
     hash_of(&job.config).is_some_and(|hash| w.s.recipes.contains(hash))
 }
 
-/// A pod, if its Job is gone.
+/// Returns the finding about a pod whose Job is gone.
 pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let job = ObjectName::new(&pod.name.namespace, &pod.job);
     let ours = !pod.marks.operation.is_empty() && !pod.marks.id.is_empty() && !pod.marks.operation.contains("snapshot");
@@ -133,7 +134,7 @@ pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     Some(finding)
 }
 
-/// A revision that nothing refers to.
+/// Returns the finding about a revision to which no object refers.
 pub(super) fn revision(w: &World<'_>, hash: &str) -> Finding {
     let name = ObjectName::new(&w.s.identity.namespace, revision_name(hash));
     let remedy = format!("kubectl -n {} delete controllerrevision {}", name.namespace, name.name);

@@ -1,4 +1,4 @@
-//! Which findings are more than a passing state: those that were seen again and again.
+//! Sightings tell lasting findings from passing states: a lasting finding is seen in each look for some time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::{Finding, Kind, Object};
 pub struct Sighting {
     /// The finding, as of the last look.
     pub finding: Finding,
-    /// It has been seen for so long without a break that it stands.
+    /// The finding was seen long enough without a break.
     pub settled: bool,
-    /// It stands since this look.
+    /// The finding has become settled in this look.
     pub new: bool,
 }
 
@@ -22,15 +22,15 @@ struct Seen {
     settled: bool,
 }
 
-/// What was seen in the looks before.
+/// The findings of earlier looks.
 #[derive(Debug, Default)]
 pub struct Sightings {
     seen: BTreeMap<(Kind, Object), Seen>,
 }
 
 impl Sightings {
-    /// A look: what was found at a moment. `most` bounds how long a finding must be seen, for those who look
-    /// more often. What is not found any more is forgotten.
+    /// Takes the findings of a look at a moment. `most` limits the time for which a finding must be seen, for callers
+    /// that look more often. Findings that are missing in this look are forgotten.
     pub fn look(&mut self, findings: Vec<Finding>, moment: Duration, most: Duration) -> Vec<Sighting> {
         let before = std::mem::take(&mut self.seen);
         let mut sightings = Vec::new();
@@ -38,7 +38,7 @@ impl Sightings {
             let key = (finding.kind, finding.object.clone());
             let mut seen = before.get(&key).cloned().unwrap_or(Seen { first: moment, settled: false });
             let settles = Duration::from_secs(finding.kind.settles().unsigned_abs());
-            // Those that take long do so for a reason of their own.
+            // A kind with a long time has its own reason for it.
             let settles = if settles > Duration::from_secs(60) { settles } else { settles.min(most) };
             let settled = before.contains_key(&key) && moment.saturating_sub(seen.first) >= settles;
             let new = settled && !seen.settled;
@@ -49,7 +49,7 @@ impl Sightings {
         sightings
     }
 
-    /// Nothing was seen before: another leads.
+    /// Forgets all earlier looks, because another process leads.
     pub fn forget(&mut self) {
         self.seen.clear();
     }

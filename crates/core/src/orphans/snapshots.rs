@@ -1,4 +1,4 @@
-//! Snapshots that do not get on or that nobody knows, and finalizers of ours that nothing needs.
+//! Snapshots that are stuck or that nobody knows, and finalizers of the orchestrator that nothing needs.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,9 @@ use contract::names;
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, SLOW, World, YOUNG, let_go};
-use crate::claim::Claim;
-use crate::snapshot::{Content, Snapshot};
+use crate::model::claim::Claim;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Snapshot;
 
 const CONTENT: &str = "volumesnapshotcontent";
 
@@ -16,7 +17,7 @@ fn object(content: &Content) -> Object {
     Object { kind: "VolumeSnapshotContent", name, uid: content.uid.clone() }
 }
 
-/// A content, if something is the matter with it.
+/// Returns the finding about a content, if any.
 pub(super) fn content(w: &World<'_>, content: &Content) -> Option<Finding> {
     let identity = &w.s.identity;
     let instance = content.instance.as_ref().is_none_or(|instance| *instance == identity.instance);
@@ -53,7 +54,7 @@ pub(super) fn content(w: &World<'_>, content: &Content) -> Option<Finding> {
     Some(finding(Kind::SnapshotStuck, why.clone(), look).since(at))
 }
 
-/// Finalizers of ours without a cause. It takes a look at each object.
+/// Finds finalizers of the orchestrator without a cause. This reads each object.
 pub(super) fn finalizers(w: &World<'_>) -> Vec<Finding> {
     if !w.s.deep {
         return Vec::new();
@@ -67,7 +68,7 @@ pub(super) fn finalizers(w: &World<'_>) -> Vec<Finding> {
         let name = snapshot.name.clone();
         let object = Object { kind: "VolumeSnapshot", name, uid: snapshot.uid.clone() };
         let none = snapshot.content().is_none_or(|name| !w.contents.contains_key(name.as_str()));
-        // While it lives, its content may be about to be made.
+        // While the VolumeSnapshot exists, its content may be created next.
         let held = snapshot.deleting && snapshot.is_held() && none;
         let of: &[String] = if held { &snapshot.finalizers } else { &[] };
         left(w, object, "volumesnapshot", of)
@@ -75,7 +76,7 @@ pub(super) fn finalizers(w: &World<'_>) -> Vec<Finding> {
     of_claims.chain(of_contents).chain(of_snapshots).collect()
 }
 
-/// Those of the finalizers on an object that are ours and that nothing needs.
+/// Finds the orchestrator's finalizers on an object that nothing needs.
 fn left(w: &World<'_>, object: Object, resource: &str, finalizers: &[String]) -> Vec<Finding> {
     let why = |finalizer: &String| Some((finalizer.clone(), needless(w, resource, finalizer)?));
     let remedy = |finalizer: &str| {
@@ -97,7 +98,7 @@ fn left(w: &World<'_>, object: Object, resource: &str, finalizers: &[String]) ->
         .collect()
 }
 
-/// Why nothing needs a finalizer; none if something does, or it is not ours.
+/// Returns the reason why nothing needs a finalizer; `None` if something does, or if it is not the orchestrator's.
 fn needless(w: &World<'_>, resource: &str, finalizer: &str) -> Option<Cow<'static, str>> {
     if let Some(copy) = finalizer.strip_prefix(names::CLONE_FINALIZER) {
         let done = |claim: &Claim| claim.is_bound() && !claim.is_held();

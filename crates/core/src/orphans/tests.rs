@@ -12,7 +12,8 @@ use crate::config::Recipe;
 use crate::config::classes::{ClassObject, Config, Revision, classes};
 use crate::config::record::Record;
 use crate::config::sidecar::Sidecars;
-use crate::volume::{Provenance, mark};
+use crate::model::volume::Provenance;
+use crate::model::volume::mark;
 
 const NOW: i64 = 2_000_000;
 const UID: &str = "c0ffee00-0000-4000-8000-000000000001";
@@ -36,7 +37,7 @@ fn recipe() -> Recipe {
     record(&[]).recipe().unwrap()
 }
 
-/// A cluster with a class, in which everything is old.
+/// A cluster with a class, in which all objects are old.
 #[derive(Debug)]
 struct Cluster(Snapshot);
 
@@ -97,7 +98,7 @@ impl Cluster {
         self
     }
 
-    /// Bound to the volume of its id.
+    /// Binds the claim to the volume of its id.
     fn bound(self) -> Self {
         self.claim(json!({
             "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } },
@@ -173,7 +174,7 @@ impl Cluster {
         find(&self.0, NOW)
     }
 
-    /// Exactly this is found; it says this, and is removed or not.
+    /// Checks that there is exactly this finding, with this text, and with or without a safe fix.
     #[track_caller]
     fn finds(&self, kind: Kind, says: &str, removable: bool) {
         let found = self.found();
@@ -221,14 +222,14 @@ fn a_healthy_cluster_has_no_findings() {
         .job("provision", |_| ())
         .pod(|pod| pod.phase = "Running".into())
         .clean();
-    // What was released is being deleted.
+    // The released volume is terminating.
     Cluster::new()
         .volume(gone)
         .job("delete", |job| {
             (job.volume, job.created) = (Some(names::pv_name(UID)), NOW - 300);
         })
         .clean();
-    // Of another orchestrator, at work.
+    // Another orchestrator is deleting the volume.
     Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
     Cluster::new().claim(stamped("elsewhere/c@1")).clean();
 }
@@ -245,7 +246,8 @@ fn what_is_young_is_under_way() {
 
 #[test]
 fn jobs_that_kubernetes_has_forgotten() {
-    // Created 27 minutes ago with a deadline of 20 s; the Job controller made no pod, and did not end it.
+    // The Job was created 27 minutes ago with a deadline of 20 s. The Job controller made no pod, and did not end the
+    // Job.
     let forgotten = |job: &mut Job| (job.created, job.deadline) = (NOW - 1620, Some(20));
     let bound = || Cluster::new().bound().volume(|_| ());
     bound()
@@ -271,7 +273,7 @@ fn jobs_that_kubernetes_has_forgotten() {
     stays(|job| job.deadline = None);
     stays(|job| job.deleting = true);
     stays(|job| job.complete = true);
-    // With a pod it is the pod that is waited for.
+    // If there is a pod, the pod's end is awaited.
     Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).pod(|_| ()).clean();
 }
 
@@ -290,9 +292,9 @@ fn jobs_that_nobody_needs() {
         job.created = NOW - SLOW - 1;
     };
     Cluster::new().bound().volume(|_| ()).job("provision", recent).finds(Kind::JobFinished, "is bound", true);
-    // A failed run of a claim that waits is kept for whoever reads its log.
+    // A failed run of a pending claim is kept, so that people can read its log.
     Cluster::new().claim(stamped(&recipe().version())).job("provision", recent).clean();
-    // It began long ago and ended just now.
+    // The run began long ago and has just ended.
     let ended = crate::run::view::Terminated {
         container: "provisioner".into(),
         code: 0,
@@ -302,13 +304,13 @@ fn jobs_that_nobody_needs() {
     };
     Cluster::new().bound().volume(|_| ()).job("provision", over).pod(|pod| pod.terminated = Some(ended)).clean();
     Cluster::new().job("provision", |job| job.deleting = true).clean();
-    // The only witness of how a volume was made stays.
+    // The only record of how a volume was made must stay.
     let unadopted = |v: &mut Volume| {
         gone(v);
         (v.mark, v.provenance) = (None, None);
     };
     Cluster::new().volume(unadopted).job("provision", |job| job.config = recipe().version()).clean();
-    // Our label alone makes nothing ours.
+    // The label alone does not make a Job the orchestrator's.
     Cluster::new().job("", |_| ()).clean();
     Cluster::new().job("provision", |job| job.marks.id.clear()).clean();
     Cluster::new().job("list", |job| job.marks.id.clear()).clean();
@@ -408,7 +410,7 @@ fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
         Cluster::new().volume(volume).finds(Kind::VolumeForeign, "the instance other", false);
     };
     Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
-    // It is deleted, or released, and the other has had a moment for it.
+    // The volume is terminating or released, and the other orchestrator has had a moment for it.
     Cluster::new().volume(left(1)).clean();
     Cluster::new().volume(left(SLOW)).clean();
     found(&left(SLOW + 1));
@@ -417,7 +419,7 @@ fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
         v.finalizers.clear();
     };
     Cluster::new().volume(unheld).clean();
-    // It tries, and fails: that is told on the volume, and the next try may be half an hour later.
+    // The delete run fails. The volume has an event about it, and the next try may be half an hour later.
     let fails = |since: i64| {
         move |v: &mut Volume| {
             left(50_000)(v);
@@ -486,7 +488,7 @@ fn claims_that_do_not_get_on() {
         "does not exist",
         false,
     );
-    // It is taken back by what is kept.
+    // The stored revision suffices to undo the attempt.
     Cluster::new().claim(with(with(ours(), class("lost")), deleting.clone())).clean();
     Cluster::new().claim(with(with(ours(), deleting), failed("delete"))).finds(Kind::ClaimUndeleted, "on fire", false);
     Cluster::new().claim(with(ours(), failed("provision"))).finds(
@@ -502,7 +504,7 @@ fn claims_that_do_not_get_on() {
     );
     let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
     Cluster::new().claim(with(ours(), slow)).finds(Kind::ClaimStuck, "does not end", false);
-    // Claims of another orchestrator, and of nobody.
+    // These are claims of another orchestrator, and of nobody.
     Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
     Cluster::new().claim(class("foreign")).clean();
 }

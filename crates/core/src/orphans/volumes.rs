@@ -1,30 +1,31 @@
-//! Volumes that nothing will delete, or whose deletion does not get on.
+//! Volumes that nothing will delete, or whose deletion is stuck.
 
 use contract::names;
 use contract::request::Operation;
 
 use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go};
-use crate::claim::Claim;
 use crate::config::classes::Lookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
+use crate::model::affinity::only_host;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::backoff;
 use crate::run::view::Job;
-use crate::volume::affinity::only_host;
 use crate::volume::restored::adopts;
 use crate::volume::vouch::{Known, Vouchable, vouchable};
-use crate::volume::{Provenance, Volume};
 
-/// What a volume's claim is to it.
+/// The relation of a volume to its claim.
 enum Owner<'a> {
-    /// It has none, by somebody's will or since its birth.
+    /// The volume has no claim: somebody removed it, or it never had one.
     None,
-    /// It is there.
+    /// The claim exists.
     Alive(&'a Claim),
-    /// It is there, and bound to another volume.
+    /// The claim exists, and is bound to another volume.
     Elsewhere(&'a Claim),
-    /// It is gone.
+    /// The claim is gone.
     Gone,
 }
 
@@ -43,7 +44,7 @@ fn owner<'a>(w: &World<'a>, volume: &Volume) -> Owner<'a> {
     }
 }
 
-/// A volume, if something is the matter with it.
+/// Returns the finding about a volume, if any.
 pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     let object = Object { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
@@ -105,19 +106,19 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     }
 }
 
-/// Another orchestrator may be at work on a volume that is to be deleted: it has had little time, or it has noted a failed
-/// delete run, and the next is not overdue.
+/// Checks whether another orchestrator may be deleting a volume. It has had little time, or it has recorded a failed
+/// delete run and the next is not overdue.
 fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
     let failed = volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(backoff::seconds(backoff::SLOW)));
     now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= SLOW
 }
 
-/// Its claim is in the middle of adopting it.
+/// Checks whether the volume's claim is adopting it now.
 fn is_being_adopted(w: &World<'_>, volume: &Volume) -> bool {
     matches!(owner(w, volume), Owner::Alive(claim) if adopts(claim))
 }
 
-/// A volume that bears the record of its adoption without the mark.
+/// Returns the finding about a volume with provenance but without adoption mark.
 fn restored(
     w: &World<'_>,
     volume: &Volume,
@@ -140,7 +141,7 @@ fn restored(
     }
 }
 
-/// A volume that is kept ready.
+/// Returns the finding about a pooled volume.
 fn unasked(
     w: &World<'_>,
     volume: &Volume,
@@ -164,7 +165,7 @@ fn unasked(
     finding(Kind::VolumeUnasked, format!("it is kept ready for claims, but {why}"), remedy)
 }
 
-/// A volume whose claim is there.
+/// Returns the finding about a volume whose claim exists.
 fn living(
     w: &World<'_>,
     volume: &Volume,
@@ -212,7 +213,7 @@ fn living(
 
 type Problem = (Kind, String, Option<i64>);
 
-/// What keeps a delete run from being started at all.
+/// Returns the problem that prevents each delete run.
 fn undeletable(w: &World<'_>, volume: &Volume) -> Option<Problem> {
     match volume.id() {
         None => return Some((Kind::VolumeMisnamed, "it bears no volume id".into(), None)),
@@ -237,7 +238,7 @@ fn undeletable(w: &World<'_>, volume: &Volume) -> Option<Problem> {
     (!told).then(|| (Kind::VolumeNotAdopted, detail.to_owned(), None))
 }
 
-/// A deletion that does not get on.
+/// Returns the problem of a stuck deletion.
 fn held(w: &World<'_>, volume: &Volume) -> Option<Problem> {
     if let Some(host) = home_gone(w, volume) {
         let detail =
@@ -264,7 +265,7 @@ fn provenance(volume: &Volume) -> Result<(), String> {
     recipe.map(drop).map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))
 }
 
-/// The host that a volume can only be reached from, if no node is that host.
+/// Returns the only host that reaches a volume, if no node is that host.
 fn home_gone<'a>(w: &World<'_>, volume: &'a Volume) -> Option<&'a str> {
     let host = volume.affinity.as_deref().and_then(only_host)?;
     let is =

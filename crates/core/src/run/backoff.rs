@@ -1,4 +1,4 @@
-//! The pace of attempts and delete runs.
+//! The backoff of attempts and delete runs.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use contract::names::reason;
 use crate::config::Recipe;
 use crate::decision::Decision;
 
-/// The pace for what will hardly ever work.
+/// The delay of a run that will hardly ever succeed.
 pub const SLOW: Duration = Duration::from_secs(30 * 60);
 
-/// Who stands in line is woken when its turn has come; this is for the case that others before it have left.
+/// The delay after which a waiting item is requeued. A free slot requeues it earlier, except if items before it have
+/// left.
 const ROOM: Duration = Duration::from_secs(30);
-/// Who has waited for a place for so long is told.
+/// The time after which an item that waits for a slot gets an event.
 const TOLD: Duration = Duration::from_secs(30);
 
-/// Seconds between a failed run and the next: doubled with each attempt, and slow after all retries.
+/// Returns the delay after a failed run, in seconds. It doubles with each attempt, and is long after all retries.
 pub fn pause(recipe: &Recipe, attempt: u32) -> i64 {
     if attempt > recipe.retries {
         return seconds(SLOW.max(recipe.backoff.max));
@@ -24,20 +25,22 @@ pub fn pause(recipe: &Recipe, attempt: u32) -> i64 {
     seconds(doubled.min(recipe.backoff.max))
 }
 
-/// Whole seconds.
+/// Returns the whole seconds of a duration.
 pub fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4)
 }
 
-/// A time that a node's clock says, which may be wrong or missing, as one from which to count a pause.
+/// Limits a time of a node's clock, so that a delay can be counted from it. That clock may be wrong, or the time
+/// missing.
 pub fn just_now(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
 }
 
-/// Said of whoever waits for a place for a run.
+/// The event of an item that waits for a slot.
 pub const ALL_TAKEN: &str = "all places for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it is its turn when one of them has ended";
 
-/// What stands in line for a place for a run waits by this step. In a burst each waits for a moment; that is nothing to tell.
+/// Makes the decision of an item that waits for a slot. In a burst each waits for a moment, and needs no event for
+/// that.
 pub fn stand_in_line<S>(step: S, created: i64, now: i64) -> Decision<S> {
     let wait = Decision::from(step);
     let told = created + seconds(TOLD) + 1;

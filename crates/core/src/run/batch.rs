@@ -1,8 +1,7 @@
-//! A batch: the Job of one run for several claims, or for several volumes that are to be deleted, and what each of them sees
-//! of it.
+//! Batches: the Job of one run for several claims or for several volumes, and each member's view of it.
 //!
-//! Job and pod are kept once. To a member they are shown as the Job and the pod of a run of its own, with its own marks
-//! and its own outcome, so that nothing else needs to know of batches.
+//! The cache holds the Job and its pod once. Each member sees them as the Job and the pod of a run of its own, with its
+//! own labels and its own outcome, so that no other code needs to know of batches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,37 +20,37 @@ use crate::config::Recipe;
 use crate::limits;
 use crate::object::{ObjectName, hash};
 
-/// What is told of a member of whose outcome the image said nothing.
+/// The failure of a member about which the image said nothing.
 const UNTOLD: &str = "the run was for several, and ended before it told how this one ended";
 
-/// Whom a run in a batch is for.
+/// The subject of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Whom {
     /// A claim that gets a volume.
     Claim(ObjectName),
-    /// A volume that is deleted.
+    /// A volume whose storage is deleted.
     Volume(String),
 }
 
-/// One that a batch is for.
+/// A member of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its volume id.
+    /// The volume id of the member.
     pub id: String,
-    /// The number of its attempt.
+    /// The number of the member's attempt.
     pub attempt: u32,
-    /// Its name.
+    /// The name of the claim or volume.
     #[serde(flatten)]
     pub whom: Whom,
-    /// The attributes that its volume gets, where it asks for some.
+    /// The attributes that the volume gets, if the claim requests some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
 }
 
 impl Member {
-    /// The Job of a run of its own as which a batch is shown to it. Those of other batches, and that of a delete run of its
-    /// own, are called otherwise.
+    /// Returns the name of the Job that the member sees in place of the batch. Other batches and the member's own
+    /// delete runs have other names.
     pub fn job_name(&self, batch: &str) -> String {
         match self.whom {
             Whom::Claim(_) => job::name(Operation::Provision, &self.id, self.attempt, ""),
@@ -59,7 +58,7 @@ impl Member {
         }
     }
 
-    /// The claim that it is.
+    /// Returns the claim of the member.
     pub fn claim(&self) -> Option<&ObjectName> {
         match &self.whom {
             Whom::Claim(name) => Some(name),
@@ -67,7 +66,7 @@ impl Member {
         }
     }
 
-    /// The volume that it is.
+    /// Returns the volume of the member.
     pub fn volume(&self) -> Option<&String> {
         match &self.whom {
             Whom::Claim(_) => None,
@@ -76,26 +75,26 @@ impl Member {
     }
 }
 
-/// The name of the batch that begins with a stamp.
+/// Returns the name of the batch that begins with this stamp.
 pub fn name(operation: Operation, id: &str, ts: &str) -> String {
     format!("{operation}-batch-{}", hash(format!("{id} {ts}").as_bytes()))
 }
 
-/// What all do in the batch that a text names, wherever it comes from; none if it names no batch. No run for one alone is
-/// called so: an id follows after the operation there.
+/// Returns the operation of the batch that a text names; `None` if it names no batch. The Job of a single run has no
+/// such name, because an id follows its operation.
 pub fn operation(text: &str) -> Option<Operation> {
     let (operation, rest) = text.split_once("-batch-")?;
     let hex = rest.len() == 16 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     [Operation::Provision, Operation::Delete].into_iter().find(|known| hex && known.as_str() == operation)
 }
 
-/// The Job of a batch, and for how many of the members: those that have no room in it, the last ones, are left out.
+/// Builds the Job of a batch. Returns it with the number of members that fit. The last members are left out.
 pub fn job(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Place) -> (api::Job, usize) {
     let all = whole(recipe, name, members, place);
     if annotated(&all) <= limits::POD {
         return (all, members.len());
     }
-    // One alone has room, as a run of its own has.
+    // A single member fits, as its own run would.
     let (mut fits, mut too_many) = (1, members.len());
     while fits + 1 < too_many {
         let middle = fits.midpoint(too_many);
@@ -117,20 +116,20 @@ fn whole(recipe: &Recipe, name: &str, members: &[(Member, Request)], place: &Pla
     let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
     let annotations = BTreeMap::from([(names::JOB_CONFIG.to_owned(), recipe.version())]);
     let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();
-    // Where it cannot be changed any more: the metadata of the Job itself can be.
+    // The annotations of the pod cannot be changed later, unlike those of the Job.
     let mut of_pod = annotations.clone();
     of_pod.insert(names::BATCH.to_owned(), serde_json::json!(members).to_string());
     job::of_pod(recipe, place, name.to_owned(), (labels, annotations), &told, of_pod)
 }
 
-/// The bytes of annotations on its pod.
+/// Returns the bytes of the annotations of the Job's pod.
 fn annotated(job: &api::Job) -> usize {
     let metadata = job.spec.iter().filter_map(|spec| spec.template.metadata.as_ref());
     let annotations = metadata.flat_map(|metadata| metadata.annotations.iter().flatten());
     annotations.map(|(key, value)| key.len() + value.len()).sum()
 }
 
-/// About how many bytes a further request adds to a batch that begins with another.
+/// Estimates the bytes that a further request adds to a batch that begins with `first`.
 pub fn weight(first: &Request, request: &Request) -> usize {
     let common: BTreeMap<String, String> = first.properties().into_iter().map(|p| (p.name, p.value)).collect();
     let own = request.properties().into_iter().filter(|property| {
@@ -139,16 +138,17 @@ pub fn weight(first: &Request, request: &Request) -> usize {
     own.map(|property| property.name.len() + property.value.len() + 8).sum()
 }
 
-/// The members of a batch, by the annotations of its pod; none for a run of one claim, or if they cannot be read.
+/// Reads the members of a batch from the annotations of its pod. Returns none for a single run, and if they cannot be
+/// read.
 pub(super) fn members(annotations: Option<&BTreeMap<String, String>>) -> Arc<[Member]> {
     let text = annotations.and_then(|annotations| annotations.get(names::BATCH));
     text.and_then(|text| serde_json::from_str::<Vec<Member>>(text).ok()).unwrap_or_default().into()
 }
 
-/// What a run was asked for an id, whether it was for one claim or for several.
+/// Returns the request of a run for an id, from a single run or a batch.
 ///
 /// # Errors
-/// If what its Job says cannot be read.
+/// If the Job's data cannot be read.
 pub fn asked(job: api::Job, id: &str) -> Result<Request, RequestError> {
     let template = job.spec.map(|spec| spec.template).unwrap_or_default();
     let annotations = template.metadata.and_then(|metadata| metadata.annotations).unwrap_or_default();
@@ -164,18 +164,19 @@ pub fn asked(job: api::Job, id: &str) -> Result<Request, RequestError> {
     Request::from_env(|name| own.as_ref().and_then(|own| own.get(name).cloned()).or_else(|| common(name)))
 }
 
-/// What the image said of the members; none where it said nothing of them, or has not ended.
+/// Returns the image's outcomes of the members; `None` if the image reported none, or has not ended.
 fn outcomes(pod: &Pod) -> Option<Vec<Failed>> {
     let end = pod.terminated.as_ref().filter(|end| end.container == CONTAINER)?;
     batch::read_outcomes(&end.message)
 }
 
-/// How a member failed, by its number from 0, if the image said so.
+/// Returns the failure of a member, by its number from 0, if the image reported one.
 fn failed(pod: &Pod, number: usize) -> Option<Failed> {
     outcomes(pod)?.into_iter().find(|failed| failed.member == number + 1)
 }
 
-/// How a member ended: as the image said, else as the pod did. None while the pod has not ended.
+/// Returns the end of a member: as the image reported it, else as the pod ended. Returns `None` while the pod has not
+/// ended.
 fn end_of(pod: &Pod, number: usize) -> Option<Terminated> {
     let end = pod.terminated.clone()?;
     Some(match (outcomes(pod), failed(pod, number)) {
@@ -187,29 +188,29 @@ fn end_of(pod: &Pod, number: usize) -> Option<Terminated> {
 }
 
 impl Job {
-    /// How many runs of one claim it stands for.
+    /// Returns the number of single runs that the Job replaces.
     pub fn runs(&self) -> usize {
         self.members.len().max(1)
     }
 
-    /// The claims that it is for, by their names.
+    /// Returns the claims of the Job.
     pub fn claims(&self) -> impl Iterator<Item = &ObjectName> {
         self.members.iter().filter_map(Member::claim).chain(&self.claim)
     }
 
-    /// The volume ids that it is for.
+    /// Returns the volume ids of the Job.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
         let own = self.members.is_empty().then_some(&self.marks.id);
         self.members.iter().map(|member| &member.id).chain(own)
     }
 
-    /// As a member of the batch sees it, by its number from 0: the Job of a run of its own. `pods` are those of the batch;
-    /// `leaving` says that the member wants nothing of it any more.
+    /// Returns the Job that a member sees, by its number from 0. `pods` are those of the batch; `leaving` says that the
+    /// member does not want the run any more.
     pub fn shown_to(&self, number: usize, pods: &[&Pod], leaving: bool) -> Option<Job> {
         let member = self.members.get(number)?;
         let pod = pods.iter().filter(|pod| pod.job_uid == self.uid);
         let pod = pod.max_by_key(|pod| (pod.terminated.is_some(), pod.created));
-        // It has ended well, but whether this member has is told by its pod, which comes by another watch.
+        // The Job has completed. The pod, which arrives by another watch, says whether this member has succeeded.
         let untold = self.complete && pod.is_some_and(|pod| pod.terminated.is_none());
         let failed = pod.filter(|_| self.complete || self.failed.is_some()).and_then(|pod| failed(pod, number));
         let mut shown = Job {
@@ -235,7 +236,7 @@ impl Job {
 }
 
 impl Pod {
-    /// As a member of its batch sees it, by its number from 0.
+    /// Returns the pod that a member sees, by its number from 0.
     pub fn shown_to(&self, number: usize) -> Option<Pod> {
         let member = self.members.get(number)?;
         Some(Pod {

@@ -31,7 +31,7 @@ fn pod_of(job: &api::Job) -> core::PodTemplateSpec {
     job.spec.as_ref().unwrap().template.clone()
 }
 
-/// The Job and pod of a batch of three, as they are kept.
+/// Returns the Job and the pod of a batch of three, as the cache keeps them.
 fn batch() -> (Job, Pod) {
     let recipe = recipe(&[("image", "x")]);
     let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 3), &place(None));
@@ -49,7 +49,7 @@ fn ended(pod: &Pod, code: i32, message: &str) -> Pod {
     Pod { terminated: Some(end), phase: phase.into(), ..pod.clone() }
 }
 
-/// What the run of a member has come to.
+/// Returns the state of a member's run.
 fn run(job: &Job, pod: &Pod, number: usize) -> RunState {
     let (job, pod) = (job.shown_to(number, &[pod], false).unwrap(), pod.shown_to(number).unwrap());
     state(Some(&job), &[&pod], &[])
@@ -200,7 +200,7 @@ fn without_a_line_a_member_ends_as_the_pod() {
         let (kind, why) = failure(run(&job, &stopped, 1));
         assert!(kind == Failure::Retry && why.contains(UNTOLD), "{why}");
     }
-    // An image that knows of no batches.
+    // The image does not know batches.
     let unknown = ended(&pod, 64, "OPERATION=batch is not known");
     let (kind, why) = failure(run(&failed("BackoffLimitExceeded"), &unknown, 2));
     assert!(kind == Failure::Never && why.contains("OPERATION=batch is not known"), "{why}");
@@ -220,7 +220,7 @@ fn what_a_member_was_asked_can_be_read_again() {
     let recipe = recipe(&[("image", "x")]);
     let mut members = asking(&recipe, 3);
     members[1].1.size_bytes = 7;
-    // What the pod is told by Kubernetes does not stand in the Job.
+    // Data that Kubernetes gives to the pod are not in the Job.
     members.iter_mut().for_each(|(_, request)| request.pod_namespace = "flex-provisioner".into());
     for count in [1, 3] {
         let (job, _) = job(&recipe, BATCH, &members[..count], &place(None));

@@ -1,4 +1,4 @@
-//! What is remembered of a failed run.
+//! The stored record of a failed run.
 
 use contract::exit::Failure;
 use contract::request::Operation;
@@ -6,32 +6,32 @@ use contract::request::Operation;
 use super::state::Cause;
 use crate::config::Recipe;
 
-/// No volume sees so many attempts: a number beyond was written by somebody else, and could not be
-/// counted on from.
+/// The largest number of an attempt. Somebody else wrote a larger number, and nothing could be counted on from it.
 pub const MOST_ATTEMPTS: u32 = 1_000_000_000;
 
-/// What is remembered of the last failed run, on the claim or the volume.
+/// The last failed run of a claim or volume, as an annotation stores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LastFailure {
-    /// Of which operation.
+    /// The operation of the run.
     pub operation: Operation,
-    /// Of which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// When, in seconds since 1970.
+    /// The time of the failure, in seconds since 1970.
     pub at: i64,
-    /// What follows from it.
+    /// The reaction to the failure.
     pub kind: Failure,
-    /// A short reason.
+    /// The reason, in one word.
     pub reason: String,
-    /// In words.
+    /// The message for people.
     pub message: String,
-    /// A delete run could not start for want of its ServiceAccount: later ones go without.
+    /// A delete run could not start without its ServiceAccount. Later delete runs start without an account.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_account: bool,
-    /// Of a delete run: the recipe that it worked by, as `namespace/name@hash`.
+    /// For a delete run: its recipe, as `namespace/name@hash`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub config: String,
-    /// On claims: no container of the attempts up to this one has run, so that they can have left nothing.
+    /// On claims: the number of the last attempt up to which no container has run. These attempts cannot have left
+    /// storage.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub idle_attempts: u32,
 }
@@ -41,34 +41,34 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl LastFailure {
-    /// No further attempt is made soon: it will not work by trying again, or all retries are used up.
+    /// Checks whether the next attempt is far off: the request cannot succeed, or all retries are used.
     pub fn gives_up(&self, retries: u32) -> bool {
         self.kind == Failure::Never || self.attempt > retries
     }
 
-    /// As it stands on a claim or volume; none if nobody but us could have written it so.
+    /// Reads a record from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
         let failure: LastFailure = serde_json::from_str(text).ok()?;
         let Cause { reason, message } = Cause::new(&failure.reason, &failure.message);
         (failure.attempt < MOST_ATTEMPTS).then_some(LastFailure { reason, message, ..failure })
     }
 
-    /// A failed delete run, after the last one.
+    /// Makes the record of a failed delete run, after the last one.
     pub fn of_delete(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
         LastFailure::of_deletion(Operation::Delete, attempt, at, cause, last)
     }
 
-    /// The same, of a run that worked by this recipe.
+    /// Adds the recipe of the run.
     pub fn by(self, recipe: &Recipe) -> Self {
         LastFailure { config: recipe.version(), ..self }
     }
 
-    /// It is a failure by another version of the config than this: the next run need not wait.
+    /// Checks whether another version of the config caused the failure. The next run then need not wait.
     pub fn is_of_other(&self, recipe: &Recipe) -> bool {
         !self.config.is_empty() && self.config != recipe.version()
     }
 
-    /// A failed run of an operation that takes something away, after the last one.
+    /// Makes the record of a failed run that deletes, after the last one.
     pub fn of_deletion(operation: Operation, attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
         let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
         LastFailure {

@@ -1,50 +1,51 @@
-//! When the Job of a batch is created: a pure function of who is to be in it.
+//! Decides when the Job of a batch is created: a pure function of its members.
 //!
-//! The first row that holds is taken. Who was stamped for the batch *comes* when its claim is to have its run.
+//! The first row that holds applies. A member that was stamped for the batch *arrives* when its claim is ready for the
+//! run.
 //!
-//! | # | of those that were stamped for the batch | step |
+//! | # | the members that were stamped for the batch | step |
 //! |---|---|---|
-//! | 1 | none is left, or none has come within the time of row 4 | [`Step::Forget`] |
-//! | 2 | as many have come as it may have, by number or bytes | [`Step::Create`] |
-//! | 3 | all have come, and no other run of the class and node is under way, or the window is over | [`Step::Create`] |
-//! | 4 | some have not come [`PATIENCE`] after the window | [`Step::Create`], with those that have |
-//! | 5 | | [`Step::Wait`] for that; after the window nobody joins |
+//! | 1 | none is left, or none has arrived within the time of row 4 | [`Step::Forget`] |
+//! | 2 | as many have arrived as fit, by number or bytes | [`Step::Create`] |
+//! | 3 | all have arrived, and no other run of the class and node is in progress, or the window is over | [`Step::Create`] |
+//! | 4 | some have not arrived [`PATIENCE`] after the window | [`Step::Create`], with those that have arrived |
+//! | 5 | in all other cases | [`Step::Wait`] for these times; after the window no further member joins |
 
 use std::time::Duration;
 
-/// How long after its window a batch waits for those whose stamps are on their way. Who comes later is stamped once more,
-/// so that less patience makes a busy API server busier.
+/// The time after its window for which a batch waits for members whose stamps are being written. Later members are
+/// stamped again, so that a shorter time makes a busy API server busier.
 pub const PATIENCE: Duration = Duration::from_secs(4);
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// So many were stamped for it and have not come yet.
+    /// The number of members that are stamped and have not arrived.
     pub awaited: usize,
-    /// So many have come.
+    /// The number of members that have arrived.
     pub come: usize,
-    /// No more than these have room in it.
+    /// The batch is full.
     pub full: bool,
-    /// Another run of its class and node is under way.
+    /// Another run of its class and node is in progress.
     pub others: bool,
-    /// Since it began to gather.
+    /// The time since the first member was stamped.
     pub passed: Duration,
-    /// For how long others may join.
+    /// The time for which others may join.
     pub window: Duration,
 }
 
-/// What to do.
+/// The next step for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing, until somebody comes or this time has passed.
+    /// Waits until a member arrives, or for this time.
     Wait(Duration),
-    /// Create its Job, with those that have come.
+    /// Creates the Job with the members that have arrived.
     Create,
-    /// There is nothing to gather.
+    /// Forgets the batch, because nothing is left to wait for.
     Forget,
 }
 
-/// The next step.
+/// Decides the next step.
 pub fn decide(o: &Observed) -> Step {
     let (closed, late) = (o.passed >= o.window, o.passed >= o.window + PATIENCE);
     match (o.awaited, o.come) {

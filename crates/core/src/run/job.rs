@@ -27,44 +27,44 @@ use crate::object::{ObjectName, hash, label_value};
 pub use contract::names::CONTAINER;
 /// The variable with the config's `service-token`.
 const SERVICE_TOKEN: &str = variable::SERVICE_TOKEN.name;
-/// How long a finished Job stays if nothing removes it before.
+/// The time to live of a finished Job, if nothing deletes it before.
 const KEPT: Duration = Duration::from_secs(3600);
-/// How long a pod may take to stop when asked.
+/// The time that a pod has to stop after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The volume with the account's token, and where it is looked for.
+/// The name of the volume with the account's token. Clients look for the token in its usual directory.
 const TOKEN_VOLUME: &str = "flex-token";
 const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How long a token is worth something: the shortest time that Kubernetes knows.
+/// The lifetime of a token, in seconds: the shortest that Kubernetes allows.
 const TOKEN_SECONDS: i64 = 600;
-/// The one directory where a program may write without more.
+/// The volume of the only directory where a program may write by default.
 const TMP_VOLUME: &str = "flex-tmp";
 pub(super) const TMP_DIR: &str = "/tmp";
 
-/// Where a run happens.
+/// The place and the subject of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The namespace of the Job.
     pub namespace: String,
     /// The node that the pod must run on.
     pub node: Option<String>,
-    /// Where else the pod may run.
+    /// The topologies of the class, in which the pod may run.
     pub allowed: Topologies,
-    /// Sets the Job apart from others of the same operation and volume.
+    /// A text that distinguishes the Job from others of the same operation and volume.
     pub scope: String,
-    /// The volume that a delete, expand or modify run is for, where there is one.
+    /// The volume of a delete, expand or modify run, where there is one.
     pub volume: Option<String>,
-    /// The VolumeSnapshotContent that a run about a snapshot is for, and what its Jobs are found by.
+    /// The VolumeSnapshotContent of a run for a snapshot, and the id by which its Jobs are found.
     pub content: Option<(String, String)>,
-    /// The attributes that the run is to give its volume.
+    /// The attributes that the run must give its volume.
     pub attributes: Option<Attributes>,
-    /// Leave out what may be gone with the config: ServiceAccount, tokens, pull secrets.
+    /// Leaves out what may be gone with the config: ServiceAccount, tokens, pull secrets.
     pub without_account: bool,
 }
 
-/// The name of the Job of an attempt. Delete runs of one id can have several reasons (a claim that
-/// went half-way, on several nodes, and a volume that turned up later): `scope` keeps them apart,
-/// so that the success of one is never taken for that of another.
+/// Returns the name of the Job of an attempt. Delete runs of one id can have several reasons: a claim that was deleted
+/// half-way, one for each node, and a volume that appeared later. `scope` distinguishes them, so that the success of
+/// one never counts for another.
 pub fn name(operation: Operation, id: &str, attempt: u32, scope: &str) -> String {
     let prefix = prefix(operation, id);
     match scope {
@@ -73,24 +73,24 @@ pub fn name(operation: Operation, id: &str, attempt: u32, scope: &str) -> String
     }
 }
 
-/// How the names of all Jobs of an operation for an id begin.
+/// Returns the prefix of the names of all Jobs of an operation for an id.
 pub fn prefix(operation: Operation, id: &str) -> String {
     format!("{operation}-{id}-")
 }
 
-/// What a pod is told.
+/// The data that a pod gets.
 pub(super) struct Told {
-    /// The operation that it is about.
+    /// The operation of the run.
     pub operation: Operation,
-    /// What stands in its environment, and in files.
+    /// The properties that are both environment variables and files.
     pub properties: Vec<Property>,
-    /// What stands in a file alone, with the variable that has its path.
+    /// A property that is only a file, with the variable that has its path.
     pub file: Option<(&'static str, Property)>,
-    /// The part that it sees of a storage with a directory for each volume.
+    /// The part of a storage that the pod sees, where the storage has a directory for each volume.
     pub sight: Sight,
 }
 
-/// The Job of one attempt.
+/// Builds the Job of one attempt.
 pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     let id = place.content.as_ref().map_or(&request.claim_uuid, |(_, id)| id);
     let labels = labels(request, id);
@@ -118,7 +118,7 @@ pub fn job(recipe: &Recipe, request: &Request, place: &Place) -> Job {
     of_pod(recipe, place, name, (labels, annotations.clone()), &told, annotations)
 }
 
-/// The labels of a run's Job and pod, under an id.
+/// Returns the labels of a run's Job and pod, with an id.
 pub(super) fn labels(request: &Request, id: &str) -> BTreeMap<String, String> {
     [
         (names::LABEL_INSTANCE, request.instance.clone()),
@@ -133,7 +133,7 @@ pub(super) fn labels(request: &Request, id: &str) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// A Job with these labels and annotations, and with what its pod is told and bears beside the labels.
+/// Builds a Job with these labels and annotations, and the data for its pod.
 pub(super) fn of_pod(
     recipe: &Recipe,
     place: &Place,
@@ -262,8 +262,8 @@ fn pod(
     }
 }
 
-/// Says whether the end of the log counts as last words. Where the run has secrets it does not, as a shell that traces its
-/// commands prints them; the admin's template may say otherwise.
+/// Sets whether the end of the log counts as last words. It does not where the run has secrets, because a shell that
+/// traces its commands prints them. The admin's template may override this.
 fn set_message_policy(template: &mut PodTemplateSpec) {
     let Some(spec) = &mut template.spec else { return };
     let volumes: Vec<&str> =
@@ -280,20 +280,20 @@ fn set_message_policy(template: &mut PodTemplateSpec) {
     container.termination_message_policy.get_or_insert_with(|| policy.into());
 }
 
-/// Whether a volume has what is in Secrets, or what a driver puts there (`csi`), as secret stores do.
+/// Checks whether a volume contains Secrets, or files of a CSI driver, as secret stores provide them.
 fn is_secret(volume: &Volume) -> bool {
     let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
     volume.secret.is_some() || volume.csi.is_some() || projected.into_iter().any(|source| source.secret.is_some())
 }
 
-/// What a run of a small program needs at least. A pod without any request is the first to be ended where memory is short.
+/// Returns the resources that a small program needs. If memory is short, Kubernetes evicts pods without requests first.
 pub(super) fn usual_resources() -> ResourceRequirements {
     let requests = [("cpu", "5m"), ("memory", "16Mi")].map(|(what, much)| (what.to_owned(), Quantity(much.into())));
     ResourceRequirements { requests: Some(requests.into()), ..ResourceRequirements::default() }
 }
 
-/// What Kubernetes would mount for the account, with a token that soon is worth nothing. The kubelet renews it while the
-/// run goes on.
+/// Returns the token volume that Kubernetes would mount for the account, with a short lifetime. The kubelet renews the
+/// token during the run.
 fn token_volume() -> Volume {
     let token = ServiceAccountTokenProjection {
         path: "token".into(),
@@ -336,8 +336,8 @@ fn annotation(number: usize) -> String {
     format!("{}{number}", names::PROPERTY_PREFIX)
 }
 
-/// A text as a value of an environment variable or a word of a command: Kubernetes expands
-/// `$(NAME)` in both, and `$$` is how it writes a dollar.
+/// Escapes a text for an environment variable or a command. Kubernetes expands `$(NAME)` in both, and reads `$$` as a
+/// dollar.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -386,7 +386,7 @@ fn secret_env(secret: &str, optional: bool) -> EnvFromSource {
     }
 }
 
-/// The properties as files, each under its own name, from the numbered annotations.
+/// Builds the volume with one file for each property, from the numbered annotations.
 fn property_volume<'a>(
     recipe: &Recipe,
     properties: impl Iterator<Item = &'a Property>,
@@ -429,8 +429,8 @@ fn property_volume<'a>(
     }
 }
 
-/// Binds a pod to a node, or to those that are allowed, without taking it from the scheduler, so that taints and room
-/// still count.
+/// Binds a pod to a node, or to the allowed nodes, by affinity. The scheduler still places the pod, so that taints and
+/// resources count.
 fn nodes(place: &Place) -> Option<Affinity> {
     let field = |node: &String| NodeSelectorRequirement {
         key: "metadata.name".into(),
@@ -454,7 +454,7 @@ fn nodes(place: &Place) -> Option<Affinity> {
     })
 }
 
-/// The node that a pod of this template is bound to.
+/// Returns the node to which a pod of this template is bound.
 pub(super) fn pinned_to(template: &PodTemplateSpec) -> Option<&String> {
     let affinity = template.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;

@@ -153,7 +153,7 @@ fn the_terms_of_a_class_hold_beside_those_of_the_template() {
     assert_eq!(terms(with, Some("n")), serde_json::json!([both("a"), both("b")]));
 }
 
-/// A shell that traces its commands prints secrets to its log, of which the end would become an event.
+/// A shell that traces its commands prints secrets to its log. The end of the log would become an event.
 #[test]
 fn the_log_of_a_run_with_secrets_is_no_last_words() {
     let policy = |data: &[(&str, &str)], token: bool| {
@@ -222,7 +222,7 @@ fn a_run_has_no_more_than_it_needs() {
         assert_eq!(security.capabilities.as_ref().unwrap().drop.as_deref(), Some(&["ALL".to_owned()][..]), "{user}");
         assert_eq!(security.read_only_root_filesystem, Some(true));
         assert!(container.resources.as_ref().unwrap().requests.as_ref().unwrap().contains_key("memory"));
-        // The token is the pod's own, and short.
+        // The token belongs to the pod, and is short-lived.
         assert_eq!(spec.automount_service_account_token, Some(false));
         let token = spec.volumes.iter().flatten().find(|volume| volume.name == TOKEN_VOLUME).unwrap();
         let token =

@@ -1,16 +1,16 @@
-//! Provision runs whose claim is gone: a pure function of what is left of them.
+//! Late runs: provision runs whose claim is gone. The decision is a pure function of their Jobs, pods and volumes.
 //!
-//! A request to create a Job can arrive when nobody waits for it any more, and its claim has been cleared up and is
-//! gone. The Job is then all that tells of what it makes, so it stays until that is deleted.
+//! A request to create a Job can arrive after its claim was cleaned up and deleted. Then the Job is the only record of
+//! the storage that it makes. So the Job stays until that storage is deleted.
 //!
-//! The first row that holds is taken.
+//! The first row that holds applies.
 //!
-//! | # | of the id there is | and | step |
+//! | # | for the id there is | and | step |
 //! |---|---|---|---|
-//! | 1 | a volume, or no provision Job | | [`Step::Clear`]: a volume is deleted as a volume |
+//! | 1 | a volume, or no provision Job | | [`Step::Clear`]: the reconciler of volumes deletes the volume |
 //! | 2 | a provision Job | its recipe is not known | [`Step::Clear`] |
-//! | 3 | a provision Job | it is not over, or a pod of it may run | wait for its end |
-//! | 4 | a provision Job that is over | by the last delete run: none, failed, done | [`Step::StartDelete`], the same later, [`Step::Clear`] |
+//! | 3 | a provision Job | it has not ended, or a pod of it may run | wait for its end |
+//! | 4 | a provision Job that has ended | the last delete run is absent, failed, or done | [`Step::StartDelete`], the same later, or [`Step::Clear`] |
 
 use super::state::RunState;
 use super::view::Job;
@@ -18,40 +18,40 @@ use crate::config::Recipe;
 use crate::decision::Decision;
 use crate::run::backoff::pause;
 
-/// Sets the delete runs for these apart from those of claims and volumes.
+/// The scope of these delete runs. It distinguishes them from those of claims and volumes.
 pub const SCOPE: &str = "late";
 
-/// What is left of a claim that is gone, under one volume id.
+/// The objects of one volume id whose claim is gone.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// The provision Jobs.
     pub provisions: &'a [&'a Job],
     /// A pod of a provision run may still be running.
     pub pods_alive: bool,
-    /// There is a volume of the id.
+    /// A volume with the id exists.
     pub volume: bool,
     /// The recipe of the Jobs.
     pub recipe: Option<&'a Recipe>,
-    /// The delete runs of [`SCOPE`], by their numbers.
+    /// The delete runs of [`SCOPE`], with their numbers.
     pub deletes: &'a [(u32, RunState)],
 }
 
-/// What to do.
+/// The next step for an id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Step {
-    /// Nothing; the next event decides again.
+    /// Does nothing. The next event brings a new decision.
     #[default]
     Nothing,
-    /// Create the Job of a delete run.
+    /// Creates the Job of a delete run.
     StartDelete {
-        /// Its number, from 1.
+        /// The number of the delete run, from 1.
         attempt: u32,
     },
-    /// Remove all Jobs, the provision Jobs first.
+    /// Deletes all Jobs, the provision Jobs first.
     Clear,
 }
 
-/// The next step. `now` is in seconds since 1970.
+/// Decides the next step. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
     let Some(recipe) = o.recipe.filter(|_| !o.volume && !o.provisions.is_empty()) else {
         return Step::Clear.into();
@@ -63,7 +63,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision<Step> {
         None => Step::StartDelete { attempt: 1 }.into(),
         Some((_, RunState::Succeeded)) => Step::Clear.into(),
         Some((attempt, RunState::Failed { at, settled: true, .. })) => {
-            // Nobody has noted it, so that a node whose clock is ahead makes it later.
+            // No object stores the time of the failure. So a node whose clock is ahead would delay the next run.
             let due = (*at).min(now).saturating_add(pause(recipe, *attempt));
             match now < due {
                 true => Decision::from(Step::Nothing).until(due),

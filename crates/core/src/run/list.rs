@@ -1,4 +1,4 @@
-//! The Job that lists what a backend has: for no volume, and started by whoever asks.
+//! The Job of a list run. It is for no volume, and the caller that needs the list starts it.
 
 use contract::names;
 use contract::request::{Operation, Request};
@@ -10,10 +10,10 @@ use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::object::hash;
 
-/// How long a finished Job stays if whoever started it does not remove it, in seconds.
+/// The time to live of a finished Job, in seconds, if its creator does not delete it.
 const KEPT: i32 = 600;
 
-/// The Job of a list run on a node, or anywhere. `ts`, RFC 3339, says when it was asked for.
+/// Builds the Job of a list run on a node, or on any node. `ts`, RFC 3339, is the time of its creation.
 pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {
     let request = Request {
         node_name: node.unwrap_or_default().to_owned(),
@@ -28,7 +28,7 @@ pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: 
     job
 }
 
-/// It has no claim whose name it could bear.
+/// Removes the claim's name from a Job that is for no claim.
 pub(crate) fn of_no_claim(job: &mut Job) {
     let template = job.spec.as_mut().and_then(|spec| spec.template.metadata.as_mut());
     for metadata in template.into_iter().chain([&mut job.metadata]) {

@@ -1,6 +1,10 @@
-//! One run of an image: the Job that is started for it ([`job`]), the admin's template under it
-//! ([`template`]), and what became of it ([`state`]). Runs that are for no volume
-//! are [`list`], which lists a backend, and those of [`crate::capacity`]. One run for several claims or volumes is a [`batch`], which [`gather`] begins.
+//! One run of an image.
+//!
+//! - [`job`] builds the Job, with the admin's [`template`] under it.
+//! - [`state`] derives the state of a run from its Job and pods.
+//! - [`batch`] is one run for several claims or volumes, and [`gather`] decides when it begins.
+//! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
+//! - [`late`] cleans up after runs whose claim is gone.
 
 pub mod backoff;
 pub mod batch;

@@ -1,7 +1,7 @@
-//! A storage that has a directory for each volume is mounted in parts: a run sees the directories that it works on, and no other.
+//! Mounts of a storage with a directory for each volume: a run sees only the directories that it works on.
 //!
-//! A mount by `subPath` shows one directory alone. Neither it nor another one can be removed or replaced from within, and the
-//! kubelet follows no link that leads out of the storage.
+//! A mount by `subPath` shows one directory alone. The run can remove or replace neither this directory nor another.
+//! The kubelet follows no link that leads out of the storage.
 
 use contract::request::{Operation, Request};
 use contract::storage;
@@ -12,7 +12,7 @@ use super::job::CONTAINER;
 /// The part of the storage that a run sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// All, and it writes nothing.
+    /// The whole storage, read-only.
     All,
     /// These directories.
     Directories(Vec<Directory>),
@@ -25,8 +25,8 @@ pub(super) struct Directory {
     read_only: bool,
 }
 
-/// Tells what the run of some requests of one operation sees. An id that the orchestrator cannot have given becomes no path:
-/// the image finds no directory then.
+/// Returns the part that a run with these requests of one operation sees. An id that the orchestrator cannot have
+/// written becomes no path, so that the image finds no directory.
 pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sight {
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
@@ -43,7 +43,7 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sigh
             Operation::DeleteSnapshot => directories.extend(snapshot(false)),
         }
     }
-    // Where the kubelet has to make directories, it makes them in this order. A copy knows an original that was lost by that.
+    // The kubelet makes missing directories in this order. By it, a copy recognises an original that was lost.
     directories.sort_by_key(|directory| directory.read_only);
     Sight::Directories(directories)
 }
@@ -52,7 +52,7 @@ fn own(name: Option<String>, read_only: bool) -> Option<Directory> {
     name.map(|name| Directory { name, read_only })
 }
 
-/// Writes the mounts of the image's container at these paths for what it sees.
+/// Sets the mounts of the image's container at these paths to the part that the run sees.
 pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &Sight) {
     let containers = template.spec.iter_mut().flat_map(|spec| &mut spec.containers);
     let Some(container) = containers.into_iter().find(|container| container.name == CONTAINER) else { return };
@@ -79,7 +79,7 @@ fn of_directory(mount: &VolumeMount, Directory { name, read_only: is_read_only }
     }
 }
 
-/// A mount that is not written through, nor are file systems that are mounted below it, where the node can do that.
+/// Makes a mount read-only, and also file systems that are mounted below it, if the node supports that.
 fn read_only(mount: VolumeMount) -> VolumeMount {
     let recursive = mount.recursive_read_only.or_else(|| Some("IfPossible".to_owned()));
     let recursive_read_only = recursive.filter(|_| mount.mount_propagation.as_deref().is_none_or(|it| it == "None"));
@@ -103,7 +103,8 @@ mod tests {
         recipe(&[("image", "i"), ("pod-template", TEMPLATE), ("storage-mounts", paths)])
     }
 
-    /// What is mounted from the volumes a, b and c of the template: `path = volume/directory`, with `!` where it is read-only.
+    /// Returns the mounts of the template's volumes a, b and c. The form is `path = volume/directory`, with `!` for a
+    /// read-only mount.
     fn mounts(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
         let container = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].clone();
         let mounts = container.volume_mounts.unwrap().into_iter().filter(|mount| mount.name.len() == 1);
@@ -142,7 +143,7 @@ mod tests {
         for operation in [Provision, Delete, Expand, Modify] {
             assert_eq!(of(operation, none), [own.as_str()], "{operation}");
         }
-        // A delete run of an attempt is told what it was to be a copy of, and sees nothing of it.
+        // A delete run of an attempt gets the name of its data source, but does not see it.
         assert_eq!(of(Delete, is_copy_of(OTHER)), [own.as_str()]);
         assert_eq!(of(Delete, is_of_snapshot(OTHER)), [own.as_str()]);
         assert_eq!(of(Provision, is_copy_of(OTHER)), [own.clone(), format!("/a/{OTHER} = a/{OTHER}!")]);
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(of(Capacity, about_none), ["/a = a/.flex-capacity!"]);
     }
 
-    /// A handle may be written by hand, and an id be brought back by a backup.
+    /// Somebody may have written a handle, and a backup may have restored an id.
     #[test]
     fn what_is_no_id_of_ours_becomes_no_path() {
         for id in ["", ".", "..", "../etc", "x/y", "anything"] {

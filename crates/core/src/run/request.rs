@@ -1,12 +1,13 @@
-//! What every request has from its class and from the orchestrator, whatever it is about.
+//! The part of a request that follows from the class and the orchestrator.
 
 use contract::request::{ClaimRef, Operation, Request};
 
+use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 
-/// The request of a run of a class that is about nothing in particular yet. `run` is the number of the attempt, and when it
-/// began, RFC 3339.
+/// Builds a request of a class, still without a claim, volume or snapshot. `run` is the number of the attempt and the
+/// time when it began, RFC 3339.
 pub fn of_class(
     operation: Operation,
     recipe: &Recipe,
@@ -48,5 +49,17 @@ pub fn of_class(
         claim_metadata: Default::default(),
         parameters: recipe.parameters.clone(),
         pod_namespace: recipe.config.namespace.clone(),
+    }
+}
+
+/// Returns a request with attributes. Attributes that do not fit the recipe any more are left out, so that the volume can
+/// still be deleted.
+pub fn with_attributes(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
+    let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
+    match attributes.over(recipe) {
+        Ok(parameters) => {
+            Request { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }
+        }
+        Err(_) => Request { attributes_class, parameters: class, ..request },
     }
 }

@@ -1,4 +1,4 @@
-//! What became of a run: a pure function of its Job, its pods and what Kubernetes complains about.
+//! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
 use contract::exit::{self, Failure};
 
@@ -6,17 +6,17 @@ use super::view::{Complaint, Job, Pod, START_ERRORS};
 use crate::limits;
 use crate::text::line;
 
-/// Why something failed or does not go on: a short reason and the words for a person.
+/// The cause of a failure or of a stuck run: a short reason, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// In the field's words, such as `ImagePullBackOff`.
+    /// A reason in the words of Kubernetes, such as `ImagePullBackOff`.
     pub reason: String,
-    /// One or two sentences.
+    /// A message of one or two sentences.
     pub message: String,
 }
 
 impl Cause {
-    /// Both parts, bounded and printable: much of them is written by others. A message is never empty.
+    /// Makes a cause. Others write much of both texts, so they are cut and made printable. The message is never empty.
     pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.into(), message.into());
         let message = if message.trim().is_empty() { "no message was given" } else { &message };
@@ -27,33 +27,33 @@ impl Cause {
 /// The state of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// There is no Job, and no pod of it.
+    /// There is neither a Job nor a pod of it.
     Absent,
-    /// It goes on, or is being stopped.
+    /// The run is in progress, or is being stopped.
     Running,
-    /// It cannot go on by itself, at least now.
+    /// The run cannot progress by itself, at least now.
     Stuck {
-        /// Why.
+        /// The cause.
         cause: Cause,
-        /// Since when at the latest, in seconds since 1970.
+        /// The latest time since when, in seconds since 1970.
         since: i64,
     },
-    /// The image says that it is done.
+    /// The image has exited 0.
     Succeeded,
-    /// It failed.
+    /// The run has failed.
     Failed {
-        /// Why.
+        /// The cause.
         cause: Cause,
-        /// What the image asks for.
+        /// The reaction that the image asks for.
         kind: Failure,
-        /// When, in seconds since 1970.
+        /// The time of the failure, in seconds since 1970.
         at: i64,
-        /// No process of it can run any more.
+        /// No process of the run can be running any more.
         settled: bool,
     },
 }
 
-/// The state of a run.
+/// Derives the state of a run.
 pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> RunState {
     let Some(job) = job else {
         return match pods.iter().any(|pod| !pod.is_over()) {
@@ -61,8 +61,8 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
             false => RunState::Absent,
         };
     };
-    // A Job that somebody deleted was created again under its name. What its pods did is not what this one's
-    // do, but as long as one of them runs, the run goes on.
+    // Somebody deleted the Job, and it was created again with the same name. The pods of the old Job say nothing about
+    // the new one, but as long as one of them runs, the run is in progress.
     let (pods, before): (Vec<&Pod>, Vec<&Pod>) = pods.iter().partition(|pod| pod.job_uid == job.uid);
     if before.iter().any(|pod| !pod.is_over()) {
         return RunState::Running;
@@ -76,7 +76,8 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
     let words = |text: &str| last_words(text);
     if let Some(failed) = &job.failed {
         let said = end.map(|end| words(&end.message)).filter(|said| !said.is_empty());
-        // A container beside the image, as a mesh injects one, may go on until the deadline when the image has failed.
+        // A container beside the image may run until the deadline after the image has failed. A service mesh may have
+        // added it.
         let ended_before = |end: &&super::view::Terminated| {
             end.container == super::job::CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
@@ -121,8 +122,8 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], complaints: &[&Complaint]) -> Run
     stuck(job, pod.copied(), complaints).unwrap_or(RunState::Running)
 }
 
-/// No container of a run has run, and none will: by its Job, and by what is seen of its pods. An absent pod says nothing,
-/// unless its Job has ended and counted none.
+/// Checks that no container of a run has run and none will, by its Job and by the observed pods. A missing pod proves
+/// nothing, unless the Job has ended and counted no pod.
 pub fn never_ran(job: Option<&Job>, pods: &[&Pod]) -> bool {
     match pods.is_empty() {
         true => job.is_some_and(|job| job.over && !job.complete && !job.had_pods),
@@ -143,7 +144,7 @@ fn failed_container(end: &super::view::Terminated, settled: bool) -> RunState {
         "" => format!("{whose}{what}, and said nothing"),
         said => format!("{whose}{what}: {said}"),
     };
-    // A container that never ran has not spoken by its exit code.
+    // The exit code of a container that never ran means nothing.
     let kind = if reason == "ExitCode" && whose.is_empty() { exit::failure(end.code) } else { Failure::Retry };
     RunState::Failed { cause: Cause::new(reason, message), kind, at: end.at, settled }
 }
@@ -173,7 +174,7 @@ fn stuck(job: &Job, pod: Option<&Pod>, complaints: &[&Complaint]) -> Option<RunS
     })
 }
 
-/// Kubernetes' words, with what to do where there is something to say.
+/// Returns the message of Kubernetes, with advice where there is any.
 fn explain(reason: &str, message: &str) -> String {
     let hint = match reason {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
@@ -198,8 +199,8 @@ fn explain(reason: &str, message: &str) -> String {
     format!("{hint}: {reason}: {message}")
 }
 
-/// The Job controller calls a pod that it cannot create by another name each time. Without the part that is drawn by
-/// lot the words are the same for the same cause, and are told once.
+/// Removes the random part from the Job controller's message about a pod that it cannot create. The text is then the
+/// same for the same cause, and one event is emitted.
 fn steady(message: &str, job: &str) -> String {
     const DRAWN: usize = 5;
     let named = format!("{job}-");
@@ -216,7 +217,7 @@ fn steady(message: &str, job: &str) -> String {
     text
 }
 
-/// At most 600 characters, the last ones, on one line: events are short, and the end of a log says most.
+/// Returns the last 600 characters of a text, on one line. Events are short, and the end of a log says most.
 fn last_words(text: &str) -> String {
     const MOST: usize = 600;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,5 @@
-//! The admin's partial pod template under the generated pod: what the orchestrator generates wins
-//! where both speak of the contract, what the admin adds stays.
+//! The admin's partial pod template under the generated pod. The generated pod wins where the contract is concerned.
+//! All else that the admin adds stays.
 
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::{
@@ -10,8 +10,8 @@ use super::job::{CONTAINER, TMP_DIR, usual_resources};
 
 /// Merges the generated pod over the admin's partial template.
 ///
-/// Lists with names (containers, volumes, mounts, variables) are joined; a security context that
-/// the admin writes wins field by field, because asking for more than `restricted` is what it is for.
+/// Lists with names (containers, volumes, mounts, variables) are joined. A security context of the admin wins field by
+/// field: its purpose is to ask for more than `restricted`.
 pub fn merge(partial: PodTemplateSpec, generated: PodTemplateSpec) -> PodTemplateSpec {
     let PodTemplateSpec { metadata: own_metadata, spec: own_spec } = generated;
     let mut merged = PodTemplateSpec { metadata: partial.metadata, spec: None };
@@ -31,7 +31,7 @@ fn merge_spec(partial: PodSpec, generated: PodSpec) -> PodSpec {
     let affinity = spec.affinity.take();
     result.merge_from(spec);
     result.volumes = volumes;
-    // Sidecars of the admin's may need the account, too.
+    // Containers that the admin adds may need the account too.
     result.automount_service_account_token =
         wanted.automount_service_account_token.or(result.automount_service_account_token);
     result.tolerations = tolerations;
@@ -42,7 +42,7 @@ fn merge_spec(partial: PodSpec, generated: PodSpec) -> PodSpec {
         }
         (wanted, own) => wanted.or(own),
     };
-    // Node affinity of the generated pod names the claim's node: it must hold beside the admin's.
+    // The node affinity of the generated pod names the claim's node. It must hold beside the admin's.
     if let Some(own) = affinity {
         let mut combined = wanted.affinity.unwrap_or_default();
         combined.node_affinity = both_nodes(combined.node_affinity.take(), own.node_affinity);
@@ -58,13 +58,14 @@ fn merge_spec(partial: PodSpec, generated: PodSpec) -> PodSpec {
     result
 }
 
-/// A node must satisfy a term of the admin's and one of ours: each of theirs with each of ours.
+/// Combines two node affinities: a node must satisfy a term of each. Each term of the admin is joined with each
+/// generated term.
 fn both_nodes(admin: Option<NodeAffinity>, own: Option<NodeAffinity>) -> Option<NodeAffinity> {
     let (Some(mut admin), Some(own)) = (admin.clone(), own.clone()) else { return admin.or(own) };
     let own = own.required_during_scheduling_ignored_during_execution;
     let required = &mut admin.required_during_scheduling_ignored_during_execution;
     match (required.as_mut(), own) {
-        // No terms at all would be no place at all, and ours would be lost with them.
+        // An empty list of terms would allow no node, and the generated terms would be lost.
         (Some(theirs), Some(own)) if !theirs.node_selector_terms.is_empty() => {
             let joined = |theirs: &Option<Vec<NodeSelectorRequirement>>, own: &Option<Vec<NodeSelectorRequirement>>| {
                 let all: Vec<_> = theirs.iter().chain(own).flatten().cloned().collect();
@@ -86,7 +87,7 @@ fn both_nodes(admin: Option<NodeAffinity>, own: Option<NodeAffinity>) -> Option<
 
 fn merge_container(partial: Container, generated: Container) -> Container {
     let mut own = generated;
-    // What is there for want of something better gives way.
+    // The default gives way to the admin's setting.
     if partial.volume_mounts.iter().flatten().any(|mount| mount.mount_path == TMP_DIR) {
         own.volume_mounts.iter_mut().for_each(|mounts| mounts.retain(|mount| mount.mount_path != TMP_DIR));
     }
@@ -112,7 +113,8 @@ fn merge_container(partial: Container, generated: Container) -> Container {
     merged
 }
 
-/// The admin's security context wins; a privileged container cannot forbid escalation.
+/// Merges the admin's security context over the generated one. A privileged container cannot forbid privilege
+/// escalation.
 fn security(wanted: Option<SecurityContext>, own: Option<SecurityContext>) -> Option<SecurityContext> {
     let (Some(wanted), Some(mut own)) = (wanted.clone(), own.clone()) else { return wanted.or(own) };
     let escalates = wanted.privileged == Some(true)
@@ -124,7 +126,7 @@ fn security(wanted: Option<SecurityContext>, own: Option<SecurityContext>) -> Op
     if escalates && wanted.allow_privilege_escalation.is_none() {
         own.allow_privilege_escalation = None;
     }
-    // It has all of them, and whoever takes that literally would take them away.
+    // A privileged container has all capabilities. A runtime that takes the generated list literally would drop them.
     if wanted.privileged == Some(true) && wanted.capabilities.is_none() {
         own.capabilities = None;
     }
@@ -135,7 +137,7 @@ fn security(wanted: Option<SecurityContext>, own: Option<SecurityContext>) -> Op
     Some(own)
 }
 
-/// Both lists, the generated entry where both have one of a name.
+/// Joins two lists. Where both have an entry of the same name, the generated entry wins.
 fn joined<T>(admin: Option<Vec<T>>, own: Option<Vec<T>>, key: impl Fn(&T) -> String) -> Option<Vec<T>> {
     match (admin, own) {
         (Some(admin), Some(own)) => {

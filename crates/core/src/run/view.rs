@@ -1,4 +1,4 @@
-//! Jobs, pods and complaints as far as they matter: what is kept in memory of each.
+//! Jobs, pods and warnings, with the fields that the cache keeps.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::job::CONTAINER;
 use crate::attributes::Attributes;
 use crate::object::ObjectName;
 
-/// What the labels of a Job or pod of ours say.
+/// The labels of a Job or pod of the orchestrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The operation.
+    /// The operation of the run.
     pub operation: String,
-    /// The volume id.
+    /// The volume id of the run.
     pub id: String,
     /// The number of the attempt.
     pub attempt: u32,
-    /// The class, as a label value.
+    /// The class, in the form of a label value.
     pub class: String,
 }
 
@@ -37,75 +37,76 @@ fn marks(metadata: &ObjectMeta) -> Marks {
     }
 }
 
-/// The members of a batch, by the name of its Job and its pod: pods of other runs may bear anything by an admin's template.
+/// Reads the members of a batch if the Job has the name of a batch. Pods of other runs may have any annotations from an
+/// admin's template.
 fn members(job: &str, metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
     let metadata = metadata.filter(|_| super::batch::operation(job).is_some());
     super::batch::members(metadata.and_then(|metadata| metadata.annotations.as_ref()))
 }
 
-/// How a Job ended.
+/// The end of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The reason of its condition; empty for success.
+    /// The reason in the Job's condition; empty for success.
     pub reason: String,
-    /// The message of its condition.
+    /// The message in the Job's condition.
     pub message: String,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub at: i64,
 }
 
-/// A Job of ours.
+/// A Job of the orchestrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// Its name.
+    /// The name of the Job.
     pub name: ObjectName,
-    /// Its UID.
+    /// The UID of the Job.
     pub uid: String,
-    /// What its labels say.
+    /// The labels of the Job.
     pub marks: Marks,
     /// The recipe, as `namespace/name@hash`.
     pub config: String,
-    /// The claim.
+    /// The claim of the run.
     pub claim: Option<ObjectName>,
-    /// The volume that it deletes, expands or modifies; none for runs of a claim that has no volume.
+    /// The volume that the run deletes, expands or modifies; `None` for runs of a claim without a volume.
     pub volume: Option<String>,
-    /// The VolumeSnapshotContent that it is for.
+    /// The VolumeSnapshotContent of the run.
     pub content: Option<String>,
-    /// The size that it is to give its volume, in bytes.
+    /// The size that the run must give its volume, in bytes.
     pub size: Option<u64>,
-    /// The attributes that it is to give its volume.
+    /// The attributes that the run must give its volume.
     pub attributes: Option<Attributes>,
-    /// What was there when a capacity run was asked for.
+    /// The fingerprint of the segment when a capacity run was created.
     pub saw: String,
-    /// It is being deleted.
+    /// The Job is terminating.
     pub deleting: bool,
-    /// It completed.
+    /// The Job has completed.
     pub complete: bool,
-    /// It failed, or is about to: its pods may still be stopping.
+    /// The Job has failed, or is about to. Its pods may still be stopping.
     pub failed: Option<Ended>,
-    /// It has ended, and with it its pods.
+    /// The Job and all its pods have ended.
     pub over: bool,
-    /// Its status counts a pod, whether it is there or not.
+    /// The Job's status counts a pod, whether the pod still exists or not.
     pub had_pods: bool,
-    /// When it was created, in seconds since 1970.
+    /// The time of the Job's creation, in seconds since 1970.
     pub created: i64,
-    /// After how many seconds Kubernetes ends it; none for never.
+    /// The time after which Kubernetes ends the Job, in seconds; `None` for never.
     pub deadline: Option<i64>,
-    /// The node that its pod must run on.
+    /// The node to which the pod is bound.
     pub node: Option<String>,
-    /// Whom it is for, if it is a batch.
+    /// The members, if the Job is a batch.
     pub members: Arc<[Member]>,
-    /// The Job that there is, where this is what one claim sees of a batch.
+    /// The name of the existing Job, where this is a member's view of a batch.
     pub batch: Option<ObjectName>,
 }
 
 impl Job {
-    /// The Job that there is.
+    /// Returns the name of the existing Job.
     pub fn real_name(&self) -> &ObjectName {
         self.batch.as_ref().unwrap_or(&self.name)
     }
 
-    /// It is a run for a claim that has no volume.
+    /// Checks whether the run is for a claim without a volume.
     pub fn is_of_claim(&self) -> bool {
         self.volume.is_none() && self.content.is_none()
     }
@@ -162,66 +163,67 @@ impl From<&batch::Job> for Job {
     }
 }
 
-/// How the container of a pod ended.
+/// The end of a pod's container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminated {
-    /// Which container.
+    /// The name of the container.
     pub container: String,
-    /// Its exit code.
+    /// The exit code.
     pub code: i32,
     /// The runtime's reason, such as `OOMKilled`.
     pub reason: String,
-    /// Its last words.
+    /// The last words.
     pub message: String,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub at: i64,
 }
 
-/// A pod of ours.
+/// A pod of the orchestrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Its name.
+    /// The name of the pod.
     pub name: ObjectName,
-    /// Its UID.
+    /// The UID of the pod.
     pub uid: String,
-    /// What its labels say.
+    /// The labels of the pod.
     pub marks: Marks,
-    /// The name of its Job.
+    /// The name of the pod's Job.
     pub job: String,
-    /// The UID of that Job, which sets it apart from others that had its name before; empty without an owner.
+    /// The UID of that Job, which differs from those of earlier Jobs with the same name; empty without an owner.
     pub job_uid: String,
-    /// Where it runs.
+    /// The node of the pod.
     pub node: Option<String>,
-    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    /// The phase: `Pending`, `Running`, `Succeeded` or `Failed`.
     pub phase: String,
-    /// Why the phase is what it is, for pods that the kubelet refused or evicted.
+    /// The reason of the phase, for pods that the kubelet refused or evicted.
     pub reason: String,
-    /// The same in words.
+    /// The message of the phase.
     pub message: String,
-    /// It is being deleted.
+    /// The pod is terminating.
     pub deleting: bool,
-    /// Why it does not start: reason and message.
+    /// The reason and the message of a pod that does not start.
     pub stuck: Option<(String, String)>,
-    /// Since when it does not start, in seconds since 1970.
+    /// The time since when the pod does not start, in seconds since 1970.
     pub created: i64,
-    /// How the image, or a container before it, ended.
+    /// The end of the image, or of a container before it.
     pub terminated: Option<Terminated>,
     /// A container has begun to run.
     pub started: bool,
-    /// No container of it has run, and none will: Kubernetes says so of each, or the scheduler had no node for it.
+    /// No container of the pod has run, and none will. Kubernetes says so of each container, or the scheduler found no
+    /// node.
     pub never_ran: bool,
-    /// Whom it is for, if it is of a batch.
+    /// The members, if the pod is that of a batch.
     pub members: Arc<[Member]>,
 }
 
 impl Pod {
-    /// No process of it can run any more.
+    /// Checks that no process of the pod can be running any more.
     pub fn is_over(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
 }
 
-/// Waiting reasons with which a container cannot start by itself, as the kubelet names them.
+/// The kubelet's reasons of a waiting container that cannot start by itself.
 const STUCK: &[&str] = &[
     "ErrImagePull",
     "ImagePullBackOff",
@@ -237,20 +239,20 @@ const STUCK: &[&str] = &[
     "PreStartHookError",
 ];
 
-/// The reason of an end that the kubelet invents for a container that it does not find.
+/// The reason that the kubelet invents for the end of a container that it does not find.
 const INVENTED: &str = "ContainerStatusUnknown";
 
-/// With these the runtime says that it could not start a process.
+/// The reasons with which the runtime says that it could not start a process.
 pub(super) const START_ERRORS: &[&str] = &["StartError", "ContainerCannotRun"];
 
-/// The label with which Kubernetes says of which Job a pod is.
+/// The label with which Kubernetes names the Job of a pod.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 impl From<&core::Pod> for Pod {
     fn from(pod: &core::Pod) -> Self {
         let status = pod.status.as_ref();
         let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
-        // A pod whose Job was deleted without it has no owner any more, but is of that run all the same.
+        // If a Job is deleted without its pod, the pod loses its owner, but still belongs to that run.
         let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(JOB_NAME));
         let job = owner.map(|owner| &owner.name).or(label).cloned().unwrap_or_default();
         let mut view = Pod {
@@ -284,8 +286,8 @@ impl From<&core::Pod> for Pod {
                 view.stuck = Some((reason.to_owned(), waiting.message.clone().unwrap_or_default()));
             }
             view.started |= state.running.is_some() || (state.terminated.is_some() && !has_not_run(container));
-            // The image's own end counts most; else that of a container before it that failed.
-            // Kubernetes invents an end for what it has never made.
+            // The image's own end counts most, then the end of a failed container before it. Kubernetes invents an end
+            // for a container that it never made.
             if let Some(end) = &state.terminated
                 && !was_never_made(container)
                 && (container.name == CONTAINER || (end.exit_code != 0 && view.terminated.is_none()))
@@ -308,7 +310,7 @@ impl From<&core::Pod> for Pod {
     }
 }
 
-/// Kubernetes has never made the container, be it that its pod has ended.
+/// Checks whether Kubernetes never made the container, even if its pod has ended.
 fn was_never_made(container: &core::ContainerStatus) -> bool {
     let end = container.state.as_ref().and_then(|state| state.terminated.as_ref());
     let id = |id: &Option<String>| id.as_deref().unwrap_or_default().is_empty();
@@ -320,38 +322,38 @@ fn was_never_made(container: &core::ContainerStatus) -> bool {
     fresh && container.image_id.is_empty() && id(&container.container_id) && end.is_some_and(unknown)
 }
 
-/// No process of the container has run: it was never made, or could not be started.
+/// Checks that no process of the container has run: it was never made, or could not be started.
 fn has_not_run(container: &core::ContainerStatus) -> bool {
     let end = container.state.as_ref().and_then(|state| state.terminated.as_ref());
     let refused = end.and_then(|end| end.reason.as_deref()).is_some_and(|reason| START_ERRORS.contains(&reason));
     was_never_made(container) || (refused && container.restart_count == 0)
 }
 
-/// A warning that Kubernetes wrote on a Job or pod, kept while it is fresh.
+/// A recent warning of Kubernetes about a Job or pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// UID of the Job or pod.
+    /// The UID of the Job or pod.
     pub about: String,
-    /// Such as `FailedCreate` or `FailedMount`.
+    /// The reason, such as `FailedCreate` or `FailedMount`.
     pub reason: String,
-    /// In words.
+    /// The message.
     pub message: String,
-    /// When last, in seconds since 1970.
+    /// The time of the last occurrence, in seconds since 1970.
     pub at: i64,
 }
 
-/// Seconds since 1970 of an API time, 0 without one.
+/// Converts an API time to seconds since 1970; 0 without a time.
 pub fn seconds(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> i64 {
     time.map_or(0, |time| time.0.as_second())
 }
 
-/// Where pods are that may still be running.
+/// Returns the nodes of pods that may still be running.
 pub fn alive_on(pods: &[Arc<Pod>]) -> Vec<String> {
     let nodes: BTreeSet<_> = pods.iter().filter(|pod| !pod.is_over()).filter_map(|pod| pod.node.clone()).collect();
     nodes.into_iter().collect()
 }
 
-/// A pod of a run of this operation may still be running.
+/// Checks whether a pod of a run of this operation may still be running.
 pub fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
     pods.iter().any(|pod| pod.marks.operation == operation.as_str() && !pod.is_over())
 }
@@ -360,7 +362,7 @@ pub fn pods_alive(pods: &[Arc<Pod>], operation: Operation) -> bool {
 mod tests {
     use super::*;
 
-    /// What Kubernetes 1.36 says of pods that were deleted, by what had kept them from starting.
+    /// These are the statuses of Kubernetes 1.36 for deleted pods, by the reason why they had not started.
     #[test]
     fn whether_a_container_has_run_is_what_kubernetes_says_of_it() {
         let pod = |node: Option<&str>, phase: &str, container: serde_json::Value| {

@@ -1,115 +1,119 @@
-//! Which content a VolumeSnapshot gets, and what its status says: a pure function of what was observed.
+//! Decides which content a VolumeSnapshot gets, and its status: a pure function of the observation.
 //!
-//! The first row that holds is taken. "Held" means that our finalizer is on the VolumeSnapshot, "its content" the one
-//! that refers to it by its UID.
+//! The first row that holds applies. "Held" means that the VolumeSnapshot has the orchestrator's finalizer. "Its
+//! content" is the content that refers to the VolumeSnapshot by its UID.
 //!
 //! | # | the VolumeSnapshot is | and | step |
 //! |---|---|---|---|
-//! | 1 | going, not held | | nothing |
-//! | 2 | going, held | its content is going | wait for its end |
-//! | 3 | going, held | its content is not ready, or to be deleted | [`Step::DeleteContent`] |
-//! | 4 | going, held | its content is to stay | [`Step::Release`] |
-//! | 5 | going, held | that it has no content is not sure | [`Step::ConfirmNoContent`] |
-//! | 6 | going, held | it has no content | [`Step::Release`] |
+//! | 1 | terminating, not held | | nothing |
+//! | 2 | terminating, held | its content is terminating | wait for its end |
+//! | 3 | terminating, held | its content is not ready, or must be deleted | [`Step::DeleteContent`] |
+//! | 4 | terminating, held | its content must stay | [`Step::Release`] |
+//! | 5 | terminating, held | it is not certain that it has no content | [`Step::ConfirmNoContent`] |
+//! | 6 | terminating, held | it has no content | [`Step::Release`] |
 //! | 7 | of a class or content of another driver | | nothing |
-//! | 8 | of a CSI volume, not held | | nothing: it is the snapshot-controller's |
-//! | 9 | of a claim, without a class | its volume is ours | [`Step::SetClass`], or told that there is no default |
+//! | 8 | of a CSI volume, not held | | nothing: the snapshot-controller serves it |
+//! | 9 | of a claim, without a class | its volume is the orchestrator's | [`Step::SetClass`], or an event that there is no default |
 //! | 10 | not held | its content could be bound, or its claim has a volume | [`Step::Hold`] |
 //! | 11 | of a claim, without content | it can be made | [`Step::CreateContent`] |
-//! | 12 | without content | it cannot be made, or is not there | [`Step::Refuse`], or nothing where an error stands there; told |
-//! | 13 | of a content | that is not bound | [`Step::BindContent`] |
-//! | 14 | with its content | its status says something else than the content's | [`Step::Mirror`] |
+//! | 12 | without content | it cannot be made, or its content does not exist | [`Step::Refuse`], or nothing if the status has an error; an event |
+//! | 13 | of a content | the content is not bound | [`Step::BindContent`] |
+//! | 14 | with its content | its status differs from the content's | [`Step::Mirror`] |
 //! | 15 | with its content | | nothing |
 //!
-//! Where an error stands in the status already before there is a content, it is left: the snapshot-controller writes its
-//! own whenever it finds another, and the two would write for ever. As soon as there is a content both write what that says.
+//! An error that is in the status before there is a content stays. The snapshot-controller writes its own error
+//! whenever it finds another, and both would write forever. As soon as there is a content, both write what the content
+//! says.
 
 use contract::names::{self, reason};
 
-use super::{Content, Of, Snapshot, Status};
-use crate::volume::Volume;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Of;
+use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::Status;
+use crate::model::volume::Volume;
 
-/// What is known of a VolumeSnapshot's class.
+/// The class of a VolumeSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassOf<'a> {
-    /// Another driver's, or not there.
+    /// The class belongs to another driver, or does not exist.
     NotOurs,
-    /// Ours, with this policy.
+    /// The class is the orchestrator's, with this policy.
     Ours {
-        /// `Delete` or `Retain`.
+        /// The deletion policy: `Delete` or `Retain`.
         policy: &'a str,
     },
-    /// It names none. The default of our driver, or why there is none.
+    /// The VolumeSnapshot names no class. The default of the orchestrator's driver, or the reason why there is none.
     Unnamed(Result<&'a str, String>),
 }
 
-/// The claim that a VolumeSnapshot is to be of.
+/// The claim of which a VolumeSnapshot is made.
 #[derive(Clone, Debug)]
 pub enum Source<'a> {
-    /// It is bound to this volume, which was made by this orchestrator.
+    /// The claim is bound to this volume, which this orchestrator made.
     Ours(&'a Volume),
-    /// Its volume is somebody else's.
+    /// The volume of the claim belongs to somebody else.
     Foreign,
-    /// It has no volume, for this reason.
+    /// The claim has no volume, for this reason.
     Unbound(String),
 }
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// The VolumeSnapshot.
     pub snapshot: &'a Snapshot,
-    /// Its class.
+    /// The class of the VolumeSnapshot.
     pub class: ClassOf<'a>,
-    /// Its source, where it is to be of a claim.
+    /// The source, if the VolumeSnapshot is made of a claim.
     pub source: Source<'a>,
-    /// The content of its name.
+    /// The content with the VolumeSnapshot's content name.
     pub content: Option<&'a Content>,
-    /// That content is of our driver, and not another instance's.
+    /// The content belongs to the orchestrator's driver, and to no other instance.
     pub content_ours: bool,
-    /// A quorum read found no content that is its own.
+    /// A quorum read found no content of the VolumeSnapshot.
     pub no_content: bool,
 }
 
-/// What to do.
+/// The next step for a VolumeSnapshot.
 #[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
 pub enum Step {
-    /// Nothing; the next event decides again.
+    /// Does nothing. The next event brings a new decision.
     #[default]
     Nothing,
-    /// Put the finalizer on.
+    /// Adds the finalizer.
     Hold,
-    /// Write the default class on it.
+    /// Writes the default class on the VolumeSnapshot.
     SetClass {
-        /// Its name.
+        /// The name of the class.
         class: String,
     },
-    /// Create the content that it is to be bound to.
+    /// Creates the content to which the VolumeSnapshot is bound.
     CreateContent {
-        /// `Delete` or `Retain`.
+        /// The deletion policy: `Delete` or `Retain`.
         policy: String,
     },
-    /// Write its UID on the content that names it.
+    /// Writes the VolumeSnapshot's UID on the content that names it.
     BindContent,
-    /// Write into its status how its content stands.
+    /// Writes the state of the content into the status.
     Mirror(Status),
-    /// Write into its status why it has no content.
+    /// Writes into the status why there is no content.
     Refuse {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Delete its content; what is stored goes before that does.
+    /// Deletes the content. The stored snapshot is deleted before the content is gone.
     DeleteContent,
-    /// Ask the API, not the cache, whether there is a content, and decide again.
+    /// Asks the API, not the cache, whether there is a content, and decides again.
     ConfirmNoContent,
-    /// Take the finalizer off.
+    /// Removes the finalizer.
     Release,
 }
 
-/// A decision about a VolumeSnapshot.
+/// A decision about a VolumeSnapshot: the next step, an event, and a time.
 pub type Decision = crate::decision::Decision<Step>;
 
-/// The next step for a VolumeSnapshot.
+/// Decides the next step for a VolumeSnapshot.
 pub fn decide(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if snapshot.deleting {
@@ -122,24 +126,24 @@ pub fn decide(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Its content: the one of the right name that refers to it.
+/// Returns the content of the VolumeSnapshot: it has the right name and refers to the VolumeSnapshot.
 fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
     o.content.filter(|content| content.snapshot_uid == o.snapshot.uid && content.snapshot == o.snapshot.name)
 }
 
-/// Rows 2 to 6.
+/// Decides rows 2 to 6.
 fn leaving(o: &Observed<'_>) -> Step {
     match own(o) {
         Some(content) if content.deleting => Step::Nothing,
         Some(content) if !content.ready || content.policy == "Delete" => Step::DeleteContent,
         Some(_) => Step::Release,
-        // Also where one is seen that was not bound to it: that it is bound by now may not be seen yet.
+        // A content that does not seem bound may have been bound a moment ago.
         None if !o.no_content => Step::ConfirmNoContent,
         None => Step::Release,
     }
 }
 
-/// It cannot be bound: told, and written where nothing is written yet.
+/// Emits an event that the VolumeSnapshot cannot be bound, and writes the error if the status has none.
 fn refused(o: &Observed<'_>, why: String) -> Decision {
     let status = &o.snapshot.status;
     let step = match status.error.is_none() && status.ready != Some(true) {
@@ -149,11 +153,11 @@ fn refused(o: &Observed<'_>, why: String) -> Decision {
     Decision::from(step).saying(true, reason::SNAPSHOT_FAILED, why)
 }
 
-/// Rows 7 to 12, 14 and 15, of a snapshot that is to be made.
+/// Decides rows 7 to 12, 14 and 15, for a snapshot that is to be made.
 fn dynamic(o: &Observed<'_>) -> Decision {
     let snapshot = o.snapshot;
     if let Some(content) = own(o) {
-        // One of a CSI volume is the snapshot-controller's.
+        // The content of a CSI volume belongs to the snapshot-controller.
         let ours = o.content_ours && (snapshot.is_held() || content.instance.is_some());
         return if ours { bound(o, content) } else { Step::Nothing.into() };
     }
@@ -180,7 +184,7 @@ fn dynamic(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Rows 7, 10 and 12 to 15, of a snapshot that somebody else made.
+/// Decides rows 7, 10 and 12 to 15, for an existing snapshot of somebody else.
 fn existing(o: &Observed<'_>, name: &str) -> Decision {
     let snapshot = o.snapshot;
     let Some(content) = o.content else {
@@ -214,7 +218,7 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
     }
 }
 
-/// Rows 10, 14 and 15.
+/// Decides rows 10, 14 and 15.
 fn bound(o: &Observed<'_>, content: &Content) -> Decision {
     if !o.snapshot.is_held() && !content.deleting {
         return Step::Hold.into();
@@ -233,7 +237,8 @@ fn bound(o: &Observed<'_>, content: &Content) -> Decision {
     }
 }
 
-/// What a VolumeSnapshot's status says for a content. What stands there of time and size stays, as nobody may change it.
+/// Returns the status of a VolumeSnapshot for its content. A time and size in the old status stay, because nobody may
+/// change them.
 pub fn mirrored(content: &Content, before: &Status) -> Status {
     Status {
         content: Some(content.name.clone()),

@@ -1,4 +1,4 @@
-//! The table, row by row, and that two writers of one status come to rest.
+//! Tests of each row of the table, and that two writers of one status come to rest.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn content(handle: Option<&str>) -> Content {
             "volumeSnapshotRef": { "namespace": "team", "name": "monday", "uid": UID },
         },
     });
-    Content::from(&serde_json::from_value::<crate::snapshot::api::VolumeSnapshotContent>(spec).unwrap())
+    Content::from(&serde_json::from_value::<crate::model::snapshot::api::VolumeSnapshotContent>(spec).unwrap())
 }
 
 fn volume(csi: bool) -> Volume {
@@ -113,7 +113,7 @@ impl World {
         let Step::Refuse { why } = &decision.step else { panic!("{:?}", decision.step) };
         assert!(why.contains(says), "{why}");
         assert_eq!(&decision.tell.unwrap().message, why);
-        // What stands there is left, also where the snapshot-controller wrote it.
+        // An earlier error stays, also if the snapshot-controller wrote it.
         let told = self.clone().with(|w| w.snapshot.status.error = Some("cannot find CSI".into())).decide();
         assert_eq!((told.step, told.tell.unwrap().message.contains(says)), (Step::Nothing, true));
     }
@@ -132,7 +132,7 @@ fn rows_1_to_6_a_snapshot_goes_after_its_content() {
     assert_eq!(retained.step(), Step::DeleteContent, "nothing is there to be retained");
     assert_eq!(retained.clone().with(|w| w.content.as_mut().unwrap().ready = true).step(), Step::Release);
     let theirs = retained.with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into());
-    // It may have been bound a moment ago.
+    // The content may have been bound a moment ago.
     assert_eq!(theirs.step(), Step::ConfirmNoContent);
     assert_eq!(theirs.with(|w| w.no_content = true).step(), Step::Release);
 }
@@ -197,7 +197,8 @@ fn rows_14_and_15_the_status_is_the_content_s() {
     assert_eq!(world.with(|w| w.snapshot.status = status).decide(), Step::Nothing.into());
 }
 
-/// What the snapshot-controller writes into a status for a content (`updateSnapshotStatus`, external-snapshotter 8.7).
+/// Returns the status that the snapshot-controller writes for a content (`updateSnapshotStatus`, external-snapshotter
+/// 8.7).
 fn upstream(content: &Content, before: &Status) -> Status {
     Status {
         content: before.content.clone().or_else(|| Some(content.name.clone())),

@@ -1,46 +1,49 @@
-//! What is stored for a VolumeSnapshotContent, and taken away again: a pure function of what was observed and of the
-//! time.
+//! Decides when the snapshot of a VolumeSnapshotContent is stored and deleted: a pure function of the observation and
+//! the time.
 //!
-//! The first row that holds is taken. "Held" means that our finalizer is on the content.
+//! The first row that holds applies. "Held" means that the content has the orchestrator's finalizer.
 //!
 //! | # | the content is | and | step |
 //! |---|---|---|---|
-//! | 1 | not of this orchestrator | | nothing, but that it is not kept longer for claims that are filled from it: [`Step::LetGo`] |
-//! | 2 | going | nothing of ours keeps it | nothing |
-//! | 3 | going | an admin lets go of it | [`Step::Release`], told |
-//! | 4 | going | whether its VolumeSnapshot lives is not sure | [`Step::ConfirmSnapshot`] |
-//! | 5 | going | its VolumeSnapshot lives | nothing, and told: it is deleted with that |
-//! | 6 | going | claims are being filled from it | as row 14; wait for them, and told |
-//! | 7 | going | a snapshot Job is left | [`Step::RemoveJob`], which stops its pod; wait for its end |
-//! | 8 | going | nothing was begun for it, or it is ready and to stay | [`Step::Release`] |
-//! | 9 | going | how it was made is not known | nothing, and told |
-//! | 10 | going | its node is not in the cache | [`Step::ConfirmNode`] |
-//! | 11 | going | its node is gone | by `node-gone`: nothing, and told; [`Step::Release`]; or as the next row, elsewhere |
-//! | 12 | going | by the state of the delete-snapshot run: absent, failed, done | [`Step::StartDelete`], [`Step::RecordFailure`], [`Step::Release`] |
-//! | 13 | of a snapshot that exists, or begun | it is not held | [`Step::Hold`] |
-//! | 13 | of a snapshot that exists | it is not ready | [`Step::Finish`] |
-//! | 14 | ready | it is kept for claims that are filled, or given up | [`Step::LetGo`] |
-//! | 15 | ready | a snapshot Job is over | [`Step::RemoveJob`] |
-//! | 16 | not ready | whether its VolumeSnapshot lives is not sure | [`Step::ConfirmSnapshot`] |
-//! | 17 | not ready | its VolumeSnapshot is gone, and nothing was begun for it | [`Step::Remove`] if we made it |
-//! | 18 | not ready | its VolumeSnapshot is going, or gone, and no run is under way | nothing: it goes, too |
-//! | 19 | not ready | no attempt is under way, and none can begin; or one was begun of a claim that is gone | [`Step::Report`], and told |
+//! | 1 | not of this orchestrator | | nothing, except that claims do not keep it any longer than needed: [`Step::LetGo`] |
+//! | 2 | terminating | it has no finalizer of the orchestrator | nothing |
+//! | 3 | terminating | an admin has set the abandon annotation | [`Step::Release`] and an event |
+//! | 4 | terminating | it is not certain whether its VolumeSnapshot exists | [`Step::ConfirmSnapshot`] |
+//! | 5 | terminating | its VolumeSnapshot exists | an event: the content is deleted together with the VolumeSnapshot |
+//! | 6 | terminating | claims are being restored from it | as row 14; wait for them, and an event |
+//! | 7 | terminating | a snapshot Job is left | [`Step::RemoveJob`], which stops its pod; wait for its end |
+//! | 8 | terminating | no attempt has begun for it, or it is ready and must stay | [`Step::Release`] |
+//! | 9 | terminating | its provenance is not known | an event |
+//! | 10 | terminating | its node is not in the cache | [`Step::ConfirmNode`] |
+//! | 11 | terminating | its node is gone | by `node-gone`: an event; [`Step::Release`]; or as the next row, on another node |
+//! | 12 | terminating | the delete-snapshot run is absent, failed, or done | [`Step::StartDelete`], [`Step::RecordFailure`], or [`Step::Release`] |
+//! | 13 | of an existing snapshot, or begun | it is not held | [`Step::Hold`] |
+//! | 13 | of an existing snapshot | it is not ready | [`Step::Finish`] |
+//! | 14 | ready | it is kept for claims that are restored or abandoned | [`Step::LetGo`] |
+//! | 15 | ready | a snapshot Job has ended | [`Step::RemoveJob`] |
+//! | 16 | not ready | it is not certain whether its VolumeSnapshot exists | [`Step::ConfirmSnapshot`] |
+//! | 17 | not ready | its VolumeSnapshot is gone, and no attempt has begun | [`Step::Remove`] if the orchestrator made the content |
+//! | 18 | not ready | its VolumeSnapshot is terminating or gone, and no run is in progress | nothing: the content is deleted too |
+//! | 19 | not ready | no attempt is in progress and none can begin; or the claim of the attempt is gone | [`Step::Report`] and an event |
 //! | 20 | not ready | the next attempt is not due | [`Step::Report`], wait |
-//! | 21 | not ready | the next attempt is due | [`Step::Stamp`]; for want of a place for its run [`Step::StandInLine`], told after a while |
-//! | 22 | begun | the source is not kept | [`Step::KeepSource`] |
-//! | 23 | begun | no Job | [`Step::StartRun`], on a content that was just read |
-//! | 24 | begun | by the state of the run: stuck, failed, done | told; [`Step::RecordFailure`]; [`Step::Finish`] |
+//! | 21 | not ready | the next attempt is due | [`Step::Stamp`]; without a free slot [`Step::StandInLine`], with an event after a while |
+//! | 22 | begun | its source is not protected | [`Step::KeepSource`] |
+//! | 23 | begun | it has no Job | [`Step::StartRun`], on a content that was just read |
+//! | 24 | begun | the run is stuck, failed, or done | an event; [`Step::RecordFailure`]; or [`Step::Finish`] |
 //!
-//! The source is kept as long as the content is there and not ready, and is let go by the decision about its claim.
+//! The source is protected as long as the content exists and is not ready. The decision about the source's claim ends
+//! the protection.
 
 use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::reason::Reason;
 use contract::request::Operation;
 
-use super::{CAPABILITY, Content, Provenance};
-use crate::claim::origin::Copying;
 use crate::config::{NodeGone, Recipe};
+use crate::model::data_source::Copying;
+use crate::model::snapshot::CAPABILITY;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
 use crate::node::{NodeState, Places, lost_words};
 use crate::object::ObjectName;
 use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};
@@ -48,137 +51,137 @@ use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
-/// What is known of a content's VolumeSnapshot.
+/// The state of a content's VolumeSnapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotState {
-    /// It is bound to none.
+    /// The content is bound to no VolumeSnapshot.
     Unbound,
-    /// It is there.
+    /// The VolumeSnapshot exists.
     Alive,
-    /// It is being deleted.
+    /// The VolumeSnapshot is terminating.
     Going,
-    /// The cache does not have it.
+    /// The cache does not have the VolumeSnapshot.
     Missing,
-    /// The API does not have it.
+    /// The API does not have the VolumeSnapshot.
     Gone,
 }
 
-/// What a snapshot run would be of, and by what.
+/// The source of a snapshot run, and its recipe.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
-    /// What is recorded of it.
+    /// The provenance of the source.
     pub provenance: &'a Provenance,
-    /// The recipe in that.
+    /// The recipe in that provenance.
     pub recipe: &'a Recipe,
-    /// Its claim is being deleted.
+    /// The claim of the source is terminating.
     pub going: bool,
-    /// Its claim is kept for this snapshot.
+    /// The claim of the source is protected for this snapshot.
     pub kept: bool,
-    /// There is a place for a run of its class.
+    /// The class has a free slot for a run.
     pub room: bool,
 }
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// The content.
     pub content: &'a Content,
-    /// It is of our driver, and no other instance's.
+    /// The content belongs to the orchestrator's driver, and to no other instance.
     pub ours: bool,
-    /// It was read or written a moment ago, not taken from the cache.
+    /// The content was just read or written, and does not come from the cache.
     pub fresh: bool,
-    /// Its VolumeSnapshot.
+    /// The VolumeSnapshot of the content.
     pub snapshot: SnapshotState,
-    /// What a run would be of, or why there can be none.
+    /// The source of a run, or the reason why there can be no run.
     pub source: Result<Source<'a>, String>,
-    /// How it was made, or why that is not known.
+    /// The recipe by which the snapshot was made, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
-    /// Where it is, if that matters.
+    /// The node of the snapshot, if that matters.
     pub home: &'a str,
-    /// The snapshot Jobs of it.
+    /// The snapshot Jobs of the content.
     pub jobs: &'a [&'a Job],
-    /// The run of the last attempt that was begun.
+    /// The run of the last attempt.
     pub run: RunState,
     /// A pod of a snapshot run may still be running.
     pub pods_alive: bool,
-    /// Where pods are placed that may still be running, of whatever run.
+    /// The nodes of all pods that may still be running, whatever their run.
     pub alive_on: &'a [String],
-    /// The nodes that it and its pods depend on.
+    /// The states of the nodes that the content and its pods depend on.
     pub places: &'a Places,
-    /// What the class says now about nodes that are gone.
+    /// The class's present treatment of nodes that are gone.
     pub node_gone: NodeGone,
-    /// The delete-snapshot run of number [`delete_attempt`].
+    /// The delete-snapshot run with the number [`delete_attempt`].
     pub delete_run: RunState,
-    /// The claims for whose sake it is kept.
+    /// The claims for which the content is kept.
     pub filling: &'a [Copying],
 }
 
-/// What to do.
+/// The next step for a content.
 #[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
 pub enum Step {
-    /// Nothing; the next event decides again.
+    /// Does nothing. The next event brings a new decision.
     #[default]
     Nothing,
-    /// Put the finalizer on.
+    /// Adds the finalizer.
     Hold,
-    /// Wait for a place for a run, in the line of its class.
+    /// Waits for a slot, in the queue of the class.
     StandInLine,
-    /// Finalizer, provenance and number of an attempt, in one write.
+    /// Writes finalizer, provenance and number of an attempt, all at once.
     Stamp {
-        /// The number, from 1.
+        /// The number of the attempt, from 1.
         attempt: u32,
-        /// What is recorded.
+        /// The provenance to write.
         provenance: Box<Provenance>,
     },
-    /// Put a finalizer on the claim that the snapshot is of.
+    /// Adds a finalizer to the claim of which the snapshot is made.
     KeepSource,
-    /// Read the content anew and decide again.
+    /// Reads the content from the API and decides again.
     Refresh,
-    /// Create the Job of the stamped attempt.
+    /// Creates the Job of the stamped attempt.
     StartRun,
-    /// Remove a Job with its pods.
+    /// Deletes a Job with its pods.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
-    /// Write into the status what went wrong.
+    /// Writes an error into the status.
     Report {
-        /// In words.
+        /// The error message.
         error: String,
     },
-    /// Remember that a run failed.
+    /// Records that a run failed.
     RecordFailure(LastFailure),
-    /// Write into the status that it can be restored.
+    /// Writes into the status that the snapshot is ready to be restored.
     Finish {
         /// The size of the volume, in bytes, where it is known.
         size: Option<u64>,
     },
-    /// Take off the finalizers that kept it for claims, when the API says that nothing is under way for them.
+    /// Removes the finalizers that keep the content for claims, if the API shows that none of them is in progress.
     LetGo {
-        /// Their UIDs.
+        /// The UIDs of the claims.
         claims: Vec<String>,
     },
-    /// Ask the API, not the cache, for the VolumeSnapshot, and decide again.
+    /// Asks the API, not the cache, for the VolumeSnapshot, and decides again.
     ConfirmSnapshot,
-    /// Ask the API, not the cache, whether a node exists, and decide again.
+    /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
-        /// The node.
+        /// The name of the node.
         node: String,
     },
-    /// Create the Job of a delete-snapshot run.
+    /// Creates the Job of a delete-snapshot run.
     StartDelete {
-        /// Its number, from 1.
+        /// The number of the run, from 1.
         attempt: u32,
-        /// It need not run where the snapshot is: the node is gone.
+        /// The run need not be on the node of the snapshot, because the node is gone.
         elsewhere: bool,
     },
-    /// Take our finalizers off: nothing is stored for it any more, or what is stays.
+    /// Removes the orchestrator's finalizers: the stored snapshot is deleted, or must stay.
     Release,
-    /// Delete it: nothing is stored for it.
+    /// Deletes the content, for which no snapshot is stored.
     Remove,
 }
 
-/// A decision about a content.
+/// A decision about a content: the next step, an event, and a time.
 pub type Decision = crate::decision::Decision<Step>;
 
 fn by_hand(why: &str) -> Decision {
@@ -190,17 +193,17 @@ fn by_hand(why: &str) -> Decision {
     Decision::warning(Step::Nothing, reason::SNAPSHOT_DELETE_FAILED, message)
 }
 
-/// The last failure of an operation.
+/// Returns the last failure of an operation.
 fn last(content: &Content, operation: Operation) -> Option<&LastFailure> {
     content.last_failure.as_ref().filter(|failure| failure.operation == operation)
 }
 
-/// The number of the delete-snapshot run that is due or under way.
+/// Returns the number of the delete-snapshot run that is due or in progress.
 pub fn delete_attempt(content: &Content) -> u32 {
     last(content, Operation::DeleteSnapshot).map_or(1, |failure| failure.attempt.saturating_add(1))
 }
 
-/// The next step for a content. `now` is in seconds since 1970.
+/// Decides the next step for a content. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if !o.ours {
@@ -217,7 +220,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Rows 14 and 15.
+/// Decides rows 14 and 15.
 fn finished(o: &Observed<'_>) -> Step {
     if let Some(claims) = let_go(o) {
         return Step::LetGo { claims };
@@ -228,14 +231,14 @@ fn finished(o: &Observed<'_>) -> Step {
     }
 }
 
-/// The claims for whose sake it is kept, and need not be.
+/// Returns the claims for which the content is kept without need.
 fn let_go(o: &Observed<'_>) -> Option<Vec<String>> {
     let done: Vec<_> =
         o.filling.iter().filter(|claim| claim.under_way.is_none()).map(|claim| claim.uid.clone()).collect();
     (!done.is_empty()).then_some(done)
 }
 
-/// Rows 3 to 12.
+/// Decides rows 3 to 12.
 fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
@@ -275,7 +278,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Row 7: what must end before anything is deleted.
+/// Decides row 7: ends what must end before the snapshot is deleted.
 fn stopping(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
@@ -284,7 +287,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
     goes_on.then(|| lost(o, reason::SNAPSHOT_DELETE_FAILED))
 }
 
-/// Nothing is to be done; told where a pod is on a node that does not answer.
+/// Waits. Emits an event if a pod is on a node that does not answer.
 fn lost(o: &Observed<'_>, reason: &'static Reason) -> Decision {
     match o.places.lost(o.alive_on) {
         Some(node) => Decision::warning(Step::Nothing, reason, lost_words(node)),
@@ -292,7 +295,7 @@ fn lost(o: &Observed<'_>, reason: &'static Reason) -> Decision {
     }
 }
 
-/// Rows 10 to 12.
+/// Decides rows 10 to 12.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let failed = last(o.content, Operation::DeleteSnapshot);
     let attempt = delete_attempt(o.content);
@@ -326,7 +329,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// A delete-snapshot run begins on its node; where that is gone, by what the class says.
+/// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32) -> Decision {
     let node = o.home;
     match (o.places.state(node), o.node_gone) {
@@ -344,7 +347,7 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
     }
 }
 
-/// Rows 16 to 24.
+/// Decides rows 16 to 24.
 fn making(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     let begun = content.attempt > 0 && content.provenance.is_some();
@@ -390,7 +393,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Row 19: what a run would be of.
+/// Decides row 19: returns the source of a run, or the reason why there can be no run.
 fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
     let source = o.source.as_ref().map_err(String::clone)?;
     if !source.recipe.can(CAPABILITY) {
@@ -412,7 +415,7 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
     Ok(source)
 }
 
-/// The status says why it is not ready; the event is there as well.
+/// Writes into the status why the content is not ready, and emits an event.
 fn reporting(content: &Content, error: String) -> Decision {
     let step = match content.error.as_ref() == Some(&error) {
         true => Step::Nothing,
@@ -421,10 +424,10 @@ fn reporting(content: &Content, error: String) -> Decision {
     Decision::warning(step, reason::SNAPSHOT_FAILED, error)
 }
 
-/// Row 20.
+/// Decides row 20.
 fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now: i64) -> Option<Decision> {
     let failure = failed?;
-    // Another version of the config is tried at once.
+    // A new version of the config is tried at once.
     let is_newer = || content.made_by().is_none_or(|made_by| made_by.record != recipe.record);
     let wait = match failure.kind {
         Failure::Never if is_newer() => 0,
@@ -438,7 +441,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     (now < due).then(|| Decision::from(Step::Nothing).until(due))
 }
 
-/// Row 24.
+/// Decides row 24.
 fn running(o: &Observed<'_>, now: i64) -> Decision {
     match &o.run {
         RunState::Absent | RunState::Running | RunState::Failed { settled: false, .. } => {
@@ -452,7 +455,7 @@ fn running(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// An attempt has failed, or its Job could not be created.
+/// Records that an attempt has failed, or that its Job could not be created.
 pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Option<&Recipe>, at: i64) -> Decision {
     let attempt = content.attempt;
     let failure = LastFailure {

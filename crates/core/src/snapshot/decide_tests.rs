@@ -1,4 +1,4 @@
-//! The table, row by row, and what holds whatever was observed.
+//! Tests of each row of the table, and properties of all observations.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn record(data: &[(&str, &str)]) -> Record {
     Record { config: ObjectName::new("admin", "silver"), class: "silver".into(), data, ..Record::default() }
 }
 
-/// `capabilities: snapshot`, whether or not a config may declare it.
+/// Returns a recipe with or without `capabilities: snapshot`, also where no config may declare it.
 fn recipe(able: bool) -> Recipe {
     let recipe = record(&[]).recipe().unwrap();
     Recipe { capabilities: able.then(|| CAPABILITY.to_owned()).into_iter().collect(), ..recipe }
@@ -96,7 +96,7 @@ struct World {
     filling: Vec<Copying>,
 }
 
-/// A content that was just created.
+/// Returns a content that was just created.
 fn new() -> World {
     World {
         content: content(),
@@ -119,7 +119,7 @@ fn new() -> World {
     }
 }
 
-/// The first attempt is stamped.
+/// Returns a content whose first attempt is stamped.
 fn begun() -> World {
     let mut world = new();
     world.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()];
@@ -133,7 +133,7 @@ fn ready() -> World {
     world
 }
 
-/// It is going with its VolumeSnapshot.
+/// Deletes the content and its VolumeSnapshot.
 fn going(mut world: World) -> World {
     world.content.deleting = true;
     world.snapshot = SnapshotState::Going;
@@ -205,7 +205,7 @@ impl World {
 #[test]
 fn rows_1_and_2_what_is_not_ours_is_left_alone() {
     assert_eq!(new().with(|w| w.ours = false).step(), Step::Nothing);
-    // But a claim that was filled from it keeps it no longer.
+    // A claim that was restored from the content does not keep it any longer.
     let filled =
         || new().with(|w| (w.ours, w.filling) = (false, vec![Copying { uid: "copy".into(), under_way: None }]));
     assert_eq!(filled().step(), Step::LetGo { claims: vec!["copy".into()] });

@@ -1,14 +1,16 @@
-//! What an image is asked about a snapshot.
+//! The request to an image for a snapshot.
 
 use contract::request::{ClaimRef, Operation, Request, Snapshot};
 
-use super::{Content, Provenance};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
 use crate::run::request::of_class;
 
-/// The request of a snapshot or delete-snapshot run, from what is recorded on the content. `run` is the attempt and when
-/// it began, `claim` the one whose volume the snapshot is of, where it is known, and `source` that volume's as JSON.
+/// Builds the request of a snapshot or delete-snapshot run from the provenance on the content. `run` is the attempt and
+/// the time when it began. `claim` is the claim of the snapshot's volume, where it is known, and `source` that volume's
+/// spec as JSON.
 pub fn request(
     operation: Operation,
     content: &Content,
@@ -36,7 +38,7 @@ pub fn request(
     }
 }
 
-/// What a run that fills a claim is told of the snapshot.
+/// Describes the snapshot for a provision run that restores it.
 pub fn told(content: &Content) -> Snapshot {
     let made_by = content.made_by();
     let provenance = made_by.as_ref();

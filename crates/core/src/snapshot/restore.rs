@@ -1,50 +1,52 @@
-//! What a claim is made from that names a VolumeSnapshot as its data source.
+//! The restore of a claim whose data source is a VolumeSnapshot.
 
 use contract::names;
 use contract::quantity::quantity;
 
-use super::{Content, Provenance, Snapshot};
-use crate::claim::Claim;
-use crate::claim::origin::not_granted;
+use crate::model::claim::Claim;
+use crate::model::data_source::not_granted;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::Provenance;
+use crate::model::snapshot::Snapshot;
 
-/// What is seen of the VolumeSnapshot that a claim is to be made from.
+/// The observed state of the VolumeSnapshot that is the data source of a claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
-    /// The VolumeSnapshot; none if it is not there.
+    /// The VolumeSnapshot; `None` if it does not exist.
     pub snapshot: Option<&'a Snapshot>,
-    /// The content that it is bound to, and that refers to it.
+    /// The content to which it is bound and that refers to it.
     pub content: Option<&'a Content>,
-    /// That content is of our driver, and not another instance's; or of the driver that the claim's class stands for.
+    /// The content belongs to the driver of this orchestrator or of the claim's class, and to no other instance.
     pub ours: bool,
-    /// How it was made, where that is known.
+    /// The provenance of the snapshot, where it is known.
     pub made_by: Option<&'a Provenance>,
-    /// The node where it is, if that matters.
+    /// The node of the snapshot, if that matters.
     pub node: &'a str,
-    /// It is in the claim's namespace, or that is granted.
+    /// The VolumeSnapshot is in the claim's namespace, or a ReferenceGrant allows the restore.
     pub granted: bool,
 }
 
 impl Stored<'_> {
-    /// It is kept from deletion for the sake of this claim.
+    /// Checks whether the content is protected for this claim.
     pub fn is_kept_for(&self, claim: &Claim) -> bool {
         let finalizer = names::clone_finalizer(&claim.uid);
         self.content.is_some_and(|content| content.finalizers.contains(&finalizer))
     }
 
-    /// Whether the claim can be made from it now.
+    /// Checks whether the snapshot can be restored now.
     ///
     /// # Errors
-    /// What it waits for, or what the user must change, in words for the claim.
+    /// If it cannot. The text, for the claim's event, says what the claim waits for or what the user must change.
     pub fn check(&self, claim: &Claim) -> Result<(), String> {
         let source = claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
         let waits = |why: &str| Err(format!("{source}, which this claim wants to be made from, {why}"));
         let kept = self.is_kept_for(claim);
-        // Nothing is said of what may not be seen.
+        // The event says nothing about an object that the user may not see.
         if !self.granted && !kept {
             return waits(&not_granted(claim));
         }
         match self.snapshot {
-            // A claim that was begun is made, also when the VolumeSnapshot is gone.
+            // A restore that has begun is finished, even if the VolumeSnapshot is gone.
             _ if kept => {}
             None => return waits("is not there; it is waited for"),
             Some(snapshot) if snapshot.deleting => return waits("is being deleted"),

@@ -1,30 +1,31 @@
-//! What runs that change a volume have in common, whether they change its size or its attributes.
+//! The common part of runs that change a volume, be it the size or the attributes.
 
 use contract::exit::Failure;
 
-use super::Volume;
-use crate::claim::Claim;
 use crate::config::Recipe;
 use crate::decision::Decision;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::backoff::{SLOW, pause, seconds};
 use crate::run::state::RunState;
 use crate::run::view::Job;
 
-/// The end of a pod concerns its claim; the volume looks again, in seconds.
+/// The delay after which a volume checks again for the end of a pod, in seconds. The event of the pod requeues only the
+/// claim.
 pub(super) const POD_ENDS: i64 = 5;
 
 /// One run that changes the volume.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
-    /// Its Job.
+    /// The Job of the run.
     pub job: &'a Job,
-    /// What became of it.
+    /// The state of the run.
     pub state: RunState,
 }
 
 impl Run<'_> {
-    /// Nothing works at it any more.
+    /// Checks that no process of the run is running any more.
     pub(super) fn is_over(&self) -> bool {
         self.job.over || matches!(self.state, RunState::Succeeded | RunState::Failed { settled: true, .. })
     }
@@ -33,35 +34,36 @@ impl Run<'_> {
 /// The runs of one operation for a volume.
 #[derive(Clone, Debug)]
 pub struct Runs<'a> {
-    /// Those whose Jobs are there.
+    /// The runs whose Jobs exist.
     pub all: &'a [Run<'a>],
-    /// The Job of the next one was created a moment ago and is not seen yet.
+    /// The Job of the next run was created a moment ago and is not in the cache.
     pub starting: bool,
-    /// A pod of one of them may still be running.
+    /// A pod of one of the runs may still be running.
     pub pods_alive: bool,
-    /// The node of a pod of one of them, if it does not answer.
+    /// The node of a pod of one of the runs, if the node does not answer.
     pub lost: Option<&'a str>,
     /// A pod of another run that makes or changes the volume may still be running.
     pub others_alive: bool,
 }
 
 impl<'a> Runs<'a> {
-    /// The one that goes on, or cannot.
+    /// Returns the run that is in progress or stuck.
     pub(super) fn current(&self) -> Option<&'a Run<'a>> {
         self.all.iter().find(|run| !run.is_over() && run.state != RunState::Absent)
     }
 
-    /// One is being worked at.
+    /// Checks whether a run is in progress.
     pub(super) fn is_under_way(&self) -> bool {
         self.starting || self.pods_alive || self.current().is_some()
     }
 
-    /// Nothing else can begin: a pod may still be at the volume.
+    /// Checks whether a pod may still work on the volume, so that nothing else can begin.
     pub(super) fn is_occupied(&self) -> bool {
         self.pods_alive || self.others_alive
     }
 
-    /// What must end before anything else is done with a volume whose claim is gone. `now` is in seconds since 1970.
+    /// Ends the runs of a volume whose claim is gone, before anything else is done with the volume. `now` is in seconds
+    /// since 1970.
     pub(super) fn stopping<S: Default>(&self, remove: impl Fn(ObjectName) -> S, now: i64) -> Option<Decision<S>> {
         if let Some(run) = self.all.iter().find(|run| !run.job.deleting) {
             return Some(remove(run.job.name.clone()).into());
@@ -71,7 +73,8 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The claim, if it lives, is bound to the volume, and the volume is whole: only then is there something to change.
+/// Returns the claim if it exists and is bound to the volume, and the volume is adopted and not terminating. Only then
+/// can a run change the volume.
 pub(super) fn of_bound<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Option<&'a Claim> {
     let bound = |claim: &&Claim| {
         claim.is_bound() && claim.phase == "Bound" && claim.volume_name.as_deref() == Some(&volume.name)
@@ -79,7 +82,7 @@ pub(super) fn of_bound<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Option<
     claim.filter(bound).filter(|claim| !claim.is_held() && volume.is_adopted() && !volume.deleting)
 }
 
-/// When a run may be tried again that failed at a time for the last of so many tries, in seconds since 1970.
+/// Returns the time of the next try after a failure at `at`, in seconds since 1970. `tries` counts the failures so far.
 pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe) -> i64 {
     at.saturating_add(match kind {
         Failure::Never => seconds(SLOW),
@@ -87,7 +90,7 @@ pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe) -> i64 {
     })
 }
 
-/// The same in words. `another` is what the claim may ask for instead.
+/// Says when the next try is. `another` is what the claim may request instead.
 pub(super) fn next_try(kind: Failure, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
     match (kind, recipe) {
         (Failure::Never, _) => format!(

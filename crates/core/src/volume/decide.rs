@@ -1,156 +1,159 @@
-//! What is done next for a volume: a pure function of what was observed and of the time.
+//! Decides the next step for a volume: a pure function of the observation and the time.
 //!
-//! The first row that holds is taken.
+//! The first row that holds applies. "Held" means that the volume has the orchestrator's finalizer.
 //!
 //! | # | the volume | and | step |
 //! |---|---|---|---|
-//! | 1 | is not ours | | nothing |
-//! | 1a | has lost its claim by somebody's will, and is being deleted | its policy is not Delete, or an admin lets go of it | [`Step::Unhold`]; else nothing, and told |
-//! | 2 | belongs to a claim that lives | is adopted, but not held, and to be deleted once or left on other nodes | [`Step::Hold`] |
-//! | 2a | belongs to a claim that lives | is adopted, not held, to be deleted, and being deleted already | nothing, and told: its storage stays |
-//! | 3 | belongs to a claim that lives, or is kept ready for one | is adopted, and attempts may have left something on other nodes | as from row 11, there; its size may change meanwhile, as by row 5 |
-//! | 4 | belongs to a claim that lives | its policy is not Delete, and it is held, and not going: else it would vanish under its claim | [`Step::Unhold`] |
-//! | 5 | belongs to a claim that lives | | its size and its attributes may change, by the tables in [`expand`] and [`modify`], else the claim decides; [`Step::Unhold`] where an admin deletes a quarantined one |
-//! | 5a | was restored without the mark of its adoption | its claim does not just adopt it | [`Step::Reserve`] if nobody has it; else nothing, and told ([`restored`]) |
-//! | 5b | has provenance, and is reserved by name for a claim that says it was bound to it before | [`Step::Reserve`], with the claim's UID |
-//! | 6 | says that its claim is gone, by the cache alone | | [`Step::ConfirmClaimGone`] |
-//! | 7 | is released | an admin lets go of it | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
-//! | 8 | is released, or its claim is bound elsewhere | an expand or modify run is left | [`expand::Step::RemoveJob`], and wait for its end |
-//! | 9 | is released, policy not Delete | nothing is left on other nodes | [`Step::Unhold`] if it is held |
-//! | 10 | is released | has an id that no run can have, is not named after its id, how it was made is not known, or it was never adopted and no run is known to have made it | nothing, and told |
+//! | 1 | does not belong to the orchestrator | | nothing |
+//! | 1a | is terminating, and somebody removed its claimRef | its policy is not Delete, or an admin has set the abandon annotation | [`Step::Unhold`]; else an event |
+//! | 2 | belongs to a claim that exists | is adopted and not held, and must be deleted later or was left on other nodes | [`Step::Hold`] |
+//! | 2a | belongs to a claim that exists | is adopted and not held, must be deleted later, and is already terminating | an event: its storage stays |
+//! | 3 | belongs to a claim that exists, or is pooled | is adopted, and attempts may have left storage on other nodes | as from row 11, there; its size may change meanwhile, as in row 5 |
+//! | 4 | belongs to a claim that exists | its policy is not Delete, and it is held and not terminating: held, it would vanish under its claim | [`Step::Unhold`] |
+//! | 5 | belongs to a claim that exists | | its size and attributes may change, by the tables in [`expand`] and [`modify`], else the claim decides; [`Step::Unhold`] if an admin deletes a quarantined volume |
+//! | 5a | was restored without its adoption mark | its claim is not adopting it now | [`Step::Reserve`] if no claim has it; else an event ([`restored`]) |
+//! | 5b | has provenance | is reserved by name for a claim that was bound to it before | [`Step::Reserve`], with the claim's UID |
+//! | 6 | has lost its claim, by the cache alone | | [`Step::ConfirmClaimGone`] |
+//! | 7 | is released | an admin has set the abandon annotation | [`Step::Remove`] if its policy is Delete, else [`Step::Unhold`] |
+//! | 8 | is released, or its claim is bound to another volume | an expand or modify run is left | [`expand::Step::RemoveJob`], and wait for its end |
+//! | 9 | is released, policy not Delete | no storage is left on other nodes | [`Step::Unhold`] if it is held |
+//! | 10 | is released | has an id that no run can have, is not named after its id, has no readable provenance, or was never adopted and no known run made it | an event |
 //! | 11 | | a provision pod of its claim may still run | wait for its end |
-//! | 12 | is not held | no delete run is under way | [`Step::Hold`] |
+//! | 12 | is not held | no delete run is in progress | [`Step::Hold`] |
 //! | 13 | | the next node is not in the cache | [`Step::ConfirmNode`] |
-//! | 14 | | the next node is gone | by `node-gone`: nothing, and told; [`Step::SettleNode`]; or as the next row, elsewhere |
-//! | 15 | | by the state of the delete run: absent, unable to go on by a config that has changed, failed, done | [`Step::StartDelete`], [`Step::RemoveJob`], [`Step::RecordFailure`], [`Step::SettleNode`], after the last of them [`Step::Remove`] |
-//! | 16 | is to be removed | is terminating, and not held by us any more | nothing: others still hold it |
+//! | 14 | | the next node is gone | by `node-gone`: an event; [`Step::SettleNode`]; or as the next row, on another node |
+//! | 15 | | the delete run is absent, stuck by a config that has changed, failed, or done | [`Step::StartDelete`], [`Step::RemoveJob`], [`Step::RecordFailure`], or [`Step::SettleNode`]; after the last node [`Step::Remove`] |
+//! | 16 | must be deleted | is terminating and not held any more | nothing: finalizers of others keep it |
 //!
-//! Where something is to be deleted is [`todo`]: while the claim lives, on nodes where attempts
-//! before the one that made the volume may have left something; afterwards also where it is itself.
+//! [`todo`] returns the nodes on which storage is deleted. While the claim exists, these are the nodes where attempts
+//! before the one that made the volume may have left storage. Afterwards the volume's own node is among them.
 
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::{Volume, expand, is_run_id, modify, restored};
 use crate::config::{NodeGone, Recipe};
+use crate::model::volume::Volume;
+use crate::model::volume::is_run_id;
 use crate::node::{NodeState, Places, lost_words, without};
 use crate::object::ObjectName;
 use crate::run::backoff::{just_now, pause};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 use crate::run::view::Job;
+use crate::volume::{expand, modify, restored};
 
-/// The end of a pod concerns its claim; a volume whose claim is gone looks again, in seconds.
+/// The delay after which a volume without a claim checks again for the end of a pod, in seconds. The event of the pod
+/// requeues only the claim.
 const POD_ENDS: i64 = 5;
 
-/// What is known of the claim that a volume refers to.
+/// The claim to which a volume refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimState {
-    /// It refers to none, or is only reserved.
+    /// The volume refers to no claim, or is only reserved.
     None,
-    /// It is there, with the UID that the volume knows.
+    /// The claim exists, with the UID that the volume knows.
     Alive,
-    /// It may come at any time: the volume is kept ready.
+    /// The volume is pooled, so that a claim may get it at any time.
     Awaited,
-    /// It is there, and bound to another volume.
+    /// The claim exists, and is bound to another volume.
     Elsewhere,
-    /// The cache does not have it.
+    /// The cache does not have the claim.
     Missing,
-    /// The API does not have it.
+    /// The API does not have the claim.
     Gone,
 }
 
 impl ClaimState {
-    /// The volume is in use, or will be.
+    /// Checks whether a claim uses the volume, or will.
     fn needs_it(self) -> bool {
         matches!(self, ClaimState::Alive | ClaimState::Awaited)
     }
 }
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// The volume.
     pub volume: &'a Volume,
-    /// It is of this orchestrator.
+    /// The volume belongs to this orchestrator.
     pub ours: bool,
-    /// Its claim.
+    /// The claim of the volume.
     pub claim: ClaimState,
-    /// The claim that it is reserved for by name says that it was bound to it before, as one does that was restored.
+    /// The claim for which the volume is reserved by name was bound to it before, as after a restore.
     pub namesake: bool,
-    /// How it was made, from its provenance, with the program of its class; or why that cannot be read.
+    /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
     pub recipe: Result<&'a Recipe, String>,
-    /// A provision run of its id is known.
+    /// A provision run with the volume's id is known.
     pub run_known: bool,
-    /// A pod of a provision run for it may still be running.
+    /// A pod of a provision run for the volume may still be running.
     pub pods_alive: bool,
-    /// Where pods are placed that may still be running, of whatever run.
+    /// The nodes of all pods that may still be running, whatever their run.
     pub alive_on: &'a [String],
-    /// The nodes that the volume and its pods depend on.
+    /// The states of the nodes that the volume and its pods depend on.
     pub places: &'a Places,
-    /// Where it was made, if that matters.
+    /// The node where the volume was made, if that matters.
     pub home: &'a str,
-    /// What the class says now about nodes that are gone.
+    /// The class's present treatment of nodes that are gone.
     pub node_gone: NodeGone,
     /// The delete run on the node of [`next_node`].
     pub run: RunState,
-    /// Its Job.
+    /// The Job of that delete run.
     pub delete_job: Option<&'a Job>,
-    /// What concerns its size.
+    /// The observation about the volume's size.
     pub expansion: expand::Observed<'a>,
-    /// What concerns its attributes.
+    /// The observation about the volume's attributes.
     pub modification: modify::Observed<'a>,
 }
 
-/// What to do.
+/// The next step for a volume.
 #[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
 pub enum Step {
-    /// Nothing; the next event decides again.
+    /// Does nothing. The next event brings a new decision.
     #[default]
     Nothing,
-    /// Put the finalizer on.
+    /// Adds the finalizer.
     Hold,
-    /// Take the finalizer off; the storage stays.
+    /// Removes the finalizer. The storage stays.
     Unhold,
-    /// Reserve it for the claim that it had, so that no other gets it.
+    /// Reserves the volume for the claim that it had, so that no other claim gets it.
     Reserve,
-    /// Ask the API, not the cache, whether the claim is gone, and decide again.
+    /// Asks the API, not the cache, whether the claim is gone, and decides again.
     ConfirmClaimGone,
-    /// Ask the API, not the cache, whether a node exists, and decide again.
+    /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
-        /// The node.
+        /// The name of the node.
         node: String,
     },
-    /// Create the Job of a delete run.
+    /// Creates the Job of a delete run.
     StartDelete {
-        /// Its number, from 1.
+        /// The number of the delete run, from 1.
         attempt: u32,
-        /// The node whose storage it deletes; empty for none in particular.
+        /// The node whose storage the run deletes; empty for no particular node.
         node: String,
-        /// It need not run there: the node is gone.
+        /// The run need not be on that node, because the node is gone.
         elsewhere: bool,
     },
-    /// Remove the Job of a delete run that cannot go on, with its pods: the config has changed since.
+    /// Deletes the Job of a stuck delete run with its pods, because the config has changed since.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
-    /// A node is done with: these remain.
+    /// Removes a clean node from the volume's list.
     SettleNode {
-        /// The nodes that remain.
+        /// The names of the nodes that remain.
         nodes: Vec<String>,
     },
-    /// Remember that a delete run failed, and tell.
+    /// Records that a delete run failed, and emits an event.
     RecordFailure(LastFailure),
-    /// Change its size, tell of it, or clear up after it.
+    /// A step of the expansion: a run, a report, or a clean-up.
     Expand(expand::Step),
-    /// Change its attributes, tell of it, or clear up after it.
+    /// A step of the modification: a run, a report, or a clean-up.
     Modify(modify::Step),
-    /// Delete the volume and take the finalizer off: its storage is gone.
+    /// Deletes the volume and removes the finalizer, because its storage is deleted.
     Remove,
 }
 
-/// A decision about a volume.
+/// A decision about a volume: the next step, an event, and a time.
 pub type Decision = crate::decision::Decision<Step>;
 
 fn by_hand(why: &str) -> Decision {
@@ -162,16 +165,7 @@ fn by_hand(why: &str) -> Decision {
     Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, message)
 }
 
-/// The number of the delete run that is due or under way.
-pub fn attempt(volume: &Volume) -> u32 {
-    volume
-        .last_failure
-        .as_ref()
-        .filter(|failure| failure.operation == Operation::Delete)
-        .map_or(1, |failure| failure.attempt.saturating_add(1))
-}
-
-/// The next step for a volume. `now` is in seconds since 1970.
+/// Decides the next step for a volume. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
     if !o.ours {
@@ -202,13 +196,13 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
             );
             return Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, message);
         }
-        // What is left on other nodes does not keep it from growing.
+        // Storage on other nodes does not prevent an expansion.
         ClaimState::Alive if elsewhere => {
             let clearing = clearing(o, now);
             return if clearing.step == Step::Nothing { clearing.or(sizing(o, now)) } else { clearing };
         }
         ClaimState::Alive if !deletes && volume.is_held() && !volume.deleting => return Step::Unhold.into(),
-        // A quarantined volume that an admin deletes. Its claim still answers for the storage.
+        // An admin deletes a quarantined volume. Its claim is still responsible for the storage.
         ClaimState::Alive
             if volume.deleting && volume.is_held() && volume.quarantine.is_some() && !volume.is_adopted() =>
         {
@@ -237,7 +231,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     clearing(o, now)
 }
 
-/// Row 1a. Nobody released it, so that its storage is not deleted.
+/// Decides row 1a. No claim released the volume, so that its storage is not deleted.
 fn taken_off(volume: &Volume, elsewhere: bool) -> Decision {
     if volume.abandoned || (volume.reclaim_policy != "Delete" && !elsewhere) {
         let message = "somebody took its claim off it before it was deleted; its storage was not deleted";
@@ -246,7 +240,7 @@ fn taken_off(volume: &Volume, elsewhere: bool) -> Decision {
     by_hand("it was deleted while it referred to no claim, so that no claim has released it")
 }
 
-/// What its size and its attributes ask for: one after the other, because no two runs for a volume go on at one time.
+/// Decides about size and attributes, one after the other, because a volume has only one run at a time.
 fn sizing(o: &Observed<'_>, now: i64) -> Decision {
     let attributes = || modify::decide(o.volume, &o.modification, now).as_part_of(Step::Modify);
     if o.modification.runs.is_under_way() {
@@ -257,30 +251,30 @@ fn sizing(o: &Observed<'_>, now: i64) -> Decision {
     if acts || o.expansion.runs.is_under_way() { size } else { attributes().or(size) }
 }
 
-/// The nodes on which something is to be deleted: `home` is where the volume was made. Of a volume
-/// that lives or is to stay, nothing is ever deleted at home.
+/// Returns the nodes on which storage must be deleted; `home` is where the volume was made. If the volume is in use or
+/// must stay, its own storage is never deleted.
 pub fn todo(volume: &Volume, claim: ClaimState, home: &str) -> Vec<String> {
     let noted = if volume.is_adopted() { volume.nodes.clone() } else { Vec::new() };
     let released = matches!(claim, ClaimState::Gone | ClaimState::Elsewhere) && volume.reclaim_policy == "Delete";
     match (released, noted.is_empty()) {
         (true, true) => vec![home.to_owned()],
         (true, false) => noted,
-        // Without a home of its own, what other nodes hold cannot be told apart from it.
+        // Without a node of its own, the volume's storage cannot be distinguished from that on other nodes.
         (false, _) if home.is_empty() => Vec::new(),
         (false, _) => without(&noted, home),
     }
 }
 
-/// The node on which something is deleted next; empty for any.
+/// Returns the node on which storage is deleted next; empty for any.
 pub fn next_node(volume: &Volume, claim: ClaimState, home: &str, places: &Places) -> String {
     places.first(&todo(volume, claim, home)).cloned().unwrap_or_default()
 }
 
-/// Rows 10 to 16.
+/// Decides rows 10 to 16.
 fn clearing(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
-    // Deleting by its id would delete what the volume stands for that bears the id's name, which may
-    // be in use or retained.
+    // A deletion by this id would delete the storage of the volume that is named after the id. That volume may be in
+    // use or retained.
     match volume.id() {
         None => return by_hand("it bears no volume id"),
         Some(id) if !is_run_id(id) => return by_hand("its volume id is none that a run can have"),
@@ -296,14 +290,14 @@ fn clearing(o: &Observed<'_>, now: i64) -> Decision {
         Ok(recipe) => *recipe,
         Err(why) => return by_hand(why),
     };
-    // Pods of a living claim concern its own node, and those before it have ended.
+    // Pods of an existing claim concern its own node, and earlier ones have ended.
     if o.pods_alive && !o.claim.needs_it() {
         return lost(o).until(now + POD_ENDS);
     }
     deleting(o, recipe, now)
 }
 
-/// Nothing is to be done; told where a pod is on a node that does not answer.
+/// Waits. Emits an event if a pod is on a node that does not answer.
 fn lost(o: &Observed<'_>) -> Decision {
     match o.places.lost(o.alive_on) {
         Some(node) => Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, lost_words(node)),
@@ -311,12 +305,12 @@ fn lost(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Rows 12 to 16.
+/// Decides rows 12 to 16.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
     let node = next_node(volume, o.claim, o.home, o.places);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    let attempt = attempt(volume);
+    let attempt = volume.delete_attempt();
     match &o.run {
         RunState::Absent => {
             let waits = last.filter(|failure| !failure.is_of_other(recipe));
@@ -324,7 +318,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if now < due {
                 return Decision::from(Step::Nothing).until(due);
             }
-            // It must not vanish while its storage is being deleted.
+            // The volume must not vanish while its storage is being deleted.
             if !volume.is_held() && !volume.deleting {
                 return Step::Hold.into();
             }
@@ -350,7 +344,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// A node is done with.
+/// Marks a node as clean.
 fn settled(o: &Observed<'_>, node: &str) -> Decision {
     match todo(o.volume, o.claim, o.home).iter().any(|other| other != node) || o.claim.needs_it() {
         true => Step::SettleNode { nodes: without(&o.volume.nodes, node) }.into(),
@@ -358,7 +352,7 @@ fn settled(o: &Observed<'_>, node: &str) -> Decision {
     }
 }
 
-/// The last node is done with: what is to stay stays.
+/// Decides the end of the last node: a volume that must stay stays.
 fn last(o: &Observed<'_>) -> Decision {
     match o.volume.reclaim_policy.as_str() {
         "Delete" => removal(o.volume).into(),
@@ -366,17 +360,17 @@ fn last(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Row 16. A volume that is removed once is not removed again while the finalizers of others hold it.
+/// Decides row 16. A terminating volume is not deleted again while finalizers of others keep it.
 fn removal(volume: &Volume) -> Step {
     if volume.deleting && !volume.is_held() { Step::Nothing } else { Step::Remove }
 }
 
-/// A delete run begins on its node; where that is gone, by what the class says.
+/// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
     match (o.places.state(&node), o.node_gone) {
         (NodeState::Ready | NodeState::Unreachable, _) => Step::StartDelete { attempt, node, elsewhere: false }.into(),
         (NodeState::Missing, _) => Step::ConfirmNode { node }.into(),
-        // Elsewhere may be where the volume is, which lives.
+        // The other node may be that of the volume, which is in use.
         (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.needs_it() => Step::Nothing.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, node, elsewhere: true }.into(),
         (NodeState::Gone, NodeGone::Forget) => {

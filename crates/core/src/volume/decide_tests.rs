@@ -1,4 +1,4 @@
-//! A test per row of the table, then what holds for all that can be observed.
+//! One test for each row of the table, then the properties of all observations.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -18,7 +18,7 @@ fn recipe() -> Recipe {
     Record { data: [("image".to_owned(), "x".to_owned())].into(), ..Record::default() }.recipe().unwrap()
 }
 
-/// An adopted volume with this policy.
+/// Returns an adopted volume with this policy.
 fn volume(policy: &str) -> Volume {
     let mut text = format!("metadata: {{name: pvc-{ID}, uid: pv, annotations: {{");
     for (key, value) in [(names::CLAIM_UUID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")] {
@@ -26,7 +26,7 @@ fn volume(policy: &str) -> Volume {
     }
     text.push_str(&format!("}}, finalizers: ['{}']}}\n", names::VOLUME_FINALIZER));
     text.push_str(&format!("spec: {{persistentVolumeReclaimPolicy: {policy}}}\n"));
-    text.push_str(&format!("status: {{reason: {}}}\n", crate::volume::mark("x")));
+    text.push_str(&format!("status: {{reason: {}}}\n", crate::model::volume::mark("x")));
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
 
@@ -42,18 +42,18 @@ struct World {
     recipe: Result<Recipe, String>,
     run_known: bool,
     pods_alive: bool,
-    /// The nodes that are not as they should be.
+    /// The states of all nodes that are not ready.
     places: Places,
     home: &'static str,
     node_gone: NodeGone,
     run: RunState,
-    /// An expand run goes on.
+    /// The Job of an expand run in progress.
     growing: Option<Job>,
-    /// A modify run goes on.
+    /// The Job of a modify run in progress.
     modifying: Option<Job>,
 }
 
-/// Runs of which each has a pod.
+/// Returns runs, each with a pod.
 fn runs_of<'a>(all: &'a [Run<'a>], others_alive: bool) -> Runs<'a> {
     Runs { all, starting: false, pods_alive: !all.is_empty(), lost: None, others_alive }
 }
@@ -132,7 +132,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
     }
 }
 
-/// Its claim is gone.
+/// Returns a volume whose claim is gone.
 fn released() -> World {
     world(volume("Delete"), ClaimState::Gone)
 }
@@ -185,11 +185,11 @@ fn row_2_a_volume_that_is_to_go_is_held() {
     world(Volume { deleting: true, ..unheld }, ClaimState::Alive).waits("came too late");
 }
 
-fn reference(uid: &str, name: &str) -> crate::volume::Reference {
-    crate::volume::Reference { name: ObjectName::new("team", name), uid: uid.into() }
+fn reference(uid: &str, name: &str) -> crate::model::volume::Reference {
+    crate::model::volume::Reference { name: ObjectName::new("team", name), uid: uid.into() }
 }
 
-/// As a backup tool brings it back: without status and UIDs.
+/// Returns a volume as a backup tool restores it: without status and UIDs.
 fn restored(policy: &str, reserved: Option<&str>) -> Volume {
     let claim_ref = reserved.map(|name| reference("", name));
     Volume { mark: None, phase: "Available".into(), claim_ref, ..volume(policy) }
@@ -314,7 +314,7 @@ fn row_5_a_quarantined_volume_may_be_deleted_by_hand() {
     let refused = Volume { quarantine: Some("why".into()), mark: None, deleting: true, ..volume("Delete") };
     assert_eq!(world(refused.clone(), ClaimState::Alive).step(), Step::Unhold);
     world(Volume { deleting: false, ..refused }, ClaimState::Alive).rests();
-    // The claim may be let go of at this moment, because an adopted volume answers for the storage.
+    // The claim may lose its finalizer at this moment, because an adopted volume is responsible for the storage.
     let adopted = Volume { quarantine: Some("why".into()), deleting: true, ..volume("Delete") };
     world(adopted, ClaimState::Alive).rests();
 }
@@ -412,7 +412,7 @@ fn names_of(nodes: &[&str]) -> Vec<String> {
     nodes.iter().map(|node| (*node).to_owned()).collect()
 }
 
-/// Made on node `c`, after attempts on `a` and `b`.
+/// Returns a volume that was made on node `c`, after attempts on `a` and `b`.
 fn wandered(claim: ClaimState) -> World {
     let volume = Volume { nodes: names_of(&["a", "b", "c"]), ..volume("Delete") };
     World { home: "c", ..world(volume, claim) }
@@ -436,7 +436,7 @@ fn row_3_what_attempts_left_elsewhere_is_deleted_while_the_claim_lives() {
     settled(&["c"]).rests();
     let unmarked = Volume { mark: None, ..alive.volume.clone() };
     World { volume: unmarked, ..alive.clone() }.rests();
-    // Its own node cannot be told apart: nothing is deleted under the id of a volume that lives.
+    // Without a known node of its own, nothing is deleted under the id of a volume that is in use.
     World { home: "", ..alive.clone() }.rests();
     let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
     let retained = World { volume: retained, ..alive };
@@ -473,7 +473,7 @@ fn rows_13_and_14_a_node_that_is_gone() {
     assert!(forget.decide(NOW).tell.unwrap().message.contains("node-gone: forget"));
     let elsewhere = World { node_gone: NodeGone::RunElsewhere, ..gone };
     assert_eq!(elsewhere.step(), Step::StartDelete { attempt: 1, node: "c".into(), elsewhere: true });
-    // A dead node does not keep the others from being cleaned.
+    // A dead node does not prevent the clean-up of the others.
     let others = with_state("a", NodeState::Gone, released);
     assert_eq!(others.step(), begin(1, "b"));
     let one = |node_gone| {
@@ -557,7 +557,7 @@ proptest! {
         prop_assert!(world.ours || decision == Decision::from(Step::Nothing));
         let restored = volume.is_restored() && !volume.abandoned && world.ours;
         let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
-        // Its claim, which is not in sight here, may be adopting it just now.
+        // The claim, which is not observed here, may be adopting the volume now.
         let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::Missing && by_uid);
         if told {
             prop_assert!(decision.tell.is_some());
@@ -566,7 +566,7 @@ proptest! {
             prop_assert!(decision.step != Step::Unhold || (!deletes && volume.deleting));
             return Ok(());
         }
-        // Whatever happens to the storage, no run that changes it is beside it.
+        // While the storage is deleted, no run changes it.
         if (world.growing.is_some() || world.modifying.is_some()) && released && world.ours && !(volume.abandoned && deletes) {
             let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
             let waits = decision.step == Step::Nothing && decision.wake_at.is_some();

@@ -1,31 +1,31 @@
-//! How a volume grows: a part of the table of volumes, for one whose claim lives and is bound to it.
+//! Decides how a volume is expanded. This is a part of the table of volumes, for a volume that is bound to an existing
+//! claim.
 //!
-//! The first row that holds is taken. "The wish" is what the claim asks for, "a run" a Job of the
+//! The first row that holds applies. "The request" is the size that the claim requests. "A run" is a Job of the
 //! operation `expand`.
 //!
 //! | # | | and | step |
 //! |---|---|---|---|
-//! | 1 | the claim is not bound to the volume, the volume is not adopted, or is going | | nothing |
-//! | 2 | a run cannot go on | wish or recipe have changed | [`Step::RemoveJob`] |
-//! | 3 | a run cannot go on | | told, [`Step::Report`] |
-//! | 4 | a run goes on, or is being stopped | | [`Step::Report`], then wait for its end, whatever the wish; told where its node does not answer |
-//! | 5 | a run has succeeded | the volume is smaller than its target | [`Step::Grow`] |
-//! | 6 | a run has failed | it is not recorded | [`Step::Record`], when all its pods are over |
-//! | 7 | a run is over | its target is reached, or the wish is | [`Step::RemoveJob`] |
-//! | 8 | the wish is reached | the claim's status does not say so | [`Step::Report`] |
-//! | 9 | the wish is reached | a failure is recorded, and no run is left | [`Step::Forget`] |
-//! | 10 | the wish is reached | | nothing |
-//! | 11 | the wish is larger | the image cannot, or the class does not allow it | told |
-//! | 12 | the wish is larger | the claim is going | nothing |
-//! | 13 | the wish is larger | the last run to it failed, and the next is not due | [`Step::Report`], then wait |
-//! | 14 | the wish is larger | a pod of the volume may still run | wait for its end |
-//! | 15 | the wish is larger | | [`Step::Report`], then [`Step::Start`] |
+//! | 1 | the claim is not bound to the volume, or the volume is not adopted or is terminating | | nothing |
+//! | 2 | a run is stuck | request or recipe have changed | [`Step::RemoveJob`] |
+//! | 3 | a run is stuck | | an event, [`Step::Report`] |
+//! | 4 | a run is in progress, or is being stopped | | [`Step::Report`], then wait for its end, whatever the request; an event if its node does not answer |
+//! | 5 | a run has succeeded | the volume is smaller than the run's target | [`Step::Grow`] |
+//! | 6 | a run has failed | the failure is not recorded | [`Step::Record`], when all its pods have ended |
+//! | 7 | a run has ended | its target or the request is reached | [`Step::RemoveJob`] |
+//! | 8 | the request is reached | the claim's status does not say so | [`Step::Report`] |
+//! | 9 | the request is reached | a failure is recorded, and no run is left | [`Step::Forget`] |
+//! | 10 | the request is reached | | nothing |
+//! | 11 | the request is larger | the image cannot expand, or the class does not allow it | an event |
+//! | 12 | the request is larger | the claim is terminating | nothing |
+//! | 13 | the request is larger | the last run with this target failed, and the next is not due | [`Step::Report`], then wait |
+//! | 14 | the request is larger | a pod of the volume may still run | wait for its end |
+//! | 15 | the request is larger | | [`Step::Report`], then [`Step::Start`] |
 //!
-//! A failed run counts for its own target: another wish, also a smaller one, is tried at once, and so is
-//! another recipe. A run that goes on is not stopped for a change of mind, because half a resize is worse
-//! than a whole one.
+//! A failure counts for its own target only. Another request, also a smaller one, is tried at once, and so is another
+//! recipe. A change of the request does not stop a run in progress, because half a resize is worse than a whole one.
 //!
-//! Once the claim is gone, [`stopping`] comes before all else that is done with the volume.
+//! When the claim is gone, [`stopping`] comes before anything else is done with the volume.
 
 use std::sync::Arc;
 
@@ -33,54 +33,26 @@ use contract::exit::Failure;
 use contract::names::reason;
 use contract::quantity::quantity;
 
-use super::Volume;
-use super::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
-use crate::claim::Claim;
-use crate::claim::resize::Report;
 use crate::config::Recipe;
 use crate::config::keys::{self, STORAGE_MOUNTS};
 use crate::config::record::Record;
 use crate::config::values::list;
+use crate::model::claim::Claim;
+use crate::model::resize::Report;
+use crate::model::volume::Volume;
+use crate::model::volume_notes::FailedExpansion;
 use crate::node::lost_words;
 use crate::object::ObjectName;
 use crate::run::backoff::just_now;
-use crate::run::failure::MOST_ATTEMPTS;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
+use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 
-/// The capability that a config declares.
+/// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
 
-/// What is remembered of the last failed expand run, on the volume.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Failed {
-    /// Its number.
-    pub attempt: u32,
-    /// The size that it was to reach, in bytes.
-    pub size: u64,
-    /// The recipe, as `namespace/name@hash`.
-    pub config: String,
-    /// So many failed for this size and this recipe.
-    pub tries: u32,
-    /// When, in seconds since 1970.
-    pub at: i64,
-    /// What follows from it.
-    pub kind: Failure,
-    /// A short reason.
-    pub reason: String,
-    /// In words.
-    pub message: String,
-}
-
-impl Failed {
-    /// As it stands on a volume; none if nobody but us could have written it so.
-    pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|failed: &Failed| failed.attempt < MOST_ATTEMPTS)
-    }
-}
-
-/// The record that an expand or delete run works by: the volume's own, with the program of its class. A class that
-/// is served from another ConfigMap by now has no say: its image is another vendor's.
+/// Returns the record of an expand or delete run: the volume's own, with the program of its class. If another ConfigMap
+/// serves the class now, the class does not count, because its image belongs to another vendor.
 pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     let mut record = provenance.clone();
     if let Some(class) = class.filter(|class| class.config == provenance.config && class.class == provenance.class) {
@@ -93,7 +65,8 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     record
 }
 
-/// The class says what a run sees of the storage as well, where the volume is in the storage that the class speaks of.
+/// Takes from the class the part of the storage that a run sees. The volume must be in the storage that the class
+/// names.
 fn narrow(record: &mut Record, class: &Record) {
     let Some(now) = class.data.get(STORAGE_MOUNTS.name) else {
         record.data.remove(STORAGE_MOUNTS.name);
@@ -105,85 +78,85 @@ fn narrow(record: &mut Record, class: &Record) {
         record.data.insert(STORAGE_MOUNTS.name.into(), paths);
         record
     };
-    // The class may have come to more storage since.
+    // The class may have got further storage since.
     let paths = list(now).unwrap_or_default().into_iter().filter(|path| with(path.clone()).checked().is_ok());
     let paths = paths.collect::<Vec<_>>().join(", ");
     let narrowed = if paths.is_empty() { own } else { Some(paths) };
     record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.name.to_owned(), paths)));
 }
 
-/// A recipe with the program of its class, as [`record`] has it.
+/// Returns a recipe with the program of its class, as [`record`] does.
 pub fn with_program_of(recipe: Arc<Recipe>, class: Option<&Record>) -> Arc<Recipe> {
     let merged = record(&recipe.record, class);
     if merged == recipe.record { recipe } else { merged.checked().unwrap_or(recipe) }
 }
 
-/// The size that a run is to reach, in bytes.
+/// Returns the target size of a run, in bytes.
 fn size_of(run: &Run<'_>) -> u64 {
     run.job.size.unwrap_or_default()
 }
 
-/// All that the decision rests on.
+/// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The volume's claim, if it lives.
+    /// The volume's claim, if it exists.
     pub claim: Option<&'a Claim>,
-    /// How the run would work, or why that is not known.
+    /// The recipe of a run, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
-    /// The expand runs.
+    /// The expand runs of the volume.
     pub runs: Runs<'a>,
-    /// Why its class has no room for what the claim asks for.
+    /// The reason why a quota does not allow the requested size.
     pub limit: Option<&'a str>,
 }
 
-/// What to do.
+/// The next step for a volume's size.
 #[derive(Clone, Debug, Default, PartialEq, strum::VariantNames)]
 pub enum Step {
-    /// Nothing; the next event decides again.
+    /// Does nothing. The next event brings a new decision.
     #[default]
     Nothing,
-    /// Write into the claim's status how it stands.
+    /// Writes the state of the expansion into the claim's status.
     Report(Report),
-    /// Create the Job of a run.
+    /// Creates the Job of a run.
     Start {
-        /// Its number.
+        /// The number of the run.
         attempt: u32,
-        /// The size to reach, in bytes.
+        /// The target size, in bytes.
         size: u64,
     },
-    /// Write on the volume that it has this size.
+    /// Writes the new size on the volume.
     Grow {
-        /// In bytes.
+        /// The size, in bytes.
         size: u64,
     },
-    /// Remember that a run failed.
-    Record(Failed),
-    /// Take the note of the last failed run off the volume.
+    /// Records that a run failed.
+    Record(FailedExpansion),
+    /// Removes the record of the last failed run from the volume.
     Forget,
-    /// Remove a Job with its pods.
+    /// Deletes a Job with its pods.
     RemoveJob {
-        /// The Job.
+        /// The namespace and name of the Job.
         job: ObjectName,
     },
 }
 
-/// A decision about a volume's size.
+/// A decision about a volume's size: the next step, an event, and a time.
 pub type Decision = crate::decision::Decision<Step>;
 
-/// The number of the next run. It counts on over all wishes, so that no Job of an earlier wish is taken
+/// Returns the number of the next run. Numbers increase over all requests, so that no Job of an earlier request counts
 /// for the next.
 pub fn attempt(volume: &Volume, runs: &[&Job]) -> u32 {
     let recorded = volume.expansion.as_ref().map_or(0, |failed| failed.attempt);
     runs.iter().map(|job| job.marks.attempt).chain([recorded]).max().unwrap_or_default().saturating_add(1)
 }
 
-/// The claim's wish, if it is larger than the volume.
+/// Returns the size that the claim requests, if it is larger than the volume.
 pub fn wish(volume: &Volume, claim: &Claim) -> Option<u64> {
     let (wish, size) = (*claim.size.as_ref().ok()?, *volume.size.as_ref().ok()?);
     (wish > size).then_some(wish)
 }
 
-/// A claim that is bound to its volume and does not say that it has the size it asks for.
+/// Checks whether a bound claim does not say in its status that it has the requested size.
 pub fn concerns(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound()
         && (claim.resize.is_some()
@@ -195,7 +168,7 @@ fn text(size: u64) -> String {
     quantity(size).0
 }
 
-/// The next step for the size of a volume. `now` is in seconds since 1970.
+/// Decides the next step for the size of a volume. `now` is in seconds since 1970.
 pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
     let (Some(claim), Ok(size)) = (of_bound(volume, o.claim), volume.size.as_ref().copied()) else {
         return Step::Nothing.into();
@@ -207,7 +180,7 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Decision {
     })
 }
 
-/// Rows 2 to 4.
+/// Decides rows 2 to 4.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) -> Option<Decision> {
     if let Some(run) = o.runs.current() {
         let target = size_of(run);
@@ -233,17 +206,17 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) 
     o.runs.starting.then(|| Step::Nothing.into())
 }
 
-/// The report, unless it stands.
+/// Returns the report, unless it is already written.
 fn reporting(claim: &Claim, report: Report) -> Decision {
     if report.stands(claim) { Step::Nothing.into() } else { Step::Report(report).into() }
 }
 
-/// The failure of the last run, if it was for this size.
-fn last(volume: &Volume, size: u64) -> Option<&Failed> {
+/// Returns the failure of the last run, if its target was this size.
+fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
     volume.expansion.as_deref().filter(|failed| failed.size == size)
 }
 
-/// Rows 5 to 7.
+/// Decides rows 5 to 7.
 fn ended(volume: &Volume, o: &Observed<'_>, size: u64, wish: Option<u64>, now: i64) -> Option<Decision> {
     let reached = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded).map(size_of).max();
     if let Some(reached) = reached.filter(|reached| *reached > size) {
@@ -275,7 +248,7 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, wish: Option<u64>, now: i
     None
 }
 
-/// What is remembered of a failed run.
+/// Makes the record of a failed run.
 fn failure(
     volume: &Volume,
     (attempt, size): (u32, u64),
@@ -283,9 +256,9 @@ fn failure(
     cause: &Cause,
     kind: Failure,
     at: i64,
-) -> Failed {
+) -> FailedExpansion {
     let before = last(volume, size).filter(|failed| failed.config == config).map_or(0, |failed| failed.tries);
-    Failed {
+    FailedExpansion {
         attempt,
         size,
         config,
@@ -297,7 +270,7 @@ fn failure(
     }
 }
 
-/// The Job of a run could not be created: the run has failed.
+/// Records that a run has failed because its Job could not be created.
 pub fn failed_start(
     volume: &Volume,
     run: (u32, u64),
@@ -309,7 +282,7 @@ pub fn failed_start(
     record_failure(failure(volume, run, recipe.version(), cause, kind, now), Some(recipe))
 }
 
-fn record_failure(failed: Failed, recipe: Option<&Recipe>) -> Decision {
+fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision {
     let next = next_try(failed.kind, failed.tries, recipe, "another size");
     let told = format!(
         "run {} to {} failed: {}; {next}; a smaller request, above the capacity, ends this one",
@@ -320,7 +293,7 @@ fn record_failure(failed: Failed, recipe: Option<&Recipe>) -> Decision {
     Decision::from(Step::Record(failed)).saying(true, reason::RESIZE_FAILED, told)
 }
 
-/// Rows 8 to 10.
+/// Decides rows 8 to 10.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decision {
     let behind = claim.capacity.is_some_and(|now| now < size);
     let begun = claim.resize.as_ref().is_some_and(|resize| resize.is_of_storage());
@@ -343,7 +316,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Decis
     }
 }
 
-/// Rows 11 to 15.
+/// Decides rows 11 to 15.
 fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64) -> Decision {
     let refused = |why: String| Decision::from(Step::Nothing).saying(true, reason::RESIZE_FAILED, why);
     let recipe = match &o.recipe {

@@ -1,4 +1,4 @@
-//! A test per row of the table, then what holds for all that can be observed.
+//! One test for each row of the table, then the properties of all observations.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ const NOW: i64 = 1_000_000;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 const GI: u64 = 1 << 30;
 
-/// An adopted volume of 1 GiB.
+/// Returns an adopted volume of 1 GiB.
 fn volume(source: &str) -> Volume {
     let annotations = [(names::CLAIM_UUID, ID), (names::VOLUME_ID, ID), (names::PROVENANCE, "x")];
     let annotations: Vec<_> = annotations.iter().map(|(key, value)| format!("'{key}': {value}")).collect();
@@ -24,13 +24,13 @@ fn volume(source: &str) -> Volume {
              status: {{reason: {}}}\n",
             annotations.join(", "),
             names::VOLUME_FINALIZER,
-            crate::volume::mark("x")
+            crate::model::volume::mark("x")
         ))
         .unwrap(),
     )
 }
 
-/// A claim that is bound to it and asks for so many GiB.
+/// Returns a claim that is bound to it and requests this many GiB.
 fn claim(wish: u64) -> Claim {
     Claim::from(
         &serde_json::from_value::<PersistentVolumeClaim>(json!({
@@ -42,7 +42,7 @@ fn claim(wish: u64) -> Claim {
     )
 }
 
-/// The claim with what a report leaves on it.
+/// Returns the claim with the status of a report.
 fn told(claim: Claim, report: &Report) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     let conditions = status["conditions"].as_array_mut().unwrap();
@@ -77,7 +77,7 @@ fn stuck() -> RunState {
     RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
 }
 
-fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<Failed>> {
+fn note(attempt: u32, size: u64, kind: Failure) -> Option<Box<FailedExpansion>> {
     let cause = Cause::new("ExitCode", "disk on fire");
     let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, kind, NOW);
     Some(Box::new(note))
@@ -125,7 +125,7 @@ impl World {
         assert_eq!(self.decide(NOW), Decision::from(Step::Nothing));
     }
 
-    /// With so many runs and what they are at.
+    /// Returns the world with these runs and their states.
     fn with(&self, runs: &[(Job, RunState)]) -> World {
         World { runs: runs.to_vec(), ..self.clone() }
     }
@@ -135,7 +135,7 @@ impl World {
     }
 }
 
-/// A claim that asks for so many GiB, of a volume that has one.
+/// Returns a claim that requests this many GiB, and its volume of 1 GiB.
 fn world(wish: u64) -> World {
     let (volume, claim, recipe) = (volume("nfs: {server: s, path: /p}"), Some(claim(wish)), Ok(recipe(&[])));
     World { volume, claim, recipe, runs: vec![], starting: false, pods_alive: false, lost: None }
@@ -242,7 +242,7 @@ fn row_8_the_end_is_told() {
     world.volume.size = Ok(3 * GI);
     assert_eq!(world.step(), Step::Report(Report::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).tell.unwrap().reason, reason::RESIZE_SUCCEEDED);
-    // The trace of a wish that was taken back.
+    // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
     assert_eq!(back.after(&growing(3)).step(), Step::Report(Report::Finished { size: GI }));
     let finished = world.after(&Report::Finished { size: 3 * GI });
@@ -258,7 +258,7 @@ fn row_8_what_the_kubelet_does_is_left_to_it() {
         let pending = world.after(&Report::OnNode { size: 3 * GI });
         pending.rests();
         pending.after(&Report::Finished { size: 3 * GI }).rests();
-        // The kubelet was the faster, and left our words.
+        // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
         assert_eq!(fast.step(), Step::Report(Report::Finished { size: 3 * GI }));
@@ -344,7 +344,7 @@ fn row_14_a_pod_that_may_run_is_waited_for() {
 fn row_15_a_run_leaves_its_trace_before_it_begins() {
     assert_eq!(world(3).step(), Step::Report(growing(3)));
     assert_eq!(world(3).after(&growing(3)).step(), Step::Start { attempt: 1, size: 3 * GI });
-    // A Job of an earlier wish that is still there.
+    // A Job of an earlier request still exists.
     let after =
         world(3).after(&growing(3)).with(&[(Job { deleting: true, ..job(4, 5) }, failed(Failure::Retry, true))]);
     assert_eq!(after.step(), Step::Start { attempt: 5, size: 3 * GI });
@@ -361,7 +361,7 @@ fn the_program_is_the_class_s_and_the_place_the_volume_s() {
     let merged = [("image", "v2"), ("capabilities", "expand"), ("server", "nas-1"), ("secret-env", "s1")];
     assert_eq!(record(&made, Some(&now)).data, data(&merged));
     assert_eq!(record(&made, None), made);
-    // Another vendor serves the class by now.
+    // Another vendor serves the class now.
     let foreign = Record { config: ObjectName::new("admin", "d"), ..now };
     assert_eq!(record(&made, Some(&foreign)), made);
 }
@@ -383,22 +383,22 @@ fn a_class_that_keeps_its_runs_to_their_volumes_does_so_with_those_from_before()
     let (before, now) = (of("/a", None), of("/a", Some("/a")));
     assert_eq!(merged(&before, &now).as_deref(), Some("/a"));
     assert_eq!(merged(&now, &now).as_deref(), Some("/a"));
-    // What the class says of another directory is nothing about this volume's.
+    // The class's rule for another directory does not concern this volume.
     assert_eq!(merged(&now, &of("/b", Some("/b"))).as_deref(), Some("/a"));
     assert_eq!(merged(&before, &of("/b", Some("/b"))), None);
-    // The class has come to more storage since, which the volume's runs do not have.
+    // The class has got further storage since, which the volume's runs do not have.
     let more = Record { data: of("/a", Some("/b, /a")).data, ..of("/a", None) };
     assert_eq!(merged(&before, &more).as_deref(), Some("/a"));
-    // An image that knows nothing of it deletes as it did.
+    // An image that does not know the key deletes as before.
     assert_eq!(merged(&now, &before), None);
 }
 
 #[test]
 fn what_only_we_could_have_written_is_read() {
     let note = *note(3, 3, Failure::Retry).unwrap();
-    assert_eq!(Failed::read(&json!(note).to_string()), Some(note.clone()));
-    assert_eq!(Failed::read(&json!(Failed { attempt: u32::MAX, ..note }).to_string()), None);
-    assert_eq!(Failed::read("{}"), None);
+    assert_eq!(FailedExpansion::read(&json!(note).to_string()), Some(note.clone()));
+    assert_eq!(FailedExpansion::read(&json!(FailedExpansion { attempt: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(FailedExpansion::read("{}"), None);
 }
 
 fn states() -> impl Strategy<Value = RunState> {
@@ -484,7 +484,7 @@ proptest! {
                 prop_assert!(*reached > size, "no volume shrinks");
                 prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.size == Some(*reached)));
             }
-            // What is written stands then, so that it is written once.
+            // A report that was written counts as written, so that it is not written again.
             Step::Report(report) => prop_assert!(!report.stands(claim) && report.stands(&told(claim.clone(), report))),
             Step::Record(failed) => {
                 prop_assert!(volume.expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));

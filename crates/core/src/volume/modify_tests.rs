@@ -1,4 +1,4 @@
-//! A test per row of the table, then what holds for all that can be observed.
+//! One test for each row of the table, then the properties of all observations.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;
@@ -21,9 +21,10 @@ fn attributes(class: &str) -> Attributes {
     Attributes { class: class.to_owned(), parameters }
 }
 
-/// An adopted volume with the attributes of a class, or none.
-fn volume(class: &str, note: Option<Note>) -> Volume {
-    let applied = (!class.is_empty()).then(|| json!(Applied { attributes: attributes(class), run: 2 }).to_string());
+/// Returns an adopted volume with the attributes of a class, or none.
+fn volume(class: &str, note: Option<PendingModification>) -> Volume {
+    let applied =
+        (!class.is_empty()).then(|| json!(AppliedAttributes { attributes: attributes(class), run: 2 }).to_string());
     let volume: PersistentVolume = serde_json::from_value(json!({
         "metadata": {
             "name": names::pv_name(ID), "uid": "pv",
@@ -34,13 +35,13 @@ fn volume(class: &str, note: Option<Note>) -> Volume {
             },
         },
         "spec": { "capacity": { "storage": "1Gi" }, "nfs": { "server": "s", "path": "/p" } },
-        "status": { "reason": crate::volume::mark("x") },
+        "status": { "reason": crate::model::volume::mark("x") },
     }))
     .unwrap();
     Volume::from(&volume)
 }
 
-/// A claim that is bound to it and asks for a class.
+/// Returns a claim that is bound to it and requests a class.
 fn claim(wish: &str) -> Claim {
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": { "namespace": "team", "name": "a", "uid": ID, "annotations": { names::BIND_COMPLETED: "yes" } },
@@ -51,7 +52,7 @@ fn claim(wish: &str) -> Claim {
     Claim::from(&claim)
 }
 
-/// The claim with what a report leaves on it.
+/// Returns the claim with the status of a report.
 fn told(claim: Claim, report: &Report) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
@@ -88,15 +89,15 @@ fn stuck() -> RunState {
     RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW }
 }
 
-/// What is noted of a run that failed a moment ago.
-fn note(attempt: u32, class: &str, kind: Failure) -> Note {
+/// Returns the record of a run that has just failed.
+fn note(attempt: u32, class: &str, kind: Failure) -> PendingModification {
     let cause = Cause::new("ExitCode", "array on fire");
     let before = volume("", None);
     let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, kind, NOW);
-    Note { between: kind != Failure::Never, ..note }
+    PendingModification { between: kind != Failure::Never, ..note }
 }
 
-fn begins(run: u32, class: &str) -> Note {
+fn begins(run: u32, class: &str) -> PendingModification {
     beginning(&volume("", None), run, &attributes(class))
 }
 
@@ -156,7 +157,7 @@ impl World {
         World { runs: runs.to_vec(), ..self.clone() }
     }
 
-    fn noted(&self, note: Note) -> World {
+    fn noted(&self, note: PendingModification) -> World {
         let volume = Volume { modification: Some(Box::new(note)), ..self.volume.clone() };
         World { volume, ..self.clone() }
     }
@@ -166,7 +167,7 @@ impl World {
     }
 }
 
-/// A volume of one class, whose claim asks for another and says what it has.
+/// Returns a volume of one class, whose claim requests another and reports the present one.
 fn world(has: &str, wish: &str) -> World {
     World {
         volume: volume(has, None),
@@ -223,7 +224,7 @@ fn row_4_a_run_goes_on_whatever_the_wish() {
 #[test]
 fn row_5_what_a_run_has_done_stands_on_the_volume() {
     let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
-    assert_eq!(done("", 1).step(), Step::Apply(Applied { attributes: attributes("gold"), run: 1 }));
+    assert_eq!(done("", 1).step(), Step::Apply(AppliedAttributes { attributes: attributes("gold"), run: 1 }));
     assert_eq!(done("gold", 2).step(), Step::RemoveJob { job: job(2, "gold").name }, "it is known");
 }
 
@@ -242,11 +243,11 @@ fn row_6_a_failure_is_noted_when_its_pods_are_over_and_says_whether_something_ma
             .said()
             .contains("run 3 to VolumeAttributesClass gold failed: array on fire; next try in 2 s")
     );
-    // What an earlier run may have changed stays so, whatever the next one says.
-    let again = world("silver", "gold").noted(Note { begun: 4, ..note(3, "gold", Failure::Retry) });
+    // An earlier run may have changed something, whatever the next one reports.
+    let again = world("silver", "gold").noted(PendingModification { begun: 4, ..note(3, "gold", Failure::Retry) });
     let Step::Note(noted) = again.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
     assert!(noted.between && noted.tries == 2);
-    // Of run 3 nothing is seen any more.
+    // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
     let Step::Note(noted) = lost.with(&[(over(4, "gold"), failed(Failure::Never, true))]).step() else { panic!() };
     assert!(noted.between);
@@ -270,7 +271,7 @@ fn rows_8_to_10_what_is_reached_is_told_once_and_the_failure_forgotten() {
     let told = world.after(&finished("gold"));
     told.rests();
     assert_eq!(told.noted(note(3, "silver", Failure::Never)).step(), Step::Forget);
-    // A class cannot be taken off.
+    // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
     self::world("", "").rests();
@@ -288,7 +289,7 @@ fn row_11_a_volume_that_may_be_in_between_is_brought_back_before_it_is_told() {
     }
     let nothing_changed = world("silver", "silver").noted(note(3, "gold", Failure::Never)).after(&modifying("gold"));
     assert_eq!(nothing_changed.step(), Step::Report(finished("silver")));
-    // Back to none, while none was ever in effect.
+    // The claim returns to no class, and none was ever in effect.
     let none = world("", "").noted(note(1, "gold", Failure::Retry)).after(&modifying(""));
     let Step::Note(noted) = none.step() else { panic!("no trace") };
     assert_eq!(none.noted(noted).step(), Step::Start { attempt: 2, attributes: Attributes::default() });
@@ -325,7 +326,7 @@ fn row_14_the_next_try_waits_unless_wish_or_recipe_change() {
     let infeasible = Report::Infeasible { class: "gold".into(), error: "array on fire".into() };
     assert_eq!(never.decide(NOW).step, Step::Report(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).wake_at, Some(NOW + seconds(SLOW)));
-    // Another wish is tried at once.
+    // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Failure::Never));
     assert_eq!(other.step(), Step::Report(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
@@ -349,7 +350,7 @@ fn row_16_a_run_leaves_its_traces_before_it_begins() {
     assert_eq!(reported.step(), Step::Note(begins(1, "gold")));
     let start = Step::Start { attempt: 1, attributes: attributes("gold") };
     assert_eq!(reported.noted(begins(1, "gold")).step(), start);
-    // No number is given twice: the one of a run to other attributes is used up.
+    // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
     let Step::Note(noted) = other.step() else { panic!("no trace") };
     assert_eq!((noted.begun, noted.between), (2, true));
@@ -371,12 +372,12 @@ fn what_goes_on_is_stopped_when_the_claim_is_gone() {
 #[test]
 fn what_only_we_could_have_written_is_read() {
     let note = note(3, "gold", Failure::Retry);
-    assert_eq!(Note::read(&json!(note).to_string()), Some(note.clone()));
-    assert_eq!(Note::read(&json!(Note { begun: u32::MAX, ..note }).to_string()), None);
-    assert_eq!(Note::read("{}"), None);
-    let applied = Applied { attributes: attributes("gold"), run: 1 };
-    assert_eq!(Applied::read(&json!(applied).to_string()), Some(applied.clone()));
-    assert_eq!(Applied::read(&json!(Applied { run: u32::MAX, ..applied }).to_string()), None);
+    assert_eq!(PendingModification::read(&json!(note).to_string()), Some(note.clone()));
+    assert_eq!(PendingModification::read(&json!(PendingModification { begun: u32::MAX, ..note }).to_string()), None);
+    assert_eq!(PendingModification::read("{}"), None);
+    let applied = AppliedAttributes { attributes: attributes("gold"), run: 1 };
+    assert_eq!(AppliedAttributes::read(&json!(applied).to_string()), Some(applied.clone()));
+    assert_eq!(AppliedAttributes::read(&json!(AppliedAttributes { run: u32::MAX, ..applied }).to_string()), None);
     let forged = Volume { mark: None, ..volume("gold", None) };
     assert_eq!(forged.attributes(), &Attributes::default());
 }
@@ -406,9 +407,9 @@ prop_compose! {
         (class, to) in (classes(), classes()),
         kind in select(vec![Failure::Retry, Failure::Never, Failure::NoRoom]),
         (between, ago) in (any::<bool>(), 0..4000i64),
-    ) -> Note {
+    ) -> PendingModification {
         let note = note(attempt, class, kind);
-        Note { begun: begun.max(attempt), to: attributes(to).hash(), between, at: NOW - ago, ..note }
+        PendingModification { begun: begun.max(attempt), to: attributes(to).hash(), between, at: NOW - ago, ..note }
     }
 }
 
@@ -477,7 +478,7 @@ proptest! {
                 prop_assert!(world.runs.iter().any(|(job, state)| *state == RunState::Succeeded && job.attributes.as_ref() == Some(&applied.attributes) && job.marks.attempt == applied.run));
                 prop_assert!(volume.applied.as_ref().is_none_or(|before| before.run < applied.run), "what is over is applied again");
             }
-            // What is written stands then, so that it is written once.
+            // A report that was written counts as written, so that it is not written again.
             Step::Report(report) => {
                 prop_assert!(!report.stands(claim) && report.stands(&told(claim.clone(), report)));
                 let success = matches!(report, Report::Finished { .. });

@@ -1,15 +1,16 @@
-//! What an image is asked when a volume's storage is to go, or to grow.
+//! The request to an image that deletes, expands or modifies a volume.
 
 use contract::request::{ClaimRef, Operation, Request};
 
-use super::Volume;
 use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::model::volume::Volume;
 use crate::run::request::of_class;
+use crate::run::request::with_attributes;
 
-/// The request of a delete run, from what the volume itself records. `source` is the volume's spec
-/// as JSON; `node` is where something is deleted; `run` the attempt and when it began.
+/// Builds the request of a delete run from the data on the volume. `source` is the volume's spec as JSON; `node` is
+/// where storage is deleted; `run` is the attempt and the time when it began.
 pub fn request(
     volume: &Volume,
     node: &str,
@@ -35,34 +36,29 @@ pub fn request(
         reclaim_policy: tellable(volume.reclaim_policy.clone()),
         node_name: node.to_owned(),
         volume_source: source,
-        ..with(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
+        ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
     }
 }
 
-/// The same as the request of an expand run, to a size in bytes.
+/// Turns the request into that of an expand run, to a size in bytes.
 pub fn expand(request: Request, size: u64) -> Request {
     Request { operation: Operation::Expand, old_size_bytes: Some(request.size_bytes), size_bytes: size, ..request }
 }
 
-/// The same as the request of a modify run, to other attributes than the volume has.
+/// Turns the request into that of a modify run, to other attributes than the volume has.
 pub fn modify(request: Request, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> Request {
     let old = volume.attributes();
     let (old_attributes_class, old_attributes) = (old.class.clone(), old.parameters.clone());
-    Request { operation: Operation::Modify, old_attributes_class, old_attributes, ..with(request, attributes, recipe) }
-}
-
-/// The same with attributes. Those that do not go with the recipe any more are left out: what was made must be deleted.
-pub fn with(request: Request, attributes: &Attributes, recipe: &Recipe) -> Request {
-    let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
-    match attributes.over(recipe) {
-        Ok(parameters) => {
-            Request { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }
-        }
-        Err(_) => Request { attributes_class, parameters: class, ..request },
+    Request {
+        operation: Operation::Modify,
+        old_attributes_class,
+        old_attributes,
+        ..with_attributes(request, attributes, recipe)
     }
 }
 
-/// What somebody wrote on a volume, or nothing where no variable of a process can hold it: a deletion goes on without.
+/// Returns a text that somebody wrote on a volume, or an empty text if no environment variable can hold it. The
+/// deletion continues without it.
 fn tellable(text: String) -> String {
     if text.contains('\0') { String::new() } else { text }
 }

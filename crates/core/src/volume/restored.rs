@@ -1,24 +1,25 @@
-//! Volumes that came back without the orchestrator's mark, as from a backup.
+//! Restored volumes: volumes with provenance but without the adoption mark, as a backup tool restores them.
 //!
-//! An adopted volume bears its provenance in an annotation and a mark in its status. A backup tool restores the annotation;
-//! the API server drops the status. Such a volume holds somebody's data, so that its storage is never deleted, and never
-//! changed, before an admin has vouched for it ([`vouch`](super::vouch)). Until then it is reserved for its claim.
+//! An adopted volume has its provenance in an annotation and the adoption mark in its status. A backup tool restores
+//! the annotation, and the API server drops the status. Such a volume holds somebody's data. So its storage is never
+//! deleted or changed before an admin has vouched for it ([`vouch`](super::vouch)). Until then the volume is reserved
+//! for its claim.
 
 use contract::names::{self, reason};
 
-use super::Volume;
-use super::decide::{ClaimState, Decision, Observed, Step};
-use crate::claim::Claim;
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
 use crate::object::ObjectName;
+use crate::volume::decide::{ClaimState, Decision, Observed, Step};
 
 impl Volume {
-    /// It was adopted once, and its mark is lost.
+    /// Checks whether the volume was adopted once and has lost its mark.
     pub fn is_restored(&self) -> bool {
         self.provenance.is_some() && !self.is_adopted()
     }
 
-    /// The orchestrator knows that a run of its own made the volume, though it was never adopted: a provision run of its id
-    /// is known, it bears the placeholder of a run, or the PV controller says that it is released by its claim.
+    /// Checks whether a run of this orchestrator made the volume, though it was never adopted. Evidence is a known
+    /// provision run of its id, the placeholder of a run, or the PV controller's word that its claim released it.
     pub fn is_half_made(&self, run_known: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
         let placeholder = || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.id());
@@ -27,15 +28,16 @@ impl Volume {
         self.provenance.is_none() && (run_known || placeholder() || released())
     }
 
-    /// Whom a restored volume without a claimRef is to be reserved for: the claim that it had, else a claim that there
-    /// cannot be, so that no other claim of its class gets it. `namespace` is the orchestrator's own.
+    /// Returns the claim for which a restored volume without a claimRef is reserved. This is the former claim, or else
+    /// a claim that cannot exist, so that no other claim of the class gets the volume. `namespace` is the
+    /// orchestrator's own.
     pub fn reservation(&self, namespace: &str) -> ObjectName {
         let nobody = || ObjectName::new(namespace, self.id().unwrap_or(&self.name));
         self.had_claim.clone().unwrap_or_else(nobody)
     }
 }
 
-/// What follows for a restored volume. None for all others, and for one that its claim is just adopting.
+/// Decides about a restored volume. Returns `None` for all others, and for a volume that its claim is adopting now.
 pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let volume = o.volume;
     let reserved = volume.claim_ref.as_ref();
@@ -57,12 +59,12 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
         return Some(told(volume, Step::Reserve));
     }
     let deletes = volume.reclaim_policy == "Delete";
-    // Bound, it would vanish under its claim.
+    // A Bound volume would vanish under its claim.
     let goes = volume.deleting && volume.is_held() && !deletes && o.claim != ClaimState::Alive;
     Some(told(volume, if goes { Step::Unhold } else { Step::Nothing }))
 }
 
-/// A claim that is there may be adopting the volume just now: it is not bound yet, or not let go of.
+/// Checks whether an existing claim may be adopting the volume now: it is not bound yet, or still held.
 pub fn adopts(claim: &Claim) -> bool {
     claim.is_held() || !claim.is_bound()
 }
@@ -77,7 +79,7 @@ fn told(volume: &Volume, step: Step) -> Decision {
     Decision::from(step).saying(true, reason::VOLUME_RESTORED, message)
 }
 
-/// Why the volume of a bound claim does not grow or change, for the claim.
+/// Says in the claim's event why its volume is not expanded or modified.
 fn unchanged(volume: &Volume) -> String {
     format!(
         "volume {} was restored without the orchestrator's mark; an admin has to confirm its record with `flex-provisioner vouch {}` first",

@@ -1,42 +1,45 @@
-//! What an admin may confirm of a volume that was restored without the orchestrator's mark.
+//! The check of a restored volume before an admin vouches for it.
 //!
-//! The record on such a volume decides which image a later run starts, with which account and which parameters. Whoever
-//! could create the volume could write it. So a record is only confirmed if it is consistent with the volume, and without
-//! an explicit word only if it says nothing but what the volume's class says today or said before.
+//! The provenance of such a volume decides which image a later run starts, with which account and which parameters.
+//! Everybody who can create the volume can write it. So an admin can vouch only for provenance that is consistent with
+//! the volume. Without an explicit option the provenance must also agree with what the volume's class says now or said
+//! before.
 
 use std::collections::HashSet;
 
-use super::{Provenance, Volume, is_run_id};
 use crate::claim::fit::source_fits;
 use crate::config::classes::{Classes, Identity, Lookup};
 use crate::config::record::Record;
 use crate::config::{joined, keys};
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
+use crate::model::volume::is_run_id;
 use contract::names;
 
-/// What a record is compared with.
+/// The data with which provenance is compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// Who we are.
+    /// The names of this orchestrator.
     pub identity: &'a Identity,
-    /// The classes as they are now.
+    /// The present classes.
     pub classes: &'a Classes,
-    /// The hashes of the records that are kept.
+    /// The hashes of the stored recipes.
     pub recipes: &'a HashSet<String>,
 }
 
-/// The record of a restored volume that can be confirmed.
+/// A restored volume for which an admin can vouch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vouchable {
-    /// How the volume was made.
+    /// The provenance of the volume.
     pub provenance: Provenance,
-    /// Why an admin must look at the record before; none if it says nothing new about its class.
+    /// The reason why an admin must check the provenance first; `None` if it contains nothing new about its class.
     pub unfamiliar: Option<String>,
 }
 
-/// Whether the record of a volume can be confirmed; `also_released` if its storage may be deleted at once.
+/// Checks whether an admin can vouch for a volume; `also_released` says that its storage may be deleted at once.
 ///
 /// # Errors
-/// Why not, in words for the admin.
+/// If an admin cannot vouch for it. The text is for the admin.
 pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Result<Vouchable, String> {
     if !volume.is_of(known.identity) {
         return Err("it belongs to another orchestrator".to_owned());
@@ -81,7 +84,8 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
     Ok(Vouchable { unfamiliar: unfamiliar(record, known), provenance })
 }
 
-/// What sets a record apart from those that are known of its class: what only the image makes something of does not.
+/// Returns the difference between a record and those that are known of its class. Settings that only the image
+/// interprets do not count.
 fn unfamiliar(record: &Record, known: &Known<'_>) -> Option<String> {
     if known.recipes.contains(&record.hash()) {
         return None;

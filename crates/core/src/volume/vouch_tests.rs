@@ -29,7 +29,7 @@ fn record(more: &[(&str, &str)]) -> Record {
     Record { config: ObjectName::new("admin", "c"), class: "silver".into(), data: data(more), ..Record::default() }
 }
 
-/// A volume as a backup tool restores it, with this record.
+/// Returns a volume as a backup tool restores it, with this record.
 fn restored(record: &Record, change: impl FnOnce(&mut Value)) -> Volume {
     let provenance = Provenance { record: record.clone(), node: String::new() };
     let mut object = json!({
@@ -57,7 +57,7 @@ fn restored(record: &Record, change: impl FnOnce(&mut Value)) -> Volume {
     Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap())
 }
 
-/// What is said of a volume where the config of the class has these keys now.
+/// Returns the result for a volume if the config of the class has these keys now.
 fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Result<Option<String>, String> {
     let config = now.map(|now| Config {
         name: ObjectName::new("admin", "c"),
@@ -112,7 +112,7 @@ fn a_record_that_contradicts_its_volume_is_refused() {
     assert!(why.contains("no config namespace"), "{why}");
     refused(&|o| o["status"]["phase"] = json!("Released"), "deleted at once");
     let marked = restored(&record(&[]), |o| {
-        let mark = super::super::mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
+        let mark = crate::model::volume::mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
         o["status"]["reason"] = json!(mark);
     });
     assert!(said(&marked, Some(&[]), &[]).unwrap_err().contains("already"));

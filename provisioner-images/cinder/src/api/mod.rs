@@ -1,4 +1,4 @@
-//! Cinder's API, as far as it is needed here: version 3, mostly as it was in its first microversion.
+//! The part of Cinder's API that the image needs: version 3, mostly as in its first microversion.
 
 mod types;
 
@@ -15,20 +15,20 @@ use crate::trouble::{Kind, Trouble};
 
 pub use types::{Connection, Pool, Snapshot, Volume};
 
-/// The microversion in which Cinder tells why it could not make a volume.
+/// The microversion in which Cinder reports why it could not make a volume.
 const MESSAGES: &str = "volume 3.3";
 
-/// Entries that are asked for at once.
+/// The number of entries in a page of a list.
 const PAGE: usize = 500;
 
-/// A Cinder, and who we are there.
+/// A Cinder, with the image's session there.
 pub struct Cinder {
     http: Http,
     cloud: Cloud,
     session: RefCell<Option<Session>>,
 }
 
-/// What is said about a request: its method, its path within the project, what it does, and what it carries.
+/// A request, for messages and the log: its method, its path within the project, its purpose, and its body.
 struct Call<'a> {
     method: Method,
     path: String,
@@ -54,18 +54,18 @@ impl<'a> Call<'a> {
 }
 
 impl Cinder {
-    /// A Cinder that was not spoken to yet.
+    /// Makes a client that has not sent a request yet.
     pub fn new(http: Http, cloud: Cloud) -> Self {
         Self { http, cloud, session: RefCell::new(None) }
     }
 
-    /// Where its address and the credentials stand.
+    /// Returns the place of the address and the credentials, for messages.
     pub fn origin(&self) -> &str {
         &self.cloud.origin
     }
 
-    /// All volumes whose metadata has a value. What the filter lets through is looked at again, since a Cinder may be set
-    /// up to ignore it.
+    /// Returns all volumes with a metadata value. The result of Cinder's filter is filtered again, because a Cinder may
+    /// be configured to ignore the filter.
     pub async fn volumes_with(&self, key: &str, value: &str) -> Result<Vec<Volume>, Trouble> {
         let filter = format!("metadata={}", encoded(&json!({ key: value }).to_string()));
         let mut volumes = self.volumes(&filter).await?;
@@ -73,20 +73,20 @@ impl Cinder {
         Ok(volumes)
     }
 
-    /// All volumes of a name.
+    /// Returns all volumes with a name.
     pub async fn volumes_named(&self, name: &str) -> Result<Vec<Volume>, Trouble> {
         let mut volumes = self.volumes(&format!("name={}", encoded(name))).await?;
         volumes.retain(|volume| volume.name.as_deref() == Some(name));
         Ok(volumes)
     }
 
-    /// All volumes that a filter lets through.
+    /// Returns all volumes that pass a filter.
     pub async fn volumes(&self, filter: &str) -> Result<Vec<Volume>, Trouble> {
         let pages = self.pages("/volumes/detail", filter, "volumes", "does not list the volumes").await?;
         pages.iter().map(Volume::of).collect()
     }
 
-    /// All snapshots of a name.
+    /// Returns all snapshots with a name.
     pub async fn snapshots_named(&self, name: &str) -> Result<Vec<Snapshot>, Trouble> {
         let filter = format!("name={}", encoded(name));
         let pages = self.pages("/snapshots/detail", &filter, "snapshots", "does not list the snapshots").await?;
@@ -95,7 +95,7 @@ impl Cinder {
         Ok(snapshots)
     }
 
-    /// A snapshot; none where there is none.
+    /// Returns a snapshot; `None` if it does not exist.
     pub async fn snapshot(&self, id: &str) -> Result<Option<Snapshot>, Trouble> {
         let call = Call::new(Method::GET, format!("/snapshots/{}", encoded(id)), "does not show the snapshot");
         match self.send(call).await {
@@ -122,7 +122,7 @@ impl Cinder {
                 ));
             }
             all.extend(page.iter().cloned());
-            // A server may give less than was asked for: only an answer without a way to the next page is the last.
+            // A server may return fewer entries than requested. Only a page without a link to the next is the last.
             let next =
                 answer.get(format!("{key}_links")).is_some_and(|links| links.as_array().is_some_and(|l| !l.is_empty()));
             if page.is_empty() || !next {
@@ -144,7 +144,7 @@ impl Cinder {
         )
     }
 
-    /// Begins to delete a volume in whatever state it is, which only admins may.
+    /// Begins to delete a volume in any state, which only admins may do.
     pub async fn force_delete(&self, id: &str) -> Result<(), Trouble> {
         gone_is_well(self.act(id, "os-force_delete", json!({}), "refuses to delete the volume by force").await)
     }
@@ -154,12 +154,12 @@ impl Cinder {
         self.act(id, "os-reserve", json!({}), "does not reserve the volume").await.map(drop)
     }
 
-    /// Takes that mark off.
+    /// Removes that mark.
     pub async fn unreserve(&self, id: &str) -> Result<(), Trouble> {
         gone_is_well(self.act(id, "os-unreserve", json!({}), "does not unreserve the volume").await)
     }
 
-    /// Opens a volume to a node, and says how it is reached. May be repeated.
+    /// Opens a volume to a node, and returns how it is reached. This may be repeated.
     pub async fn connect(&self, id: &str, connector: &Value) -> Result<Connection, Trouble> {
         let what = "makes no connection to the volume";
         let answer = self.act(id, "os-initialize_connection", json!({ "connector": connector }), what).await?;
@@ -172,7 +172,7 @@ impl Cinder {
         gone_is_well(self.act(id, "os-terminate_connection", json!({ "connector": connector }), what).await)
     }
 
-    /// Begins to make an available volume larger, in GiB.
+    /// Begins to extend an available volume, to a size in GiB.
     pub async fn extend(&self, id: &str, size: u64) -> Result<(), Trouble> {
         self.act(id, "os-extend", json!({ "new_size": size }), "does not extend the volume").await.map(drop)
     }
@@ -189,7 +189,7 @@ impl Cinder {
         gone_is_well(self.send(call).await)
     }
 
-    /// What Cinder told its user about a volume: why it could not be made. Nothing where it cannot say.
+    /// Returns Cinder's messages about a volume that could not be made; none if it cannot report them.
     pub async fn messages(&self, id: &str) -> Vec<String> {
         let path = format!("/messages?resource_uuid={id}");
         let call = Call::new(Method::GET, path, "does not say why").version(MESSAGES);
@@ -201,7 +201,7 @@ impl Cinder {
             .collect()
     }
 
-    /// How many GiB the project's quota has left; none for no limit.
+    /// Returns the GiB that the project's quota has left; `None` for no limit.
     pub async fn quota_left(&self) -> Result<Option<u64>, Trouble> {
         let answer = self.send(Call::new(Method::GET, "/limits", "does not tell the project's limits")).await?;
         let absolute = &answer["limits"]["absolute"];
@@ -220,14 +220,15 @@ impl Cinder {
         })
     }
 
-    /// The pools of all backends, which only admins may see.
+    /// Returns the pools of all backends, which only admins may see.
     pub async fn pools(&self) -> Result<Vec<Pool>, Trouble> {
         let path = "/scheduler-stats/get_pools?detail=True";
         let answer = self.send(Call::new(Method::GET, path, "does not show its pools")).await?;
         Ok(answer["pools"].as_array().into_iter().flatten().map(Pool::of).collect())
     }
 
-    /// The name of the backend that a volume type asks for, where the type asks for one and we may see it.
+    /// Returns the name of the backend that a volume type requires. Returns `None` if it requires none, or if the image
+    /// may not see it.
     pub async fn backend_of_type(&self, name: &str) -> Result<Option<String>, Trouble> {
         let call = Call::new(Method::GET, "/types?is_public=None", "does not list the volume types");
         let answer = self.send(call).await?;
@@ -246,7 +247,7 @@ impl Cinder {
         self.send(Call::new(Method::POST, path, what).with(json!({ action: argument }))).await
     }
 
-    /// Sends a request; where the token has run out meanwhile, once more with a new one.
+    /// Sends a request. If the token has expired meanwhile, sends it once more with a new one.
     async fn send(&self, call: Call<'_>) -> Result<Value, Trouble> {
         let first = self.session().await?;
         let answer = self.exchange(&call, &first).await?;
@@ -279,7 +280,7 @@ impl Cinder {
         let url = format!("{}{}", session.endpoint, call.path);
         let mut headers = vec![("X-Auth-Token", session.token.as_str())];
         headers.extend(call.version.map(|version| ("OpenStack-API-Version", version)));
-        // Whoever reads the pod's log sees how far it came; no body, since those of answers have passwords.
+        // The pod's log shows the progress. It shows no bodies, because answers contain passwords.
         let action =
             call.body.as_ref().and_then(Value::as_object).and_then(|body| body.keys().next()).map(String::as_str);
         let path = call.path.split('?').next().unwrap_or_default();
@@ -299,7 +300,7 @@ fn unreadable(what: &str) -> Trouble {
     Trouble::new(Kind::Config, format!("Cinder {what} in a form that is known: check the endpoint"))
 }
 
-/// What is gone is where it should be.
+/// Turns a missing object into a success.
 fn gone_is_well(answer: Result<Value, Trouble>) -> Result<(), Trouble> {
     match answer {
         Err(trouble) if trouble.kind != Kind::Missing => Err(trouble),

@@ -1,4 +1,4 @@
-//! What Cinder says of its objects, as far as it matters here.
+//! Cinder's objects, with the fields that the image needs.
 
 use std::collections::BTreeMap;
 
@@ -7,61 +7,61 @@ use serde_json::Value;
 
 use crate::trouble::{Kind, Trouble};
 
-/// A volume.
+/// A volume in Cinder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Volume {
-    /// Cinder's id of it.
+    /// Cinder's id of the volume.
     pub id: String,
-    /// Its name.
+    /// The name of the volume.
     #[serde(default)]
     pub name: Option<String>,
-    /// `creating`, `available`, `attaching` and so on.
+    /// The status: `creating`, `available`, `attaching` and so on.
     pub status: String,
-    /// Its size in GiB.
+    /// The size in GiB.
     pub size: u64,
-    /// When it was made; comparable as text.
+    /// The time of its creation; comparable as text.
     #[serde(default)]
     pub created_at: String,
-    /// What stands on it.
+    /// The metadata of the volume.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
-    /// Its type, where it has one.
+    /// The volume type, if it has one.
     #[serde(default)]
     pub volume_type: Option<String>,
-    /// The zone it is in.
+    /// The availability zone.
     #[serde(default)]
     pub availability_zone: Option<String>,
 }
 
-/// A snapshot.
+/// A snapshot in Cinder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Snapshot {
-    /// Cinder's id of it.
+    /// Cinder's id of the snapshot.
     pub id: String,
-    /// Its name.
+    /// The name of the snapshot.
     #[serde(default)]
     pub name: Option<String>,
-    /// `creating`, `available`, `error` and so on.
+    /// The status: `creating`, `available`, `error` and so on.
     pub status: String,
-    /// The size of its volume in GiB.
+    /// The size of the snapshot's volume, in GiB.
     pub size: u64,
 }
 
-/// How a volume is reached.
+/// The way to reach a volume.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// `iscsi`, `rbd`, `fibre_channel` and so on.
+    /// The kind: `iscsi`, `rbd`, `fibre_channel` and so on.
     pub kind: String,
-    /// What there is to know; it may hold passwords.
+    /// The details, which may contain passwords.
     pub data: Value,
 }
 
-/// A part of a backend.
+/// A pool: a part of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// The name by which volume types choose it.
+    /// The backend's name, by which volume types choose it.
     pub backend: String,
-    /// What is free, in whole GiB; none where the backend says that it has no end, or does not know.
+    /// The free space in whole GiB; `None` if the backend says that it is infinite or unknown.
     pub free: Option<u64>,
 }
 
@@ -71,26 +71,26 @@ fn read<'a, T: Deserialize<'a>>(json: &'a Value, what: &str) -> Result<T, Troubl
 }
 
 impl Volume {
-    /// Its size in bytes; the largest number for one that no number has.
+    /// Returns the size in bytes; the largest number if it is too large for any.
     pub fn bytes(&self) -> u64 {
         self.size.saturating_mul(crate::run::GIB)
     }
 
-    /// As Cinder describes it.
+    /// Reads Cinder's description.
     pub fn of(json: &Value) -> Result<Self, Trouble> {
         read(json, "volume")
     }
 }
 
 impl Snapshot {
-    /// As Cinder describes it.
+    /// Reads Cinder's description.
     pub fn of(json: &Value) -> Result<Self, Trouble> {
         read(json, "snapshot")
     }
 }
 
 impl Connection {
-    /// As Cinder describes it.
+    /// Reads Cinder's description.
     pub fn of(json: &Value) -> Result<Self, Trouble> {
         match json["driver_volume_type"].as_str() {
             Some(kind) => Ok(Self { kind: kind.to_owned(), data: json["data"].clone() }),
@@ -100,7 +100,7 @@ impl Connection {
 }
 
 impl Pool {
-    /// As Cinder describes it. `infinite` and `unknown` stand in place of numbers.
+    /// Reads Cinder's description. `infinite` and `unknown` may stand in place of numbers.
     fn of_capabilities(capabilities: &Value) -> Self {
         let number = |key: &str| capabilities[key].as_f64();
         let total = number("total_capacity_gb").unwrap_or(0.0);
@@ -109,7 +109,7 @@ impl Pool {
         Self { backend: capabilities["volume_backend_name"].as_str().unwrap_or_default().to_owned(), free }
     }
 
-    /// As Cinder describes it.
+    /// Reads Cinder's description.
     pub fn of(json: &Value) -> Self {
         Self::of_capabilities(&json["capabilities"])
     }

@@ -1,4 +1,4 @@
-//! From what was written to a cloud, with all problems at once. Pure.
+//! The check of a cloud as it was written. All problems are reported at once. The functions are pure.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{Access, Cloud, Credential, Domain, Identity, Keystone, Named, Secret
 /// Checks a cloud.
 ///
 /// # Errors
-/// All problems, each with where it stands, the key, and what to do.
+/// All problems, each with its place, the key, and what to do.
 pub fn check(raw: &Raw) -> Result<Cloud, Vec<String>> {
     let mut problems = Problems { raw, found: Vec::new() };
     if raw.get(Key::Insecure).is_some_and(|value| ["true", "1", "yes"].contains(&value.to_lowercase().as_str())) {
@@ -69,7 +69,7 @@ impl Problems<'_> {
         });
         let user = self.raw.get(Key::Username).or(self.raw.get(Key::UserId)).unwrap_or("admin").to_owned();
         let (endpoint, project) = (endpoint?, project?);
-        // Written with the project at its end it means the same.
+        // An endpoint with the project at its end means the same.
         let endpoint = endpoint.strip_suffix(&format!("/{project}")).map_or(endpoint.clone(), str::to_owned);
         Some(Access::NoAuth { endpoint, user, project })
     }
@@ -132,8 +132,8 @@ impl Problems<'_> {
         Some(Identity::ApplicationCredential { credential: credential?, secret: Secret(secret?) })
     }
 
-    /// By its id, or by its name in a domain. Files that were written for Keystone's version 2 name no domain: all that
-    /// it knew is in the domain `default`.
+    /// Reads a user or project by its id, or by its name in a domain. Files for Keystone's version 2 name no domain:
+    /// all objects of that version are in the domain `default`.
     fn named(&mut self, id: Key, name: Key, domain: [Key; 2], what: &str) -> Option<Named> {
         if let Some(id) = self.raw.get(id) {
             return Some(Named::Id(id.to_owned()));

@@ -1,4 +1,4 @@
-//! A cloud in environment variables, as OpenStack's own programs have them.
+//! A cloud in environment variables, as the programs of OpenStack read it.
 
 use super::raw::{Key, Raw};
 
@@ -30,7 +30,7 @@ const SPELLINGS: &[(&str, Key)] = &[
     ("OS_INSECURE", Key::Insecure),
 ];
 
-/// What the environment says.
+/// Reads the cloud from the environment.
 pub fn raw(env: impl Fn(&str) -> Option<String>) -> Raw {
     let mut raw = Raw::new("the environment (Secrets of `secret-env`)", SPELLINGS);
     raw.take(env);

@@ -1,4 +1,4 @@
-//! A cloud in the file that cloud providers of OpenStack read: sections in brackets, of which `[Global]` says how to log in.
+//! A cloud in the file format of OpenStack's cloud providers: sections in brackets, of which `[Global]` has the login.
 
 use configparser::ini::Ini;
 
@@ -32,15 +32,15 @@ const SPELLINGS: &[(&str, Key)] = &[
     ("tls-insecure", Key::Insecure),
 ];
 
-/// What the section `[Global]` says; other sections are for other programs.
+/// Reads the section `[Global]`; other sections are for other programs.
 ///
 /// # Errors
-/// What cannot be read, with the file.
+/// If the file cannot be read. The message names the file.
 pub fn raw(text: &str, file: &str) -> Result<Raw, String> {
     let mut ini = Ini::new();
     let mut format = ini.defaults();
     format.delimiters = vec!['='];
-    // A comment behind a value is seen to below: a password may contain the characters that begin one.
+    // Comments after a value are handled below, because a password may contain the characters that begin one.
     format.inline_comment_symbols = Some(Vec::new());
     ini.load_defaults(format);
     ini.read(text.to_owned()).map_err(|error| format!("{file} cannot be read: {error}"))?;
@@ -54,7 +54,7 @@ pub fn raw(text: &str, file: &str) -> Result<Raw, String> {
     Ok(raw)
 }
 
-/// A value without its quotes, or without the comment behind it.
+/// Removes the quotes of a value, or the comment after it.
 fn plain(written: &str) -> String {
     let written = written.trim();
     if let Some(rest) = written.strip_prefix('"') {

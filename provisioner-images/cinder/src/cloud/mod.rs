@@ -1,4 +1,4 @@
-//! Where Cinder is and who we are there: as written, in one of three formats → checked, with all problems at once.
+//! The address of Cinder and the login: read in one of three formats, then checked. All problems are reported at once.
 
 mod check;
 mod env;
@@ -15,51 +15,51 @@ use kit::Failure;
 use raw::Raw;
 pub use url::with_version;
 
-/// A way to a Cinder.
+/// The access to a Cinder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cloud {
-    /// How its endpoint and our token are had.
+    /// The way to get its endpoint and a token.
     pub access: Access,
-    /// A file with the authorities that TLS is checked by; the public ones without it.
+    /// A file with the certificate authorities for TLS; the public ones without it.
     pub ca_file: Option<PathBuf>,
-    /// What the key is called there that names this file, for messages.
+    /// The name of the key with this file, for messages.
     pub ca_key: &'static str,
-    /// Where all of this stands, for messages.
+    /// The source of the settings, for messages.
     pub origin: String,
 }
 
-/// How the endpoint of Cinder and a token for it are had.
+/// The way to get Cinder's endpoint and a token for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A Cinder without Keystone believes what it is told.
+    /// A Cinder without Keystone, which believes the image.
     NoAuth {
         /// The endpoint with its version, without a slash at its end and without a project: `http://cinder:8776/v3`.
         endpoint: String,
-        /// Who we say that we are.
+        /// The user that the image claims to be.
         user: String,
-        /// The project that all volumes are in.
+        /// The project of all volumes.
         project: String,
     },
-    /// A Keystone has both.
+    /// A Keystone, which returns both.
     Keystone(Box<Keystone>),
 }
 
-/// What Keystone is asked, and by whom.
+/// A Keystone, and the login there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keystone {
-    /// With its version, without a slash at its end: `https://keystone:5000/v3`.
+    /// The address with the version, without a slash at its end: `https://keystone:5000/v3`.
     pub auth_url: String,
-    /// By what it knows us.
+    /// The identity of the image for Keystone.
     pub identity: Identity,
-    /// The region whose Cinder is meant; any without it.
+    /// The region of the Cinder; any without it.
     pub region: Option<String>,
     /// The interface of the endpoint: `public`, `internal` or `admin`.
     pub interface: String,
-    /// An endpoint that counts in place of the catalog's.
+    /// An endpoint that replaces the one of the catalog.
     pub endpoint: Option<String>,
 }
 
-/// By what Keystone knows us.
+/// The identity of the image for Keystone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A user with a password, in a project.
@@ -73,9 +73,9 @@ pub enum Identity {
     },
     /// An application credential, which is for one project by itself.
     ApplicationCredential {
-        /// The credential, by its id, or by its name and user.
+        /// The credential: its id, or its name and user.
         credential: Credential,
-        /// Its secret.
+        /// The secret of the credential.
         secret: Secret,
     },
 }
@@ -83,27 +83,27 @@ pub enum Identity {
 /// An application credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// By its id.
+    /// The id of the credential.
     Id(String),
-    /// By its name, which is unique for its user.
+    /// The name, which is unique for its user.
     Name(String, Named),
 }
 
 /// A user or project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// By its id.
+    /// The id of the user or project.
     Id(String),
-    /// By its name, which is unique in its domain.
+    /// The name, which is unique in its domain.
     Name(String, Domain),
 }
 
 /// A domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// By its id.
+    /// The id of the domain.
     Id(String),
-    /// By its name.
+    /// The name of the domain.
     Name(String),
 }
 
@@ -117,14 +117,15 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Names of files that are looked for in the Secrets of `secret-volume`.
+/// The names of files that are looked for in the Secrets of `secret-volume`.
 const FILES: [&str; 4] = ["cloud.conf", "cloud-config", "clouds.yaml", "clouds.yml"];
 
-/// Reads the cloud: from the file that the parameter `cloud-config` names, or the only one that a Secret brings, or from
-/// the environment. One of them counts, and all of it: nothing is put together from several.
+/// Reads the cloud. The source is the file that the parameter `cloud-config` names, or else the only one in the
+/// Secrets, or else the environment. One source counts as a whole: settings of several sources are not combined.
 ///
 /// # Errors
-/// What is missing or wrong, with file, key and remedy. It is tried again soon, since nobody tells when a Secret is mended.
+/// If something is missing or wrong. The message has file, key and remedy. The run is repeated soon, because no event
+/// tells when a Secret is mended.
 pub fn read(env: impl Fn(&str) -> Option<String>) -> Result<Cloud, Failure> {
     let text = |name: &str| env(name).filter(|value| !value.is_empty());
     let secrets = text("FLEX_SECRETS_DIRECTORY").unwrap_or_else(|| contract::names::SECRET_DIR.to_owned());
@@ -162,7 +163,7 @@ fn from_file(file: &Path, chosen: Option<&str>) -> Result<Raw, Failure> {
     raw.map_err(Failure::permission)
 }
 
-/// All files of known names, a directory deep.
+/// Returns all files with known names, one directory deep.
 fn in_secrets(directory: &Path) -> Vec<PathBuf> {
     let secrets = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = secrets

@@ -1,8 +1,8 @@
-//! A cloud as it was written, in whatever format: keys that all formats share, each with its own spelling.
+//! A cloud as it was written, in any format. All formats share the keys, and each has its own spelling.
 
 use std::collections::BTreeMap;
 
-/// What can be said about a cloud.
+/// A key of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// The address of Keystone.
@@ -41,32 +41,32 @@ pub enum Key {
     Interface,
     /// A file with authorities for TLS.
     CaFile,
-    /// Where Cinder is, in place of the catalog or without any Keystone.
+    /// The endpoint of Cinder, in place of the catalog's or without any Keystone.
     Endpoint,
-    /// What decides between the ways to log in, where the format says it.
+    /// The way to log in, where the format has a key for it.
     AuthType,
-    /// That TLS shall not be checked.
+    /// A setting that turns the checks of TLS off.
     Insecure,
 }
 
 /// A cloud as it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raw {
-    /// Where it stands, for messages.
+    /// The source of the values, for messages.
     pub origin: String,
-    /// How a key is spelled there; the first spelling is the one to advise.
+    /// The spellings of the keys; the first of a key is the one to advise.
     pub spellings: Vec<(&'static str, Key)>,
-    /// What stands there.
+    /// The values of the keys.
     pub values: BTreeMap<Key, String>,
 }
 
 impl Raw {
-    /// Nothing yet.
+    /// Makes an empty cloud.
     pub fn new(origin: &str, spellings: &[(&'static str, Key)]) -> Self {
         Self { origin: origin.to_owned(), spellings: spellings.to_vec(), values: BTreeMap::new() }
     }
 
-    /// Takes what a function knows of all spellings; empty texts are none.
+    /// Takes the values of all spellings from a function; empty texts count as missing.
     pub fn take(&mut self, value: impl Fn(&str) -> Option<String>) {
         for (spelling, key) in self.spellings.clone() {
             if let Some(value) = value(spelling).filter(|value| !value.trim().is_empty()) {
@@ -75,17 +75,17 @@ impl Raw {
         }
     }
 
-    /// Nothing stands there.
+    /// Checks whether there is no value.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: Key) -> Option<&str> {
         self.values.get(&key).map(String::as_str)
     }
 
-    /// How a key is spelled there.
+    /// Returns the spelling of a key.
     pub fn spelling(&self, key: Key) -> &'static str {
         self.spellings
             .iter()

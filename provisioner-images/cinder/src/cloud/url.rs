@@ -1,15 +1,15 @@
-//! Addresses as they are written, with whatever version, brought to the one that is spoken.
+//! Addresses with any version, changed to the version that the image uses.
 
 use http::Uri;
 
-/// An address whose path ends with a version: `/v1`, `/v2`, `/v2.0` and none become `version`. What stands behind the
-/// version (a project) stays.
+/// Replaces the version at the end of an address's path: `/v1`, `/v2`, `/v2.0` and none become `version`. A project
+/// after the version stays.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the address is invalid.
 pub fn with_version(address: &str, version: &str) -> Result<String, String> {
     let address = address.trim().trim_end_matches('/');
-    // Before anything of it is told: what stands there could be a password.
+    // This check comes before any message with the address, because the address could contain a password.
     if address.contains('@') {
         return Err("an address must not contain a user or password".into());
     }

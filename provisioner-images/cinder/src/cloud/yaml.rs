@@ -1,4 +1,4 @@
-//! A cloud of a `clouds.yaml`, as OpenStack's own programs read it.
+//! A cloud of a `clouds.yaml`, as the programs of OpenStack read it.
 
 use std::collections::BTreeMap;
 
@@ -42,12 +42,12 @@ struct Document {
     clouds: BTreeMap<String, Value>,
 }
 
-/// What one of the clouds says: the `chosen` one, or the only one.
+/// Reads one of the clouds: the `chosen` one, or the only one.
 ///
 /// # Errors
-/// What cannot be read, or that the choice is not clear.
+/// If the file cannot be read, or if the choice is not clear.
 pub fn raw(text: &str, file: &str, chosen: Option<&str>) -> Result<Raw, String> {
-    // The error of the parser would show the lines around it, with the password among them.
+    // The parser's error would show the lines around it, with the password among them.
     let document: Document = serde_saphyr::from_str(text)
         .map_err(|_| format!("{file} is not a clouds.yaml: it must be YAML with the key `clouds`"))?;
     let names: Vec<&str> = document.clouds.keys().map(String::as_str).collect();
@@ -66,7 +66,7 @@ pub fn raw(text: &str, file: &str, chosen: Option<&str>) -> Result<Raw, String> 
         let value = spelling.split('.').try_fold(cloud, |value, part| value.get(part))?;
         match value {
             Value::String(text) => Some(text.clone()),
-            // An id may look like a number, and `insecure` is one or the other.
+            // An id may look like a number, and `insecure` may be a number or a boolean.
             Value::Number(number) => Some(number.to_string()),
             Value::Bool(flag) => Some(flag.to_string()),
             _ => None,

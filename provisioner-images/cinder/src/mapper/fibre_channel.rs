@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Growth, Mapped, Mapper, Target, is_read_only, lacking, some};
 use crate::parameters::Parameters;
 
-/// Fibre Channel.
+/// The mapper for Fibre Channel.
 pub struct FibreChannel;
 
 impl Mapper for FibreChannel {
@@ -20,7 +20,7 @@ impl Mapper for FibreChannel {
     }
 
     fn map(&self, data: &Value, target: &Target<'_>) -> Result<Mapped, Failure> {
-        // One port is written as a text by some drivers.
+        // Some drivers write a single port as a text.
         let wwns: Vec<String> = match &data["target_wwn"] {
             Value::String(one) => vec![one.clone()],
             Value::Array(all) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),

@@ -1,4 +1,4 @@
-//! iSCSI: the kubelet logs in to the target by itself, with CHAP where Cinder says so.
+//! iSCSI: the kubelet logs in to the target itself, with CHAP if Cinder says so.
 
 use k8s_openapi::api::core::v1::{ISCSIPersistentVolumeSource, PersistentVolumeSpec};
 use kit::Failure;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};
 use crate::parameters::Parameters;
 
-/// iSCSI.
+/// The mapper for iSCSI.
 pub struct Iscsi;
 
 impl Mapper for Iscsi {
@@ -25,7 +25,8 @@ impl Mapper for Iscsi {
             return Err(lacking("iscsi", "target_portal, target_iqn and target_lun"));
         };
         let lun = i32::try_from(lun).map_err(|_| lacking("iscsi", "LUN that Kubernetes can name"))?;
-        // The kubelet knows one target with several portals. Paths to other targets are left out: one path is enough.
+        // The kubelet supports one target with several portals. Paths to other targets are left out: one path is
+        // enough.
         let mut portals: Vec<String> = Vec::new();
         for (other, its_iqn, its_lun) in &paths[1..] {
             if *its_iqn == iqn && *its_lun == i64::from(lun) && *other != portal && !portals.contains(other) {
@@ -50,7 +51,7 @@ impl Mapper for Iscsi {
     }
 }
 
-/// All portals with their target and LUN: the single one first, then those of the plural form.
+/// Returns all portals with their targets and LUNs: the single one first, then those of the plural form.
 fn paths(data: &Value) -> Vec<(String, String, i64)> {
     let mut paths = Vec::new();
     if let (Some(portal), Some(iqn), Some(lun)) =
@@ -68,7 +69,7 @@ fn paths(data: &Value) -> Vec<(String, String, i64)> {
     paths
 }
 
-/// The credentials for CHAP, in the form that the kubelet reads.
+/// Returns the credentials for CHAP, in the form that the kubelet reads.
 fn chap(data: &Value) -> Result<Option<Credentials>, Failure> {
     let Some(method) = text(data, "auth_method") else { return Ok(None) };
     if method != "CHAP" {

@@ -1,6 +1,6 @@
-//! From the way that Cinder says a volume is reached to the source of a PersistentVolume. Pure.
+//! The mapping from Cinder's connection to the source of a PersistentVolume. It is pure.
 //!
-//! A kind of connection is a file here with a [`Mapper`], and a line in [`mapper`].
+//! Each kind of connection has a file here with a [`Mapper`], and a line in [`mapper`].
 
 mod fibre_channel;
 mod iscsi;
@@ -15,35 +15,35 @@ use serde_json::Value;
 use crate::api::Connection;
 use crate::parameters::Parameters;
 
-/// What a mapper knows beside the connection.
+/// The data of a mapper beside the connection.
 pub struct Target<'a> {
     /// The parameters of the config.
     pub parameters: &'a Parameters,
-    /// The file system that the kubelet makes; its own default where it is empty.
+    /// The file system that the kubelet makes; its default if empty.
     pub fs_type: &'a str,
-    /// The name that the volume's Secret has, if it needs one.
+    /// The name of the volume's Secret, if it needs one.
     pub secret: SecretReference,
 }
 
-/// How nodes attach a volume.
+/// The way in which nodes attach a volume.
 #[derive(Debug, Default)]
 pub struct Mapped {
-    /// A spec of which only the source counts.
+    /// A spec of which only the volume source counts.
     pub source: PersistentVolumeSpec,
-    /// What stands in the volume's Secret, if it needs one.
+    /// The content of the volume's Secret, if it needs one.
     pub secret: Option<Credentials>,
 }
 
-/// What stands in the Secret of a volume.
+/// The content of a volume's Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The type of the Secret.
     pub kind: &'static str,
-    /// Its data.
+    /// The data of the Secret.
     pub data: BTreeMap<String, String>,
 }
 
-// No derive: what is printed has no passwords in it.
+// This is not derived, so that the output contains no passwords.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Credentials({}, {:?})", self.kind, self.data.keys())
@@ -52,32 +52,32 @@ impl std::fmt::Debug for Credentials {
 
 /// A kind of connection.
 pub trait Mapper {
-    /// What Cinder calls it (`driver_volume_type`).
+    /// Returns Cinder's name of the kind (`driver_volume_type`).
     fn kind(&self) -> &'static str;
 
-    /// What the kubelet does when such a volume has grown in Cinder: nothing, and why so, or all that is needed.
+    /// Returns who resizes the file system after such a volume was extended in Cinder.
     fn grows(&self, parameters: &Parameters) -> Growth;
 
-    /// The source of the PersistentVolume, and the Secret that it needs.
+    /// Returns the source of the PersistentVolume, and the Secret that it needs.
     ///
     /// # Errors
-    /// What Cinder says makes no source, and what to do about it.
+    /// If Cinder's data make no source. The message says what to do.
     fn map(&self, data: &Value, target: &Target<'_>) -> Result<Mapped, Failure>;
 }
 
-/// Who makes the file system larger when the volume has grown.
+/// The party that resizes the file system after an expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// The driver on the node.
     OnTheNode,
-    /// Nobody: only volumes without a file system of Kubernetes can grow.
+    /// Nobody: only volumes without a file system of Kubernetes can be expanded.
     BlockOnly,
 }
 
-/// The mapper for a kind of connection.
+/// Returns the mapper for a kind of connection.
 ///
 /// # Errors
-/// There is none.
+/// If there is none.
 pub fn mapper(kind: &str) -> Result<&'static dyn Mapper, Failure> {
     let all: [&'static dyn Mapper; 3] = [&iscsi::Iscsi, &rbd::Rbd, &fibre_channel::FibreChannel];
     all.into_iter().find(|mapper| mapper.kind() == kind).ok_or_else(|| {
@@ -91,15 +91,15 @@ pub fn mapper(kind: &str) -> Result<&'static dyn Mapper, Failure> {
     })
 }
 
-/// The source of the PersistentVolume for a connection.
+/// Returns the source of the PersistentVolume for a connection.
 ///
 /// # Errors
-/// The kind is not known, or what Cinder says makes no source.
+/// If the kind is not known, or Cinder's data make no source.
 pub fn map(connection: &Connection, target: &Target<'_>) -> Result<Mapped, Failure> {
     mapper(&connection.kind)?.map(&connection.data, target)
 }
 
-/// The mapper that made a source, by the source as it stands in a PersistentVolume.
+/// Returns the mapper that made a source, by the source in a PersistentVolume.
 pub fn of_source(source: &Value, parameters: &Parameters) -> Option<&'static dyn Mapper> {
     let is_ceph = source["csi"]["driver"] == parameters.ceph_driver.as_str();
     match source {

@@ -1,4 +1,4 @@
-//! Ceph: by the Ceph CSI driver, as a volume that it did not make itself, or by the kubelet up to Kubernetes 1.30.
+//! Ceph: attached by the Ceph CSI driver as a static volume, or by the kubelet up to Kubernetes 1.30.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Credentials, Growth, Mapped, Mapper, Target, is_read_only, lacking, some, text};
 use crate::parameters::{Parameters, RbdForm};
 
-/// Ceph.
+/// The mapper for Ceph.
 pub struct Rbd;
 
 impl Mapper for Rbd {
@@ -38,7 +38,7 @@ impl Mapper for Rbd {
     }
 }
 
-/// The Secret with Ceph's key: one of the volume's own if Cinder tells the key, or the admin's.
+/// Returns the Secret with Ceph's key: the volume's own if Cinder returns the key, or the admin's.
 fn login(
     data: &Value,
     user: &str,
@@ -65,7 +65,7 @@ fn login(
     Ok((Some(target.secret.clone()), Some(Credentials { kind, data })))
 }
 
-/// The key in a keyring, or the text itself.
+/// Returns the key in a keyring, or the text itself.
 fn key_of(keyring: &str) -> Option<String> {
     let keyring = keyring.trim();
     if !keyring.contains(['[', '\n']) {
@@ -90,7 +90,7 @@ fn csi(pool: &str, image: &str, login: Login, data: &Value, target: &Target<'_>)
         ("clusterID", cluster.as_str()),
         ("pool", pool),
         ("imageFeatures", parameters.ceph_features.as_str()),
-        // The image is not one that the driver made: its name is the handle.
+        // The driver did not make the image: the image's name is the handle.
         ("staticVolume", "true"),
     ];
     let (secret_ref, secret) = login;

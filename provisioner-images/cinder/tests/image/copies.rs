@@ -1,4 +1,4 @@
-//! Copies and snapshots.
+//! Tests of copies and snapshots.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A Cinder with a Keystone: logging in by each of the ways to configure it.
+//! Tests with a Cinder and a Keystone: a login by each kind of config.
 
 use std::sync::OnceLock;
 use std::time::Duration;

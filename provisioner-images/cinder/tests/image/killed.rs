@@ -1,4 +1,4 @@
-//! Runs that are killed after each of their calls: whatever they left, the next run copes with it.
+//! Tests of runs that are killed after each of their calls: the next run succeeds, whatever they left.
 
 use std::time::Duration;
 

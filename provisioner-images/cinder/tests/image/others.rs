@@ -1,4 +1,4 @@
-//! Expand, list and capacity runs, and those for many claims.
+//! Tests of expand, list and capacity runs, and of batches.
 
 use contract::capacity::Answer;
 use contract::listing;

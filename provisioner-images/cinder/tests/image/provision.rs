@@ -1,4 +1,4 @@
-//! Provision and delete runs that succeed, for each kind of connection.
+//! Tests of provision and delete runs that succeed, for each kind of connection.
 
 use openstack::Proxy;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A Cinder and a Keystone whose certificates come from an authority that only the cloud itself knows.
+//! Tests with a Cinder and a Keystone whose certificates come from an authority that only the cloud knows.
 
 use openstack::{Authority, Tls};
 use serde_json::Value;

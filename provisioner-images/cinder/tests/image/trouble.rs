@@ -1,4 +1,4 @@
-//! What goes wrong, with what each run says and exits with.
+//! Tests of failures, with the last words and the exit code of each run.
 
 use std::time::{Duration, Instant};
 

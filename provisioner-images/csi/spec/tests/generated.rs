@@ -1,4 +1,4 @@
-//! The generated code is what csi.proto says. To make it anew: `FLEX_GENERATE=1 cargo test -p csi-spec`.
+//! Checks that the generated code agrees with csi.proto. To generate it: `FLEX_GENERATE=1 cargo test -p csi-spec`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use sha2::{Digest, Sha256};
 
-/// The module and version that the code is from, and what its file hashes to.
+/// The module and version of the code, and the hash of its file.
 const MODULE: &str = "github.com/container-storage-interface/spec@v1.12.0";
 const SHA256: &str = "5b81236a3809f3ff0b877ff9b82215d0b74a8e291d7f3ec6ee1a44f537c0f86a";
 
-/// Go brings the module, checks it against its public log of hashes, and says where it is.
+/// Gets the module with Go, which checks it against its public log of hashes. Returns the path.
 fn proto() -> PathBuf {
     let elsewhere = tempfile::tempdir().unwrap();
     let path = format!("{}:/usr/local/go/bin", env::var("PATH").unwrap_or_default());

@@ -1,5 +1,5 @@
-//! The objects of Kubernetes that the image reads and writes, served over HTTP. What an API server makes of them is tested
-//! with a real one, through the whole orchestrator.
+//! The Kubernetes objects that the image reads and writes, served over HTTP. Tests of the whole orchestrator use a real
+//! API server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Many claims in one run.
+//! Tests of one run for many claims.
 
 use std::time::{Duration, Instant};
 

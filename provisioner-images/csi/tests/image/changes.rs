@@ -1,4 +1,4 @@
-//! Growth, attributes, room and lists.
+//! Tests of expansion, attributes, capacity and lists.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use scripted_csi::{Act, Options};

@@ -1,4 +1,4 @@
-//! Taking volumes away.
+//! Tests of delete runs.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use scripted_csi::{Act, Options};

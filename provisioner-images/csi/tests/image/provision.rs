@@ -1,4 +1,4 @@
-//! Volumes, and their PersistentVolumes.
+//! Tests of volumes and their PersistentVolumes.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::volume_capability::access_mode::Mode;

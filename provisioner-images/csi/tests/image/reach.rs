@@ -1,4 +1,4 @@
-//! The way to the driver.
+//! Tests of the connection to the driver.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

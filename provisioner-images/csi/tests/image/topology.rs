@@ -1,4 +1,4 @@
-//! Drivers whose volumes not every node reaches.
+//! Tests of drivers whose volumes some nodes do not reach.
 
 use scripted_csi::{Act, Options};
 use serde_json::{Value, json};

@@ -1,32 +1,32 @@
-//! What an error of the API means for the volume. Pure.
+//! The meaning of an API error for the volume. The functions are pure.
 
 use kube::Error;
 use kube::core::Status;
 
 use crate::Failure;
 
-/// What was asked of the API.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Create,
     Get,
 }
 
-/// What follows from an error.
+/// The consequence of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// A volume of that name is there: compare.
+    /// A volume of that name exists and must be compared.
     Exists,
-    /// Ask again soon.
+    /// The request must be repeated soon.
     Transient(String),
-    /// No further asking helps.
+    /// No repetition helps.
     Failed(Failure),
 }
 
 pub(super) fn answer(error: &Error, verb: Verb, name: &str) -> Answer {
     let status = match error {
         Error::Api(status) => status,
-        // Everything on the way to an answer: connections, timeouts, a proxy's page instead of JSON.
+        // These are all failures on the way to an answer: connections, timeouts, a proxy's page instead of JSON.
         other => return Answer::Transient(chain(other)),
     };
     let what = match verb {
@@ -40,13 +40,14 @@ pub(super) fn answer(error: &Error, verb: Verb, name: &str) -> Answer {
             "{what}; the token of the pod's ServiceAccount is not accepted: does the account still exist?"
         ))),
         (400 | 413 | 422, _) => Answer::Failed(Failure::never(what)),
-        // Deleted between create and get: the next create succeeds. Conflicts and overload pass as well.
+        // If the volume was deleted between create and get, the next create succeeds. Conflicts and overload are
+        // temporary too.
         _ => Answer::Transient(what),
     }
 }
 
-/// Why the pod has no token. The orchestrator mounts one where the config names a ServiceAccount, whatever the pod and the
-/// account say of tokens; `account` is what it told of that.
+/// Returns the failure of a pod without a token. The orchestrator mounts a token if the config names a ServiceAccount,
+/// whatever the pod and the account say of tokens. `account` is the name that the orchestrator passed on.
 pub(super) fn without_token(account: &str, error: &str) -> Failure {
     let what = "the pod has no ServiceAccount token to speak to the Kubernetes API with";
     Failure::config(match account {
@@ -61,7 +62,7 @@ pub(super) fn without_token(account: &str, error: &str) -> Failure {
     })
 }
 
-/// Tells a missing right, which the admin grants with one command, from a refusal by admission.
+/// Distinguishes a missing permission, which the admin can grant with one command, from a refusal by admission.
 fn forbidden(status: &Status, what: String) -> Failure {
     let account = status
         .message
@@ -70,7 +71,7 @@ fn forbidden(status: &Status, what: String) -> Failure {
         .and_then(|rest| rest.split('"').next())
         .and_then(|account| account.split_once(':'));
     match account {
-        // What is granted to it, each pod of the namespace has that names no account.
+        // Each pod of the namespace that names no account has the permissions of `default`.
         Some((namespace, "default")) if status.message.contains("cannot ") => Failure::permission(format!(
             "{what}. The pod runs as the ServiceAccount default of {namespace}, because the provisioner config has no \
              `service-account-name`; create one for the image, name it there, and bind it to the ClusterRole \
@@ -85,7 +86,7 @@ fn forbidden(status: &Status, what: String) -> Failure {
     }
 }
 
-/// An error with its causes: the outermost alone often says no more than "client error (Connect)".
+/// Writes an error with its causes. The outermost alone often says no more than "client error (Connect)".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

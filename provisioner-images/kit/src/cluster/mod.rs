@@ -1,4 +1,4 @@
-//! Creating the PersistentVolume: one POST, and an answer to whatever comes back.
+//! The creation of the PersistentVolume: one POST, and the handling of each possible answer.
 
 mod answer;
 mod same;
@@ -15,11 +15,11 @@ use kube::{Client, Config};
 use crate::Failure;
 use answer::{Answer, Verb, answer};
 
-/// How long transient errors of the API are retried unless said otherwise. Longer outages are the
-/// orchestrator's to wait for: a pod that waits holds a place on its node.
+/// The time for which transient errors of the API are retried by default. The orchestrator waits for the end of longer
+/// outages, because a waiting pod uses resources of its node.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client with the pod's ServiceAccount; outside of a cluster, with the user's kubeconfig.
+/// Connects with the pod's ServiceAccount; outside a cluster, with the user's kubeconfig.
 pub async fn connect() -> Result<Client, Failure> {
     let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let mut config = if in_cluster {
@@ -33,19 +33,19 @@ pub async fn connect() -> Result<Client, Failure> {
             ))
         })?
     };
-    // As it stands in the audit log.
+    // The audit log shows this name.
     let agent = format!("flex-image-kit/{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::OS);
     if let (Ok(name), Ok(agent)) = ("user-agent".parse(), agent.parse()) {
         config.headers.push((name, agent));
     }
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = Some(Duration::from_secs(10));
-    // Retries stand in `create`, where all of them share one time limit.
+    // `create` retries instead, so that all retries share one time limit.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| Failure::config(format!("cannot speak to the Kubernetes API: {error}")))
 }
 
-/// Creates the volume, or finds that an earlier run has created the very same.
+/// Creates the volume, or checks that an earlier run has created the same one.
 pub async fn create(client: Client, volume: &PersistentVolume, patience: Duration) -> Result<(), Failure> {
     let volumes: Api<PersistentVolume> = Api::all(client);
     let last = RefCell::new(String::new());
@@ -68,7 +68,7 @@ pub async fn create(client: Client, volume: &PersistentVolume, patience: Duratio
     }
 }
 
-/// Prints the volume as YAML instead of creating it, for trying an image without a cluster.
+/// Prints the volume as YAML instead of creating it, to try an image without a cluster.
 pub fn print(volume: &PersistentVolume) -> Result<(), Failure> {
     let yaml = manifest::to_yaml(volume).map_err(Failure::never)?;
     print!("{yaml}");

@@ -1,4 +1,4 @@
-//! Whether a volume that is there already is the one that was to be created. Pure.
+//! The check whether an existing volume is the one that was to be created. It is pure.
 
 use contract::names::CLAIM_UUID;
 use contract::volume::{SOURCE_KINDS, source_kind};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::Failure;
 
-/// Success where both are for the same claim and lead to the same storage.
+/// Succeeds if both volumes are for the same claim and have the same storage.
 pub(super) fn check(ours: &PersistentVolume, found: &PersistentVolume) -> Result<(), Failure> {
     let name = ours.metadata.name.as_deref().unwrap_or_default();
     if found.metadata.deletion_timestamp.is_some() {
@@ -36,7 +36,7 @@ fn claim(volume: &PersistentVolume) -> Option<&str> {
     volume.metadata.annotations.as_ref()?.get(CLAIM_UUID).map(String::as_str)
 }
 
-/// The source of a volume alone, as JSON: `{"nfs":{…}}`.
+/// Returns the volume source as JSON: `{"nfs":{…}}`.
 fn source(volume: &PersistentVolume) -> Value {
     let spec = volume.spec.as_ref();
     let kind = spec.and_then(source_kind);
@@ -50,8 +50,8 @@ fn source(volume: &PersistentVolume) -> Value {
     json
 }
 
-/// Whether all of `ours` stands in `theirs` too: the API server adds defaults, such as the type of a
-/// hostPath, so that equality would be too much to ask for.
+/// Checks whether `theirs` contains all of `ours`. The API server adds defaults, such as the type of a hostPath, so
+/// that both need not be equal.
 fn within(ours: &Value, theirs: &Value) -> bool {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {

@@ -24,23 +24,24 @@ use crate::batch::Stop;
 use crate::last_words::PATH_VARIABLE;
 use crate::secrets::Secrets;
 
-/// How long a process may take to stop when asked, and less than what the kubelet gives to all of them.
+/// The time that a process has to stop after SIGTERM. It is less than the kubelet gives to all of them.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the output of a process that has ended is waited for: what it started may hold it open.
+/// The time for which the output of an ended process is read. A process that it started may still hold the output open.
 const DRAIN: Duration = Duration::from_millis(500);
-/// So many characters of the end of the output are words.
+/// The number of characters at the end of the output that count as last words.
 const WORDS: usize = 600;
-/// So many bytes of it are kept: a secret that begins before the words is known only as a whole.
+/// The number of bytes of the output that are kept. A secret that begins before the last words is recognised only as a
+/// whole.
 const KEPT: usize = 16 << 10;
 
 /// Runs the command for a member.
 ///
 /// # Errors
-/// With its exit code and last words.
+/// If the member fails, with its exit code and last words.
 pub(super) async fn run(each: &Each, number: usize, member: &Member, stop: Stop) -> Result<(), Failure> {
     let program = &each.command[0];
     let no_process = |error: io::Error| Failure { code: not_started(&error), message: cannot_start(program, &error) };
-    // A file of its own without a place of its own: the image may have none that can be written to.
+    // The file is only in memory, because the image may have no writable place.
     let words = File::from(memfd_create("words", MemfdFlags::CLOEXEC).map_err(|error| no_process(error.into()))?);
     let (mut output, mut child) = start(each, member, &words).map_err(no_process)?;
     let mut log = Log { number, line: Vec::new(), end: Vec::new() };
@@ -73,13 +74,13 @@ fn start(each: &Each, member: &Member, words: &File) -> io::Result<(pipe::Receiv
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .process_group(0);
-    // Here the ends for writing are closed, too, so that the output ends with those who write it.
+    // The ends for writing are closed here too, so that the output ends with its writers.
     let child = command.spawn()?;
     Ok((pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?, child))
 }
 
-/// Waits for the end, follows the output, and stops the process with all that it started when its time is up, or when all
-/// are to stop. Says after which time it was stopped because it had taken too long.
+/// Waits for the end of the process, and follows the output. Stops the process with all its children at its time limit
+/// or at the signal to stop. Returns the time limit if the process exceeded it.
 async fn attend(
     each: &Each,
     child: &mut Child,
@@ -88,7 +89,7 @@ async fn attend(
     mut stop: Stop,
 ) -> io::Result<(ExitStatus, Option<Duration>)> {
     let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    // One that has just ended cannot be stopped, which is what was wanted.
+    // A process that has just ended cannot be stopped, and need not be.
     let kill = |signal| group.map(|group| kill_process_group(group, signal).is_ok());
     let (mut open, mut asked, mut too_long) = (true, false, None);
     let mut due = each.limit.map(|limit| Instant::now() + limit);
@@ -116,7 +117,7 @@ async fn attend(
     }
 }
 
-/// The output of one process on its way to the log of all, each line with the member's number.
+/// The output of one process on its way to the common log, each line with the member's number.
 struct Log {
     number: usize,
     line: Vec<u8>,
@@ -124,7 +125,7 @@ struct Log {
 }
 
 impl Log {
-    /// Takes what there is; says whether more can come.
+    /// Reads the available output. Returns whether more may follow.
     async fn follow(&mut self, output: &mut pipe::Receiver) -> io::Result<bool> {
         let mut bytes = [0; 4096];
         let count = output.read(&mut bytes).await?;
@@ -147,7 +148,7 @@ impl Log {
     }
 }
 
-/// What was left as last words. The reader's place is not that of the writers.
+/// Reads the last words that were left. The reader's position in the file differs from that of the writers.
 fn read(words: &File) -> Vec<u8> {
     let mut bytes = vec![0; TERMINATION_MESSAGE];
     let count = words.read_at(&mut bytes, 0).unwrap_or(0);
@@ -155,7 +156,7 @@ fn read(words: &File) -> Vec<u8> {
     bytes
 }
 
-/// The last [`WORDS`] of a text.
+/// Returns the last [`WORDS`] characters of a text.
 fn end(text: &str) -> String {
     let skipped = text.chars().count().saturating_sub(WORDS);
     text.chars().skip(skipped).collect()

@@ -1,6 +1,6 @@
-//! `flex-pv each`: an ordinary program for one claim, over all claims of a batch ([`contract::batch`]).
+//! `flex-pv each`: runs an ordinary program for one claim, over all claims of a batch ([`contract::batch`]).
 //!
-//! Each member has a process of its own, so that whatever one of them does or dies of is its own affair.
+//! Each member has a process of its own, so that its failure or death concerns no other member.
 
 mod member;
 
@@ -15,18 +15,18 @@ use contract::exit;
 
 use crate::{Failure, batch, conclude, told_to_stop};
 
-/// What runs for each member.
+/// The command to run for each member.
 #[derive(Clone, Debug)]
 pub struct Each {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// How many of them run at one time.
+    /// The number of commands that run at one time.
     pub jobs: usize,
-    /// How long one of them may take; without end if none is given.
+    /// The time limit of one command; `None` for no limit.
     pub limit: Option<Duration>,
 }
 
-/// Runs the command for each member, or where the run is for one claim alone, in place of this process.
+/// Runs the command for each member. If the run is for a single claim, the command replaces this process.
 pub fn each(each: Each) -> ExitCode {
     if !batch::is_one() {
         return conclude(Err(alone(&each.command)));
@@ -41,7 +41,7 @@ pub fn each(each: Each) -> ExitCode {
     })
 }
 
-/// Becomes the command. Returns why that is not possible.
+/// Becomes the command. Returns a failure if that is not possible.
 fn alone(command: &[OsString]) -> Failure {
     let [program, arguments @ ..] = command else { return Failure::usage("no command was given") };
     let error = std::process::Command::new(program).args(arguments).exec();
@@ -52,12 +52,12 @@ fn cannot_start(program: &OsStr, error: &io::Error) -> String {
     format!("{} cannot be started: {error}", program.display())
 }
 
-/// The exit code with which a shell says the same.
+/// Returns the exit code that a shell uses for the same error.
 fn not_started(error: &io::Error) -> i32 {
     match error.kind() {
         io::ErrorKind::NotFound => 127,
         io::ErrorKind::PermissionDenied => 126,
-        // A zero byte in a text: it stays there.
+        // A text contains a zero byte, and will still contain it next time.
         io::ErrorKind::InvalidInput => exit::DATAERR,
         _ => exit::TEMPFAIL,
     }

@@ -1,100 +1,100 @@
-//! The command line, as typed.
+//! The command line, as it was typed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
-/// Creates the PersistentVolume of a provisioner image, and says why one was not made.
+/// Creates the PersistentVolume of a provisioner image, and reports failures.
 ///
-/// Name, claim, class, size, modes and the rest come from the environment that the flex provisioner
-/// gives to the pod.
+/// Name, claim, class, size, modes and the rest come from the environment that the flex provisioner gives to the pod.
 #[derive(Debug, Parser)]
 #[command(name = "flex-pv", version)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommand, with its arguments.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Create the PersistentVolume; the last act of a successful run, and harmless when repeated.
+    /// Create the PersistentVolume: the last act of a successful run, and harmless when repeated.
     Create(Box<Create>),
-    /// Print what the backend has; the last act of a `list` run.
+    /// Print the volumes of the backend: the last act of a `list` run.
     ///
-    /// Reads lines `volume ID [BYTES|- [PLACE]]` from standard input, or `kept` for storage that outlives its
-    /// volume, or `rubbish` for what a deletion left; the last line must be `end`.
+    /// Reads lines `volume ID [BYTES|- [PLACE]]` from standard input. `kept` in place of `volume` is for storage that
+    /// outlives its volume, `rubbish` for storage that an unfinished deletion left. The last line must be `end`.
     List,
-    /// Tell how much room the backend has; the last act of a `capacity` run.
+    /// Report the free bytes of the backend: the last act of a `capacity` run.
     Capacity {
         /// The bytes that are free for volumes, or a quantity such as 10Gi.
         #[arg(long, value_name = "SIZE", value_parser = size)]
         bytes: u64,
-        /// The size of the largest volume that can be made, where it is less.
+        /// The size of the largest possible volume, where it is less.
         #[arg(long, value_name = "SIZE", value_parser = size)]
         maximum_volume_size: Option<u64>,
     },
-    /// Copy a directory with all that is in it, for a run that is to make a copy of a volume.
+    /// Copy a directory with all its contents, for a run that copies a volume.
     ///
-    /// The original may be in use: no link in it leads anywhere.
+    /// The original may be in use: no link in it is followed.
     Copy {
-        /// The original.
+        /// The directory to copy.
         from: PathBuf,
-        /// Where the copy is made. Nothing may stand there, unless it is a directory of STORAGE_MOUNTS: that is filled.
+        /// The place of the copy. Nothing may exist there, except for a directory of STORAGE_MOUNTS, which is filled.
         to: PathBuf,
     },
-    /// Remove files and directories with all that is in them; what is not there is a success.
+    /// Remove files and directories with all their contents; a missing one is a success.
     ///
-    /// Somebody may still hold them open: no link in them leads anywhere, however often things are exchanged meanwhile,
-    /// and what is mounted there is not entered. A directory of STORAGE_MOUNTS is emptied, and left as one that is nobody's.
+    /// Another process may still hold them open. No link in them is followed, even if somebody exchanges directories
+    /// during the removal, and mounted file systems are not entered. A directory of STORAGE_MOUNTS is emptied, and
+    /// marked as unused.
     Remove {
-        /// What to remove. The directory that each of them stands in must be there.
+        /// The paths to remove. The parent directory of each must exist.
         #[arg(required = true)]
         path: Vec<PathBuf>,
     },
-    /// Rename a file or directory; a link is renamed itself, and what stands at the new place is not touched.
+    /// Rename a file or directory. A link is renamed itself, and nothing at the new place is touched.
     Rename {
-        /// Its name as it is.
+        /// The present name.
         from: PathBuf,
-        /// Its new name, on the same file system; nothing may stand there.
+        /// The new name, on the same file system. Nothing may exist there.
         to: PathBuf,
     },
-    /// Keep the directories that hold one directory per volume, where runs see that of their own volume alone.
+    /// Keep directories that contain one directory for each volume, where each run sees only its own.
     ///
-    /// Other users of the node do not get into them, and empty directories that are nobody's are removed after a while.
+    /// Other users of the node cannot enter them, and empty unused directories are removed after a while.
     Keep {
-        /// How often, without end; once unless given.
+        /// The time between two rounds, without end; one round unless given.
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
         every: Option<u32>,
-        /// How long an empty directory has been nobody's before it is removed.
+        /// The time for which an empty directory must be unused before it is removed.
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         age: u32,
-        /// The directories.
+        /// The directories to keep.
         #[arg(required = true)]
         path: Vec<PathBuf>,
     },
     /// Run an image's program for each claim of a batch; for a single claim, become the program.
     ///
-    /// Each has the environment of its own claim, and an outcome of its own: its exit code, and what it left by `flex-pv
-    /// fail` or as the end of its output.
+    /// Each program has the environment of its own claim, and an outcome of its own: its exit code, and the message of
+    /// `flex-pv fail` or the end of its output.
     Each {
-        /// How many run at one time.
+        /// The number of programs that run at one time.
         #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
         jobs: u16,
-        /// How long one of them may take before it is stopped; without end unless given.
+        /// The time limit of one program; no limit unless given.
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
         timeout: Option<u32>,
         /// The program and its arguments.
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
-    /// Leave a message for the owner of the claim, and exit with the code that says what comes next.
+    /// Leave a message for the owner of the claim, and exit with the code that says what follows.
     Fail {
-        /// What the flex provisioner shall do about it.
+        /// The reaction of the flex provisioner.
         kind: Kind,
-        /// What happened, where, and what to do about it.
+        /// The message: what happened, where, and what to do about it.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         message: Vec<String>,
     },
@@ -104,20 +104,20 @@ fn size(text: &str) -> Result<u64, String> {
     contract::quantity::bytes(text).map_err(|error| error.to_string())
 }
 
-/// What the flex provisioner shall do about a failure.
+/// The reaction of the flex provisioner to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Never for this request; the same call can only fail again (exit code 65).
+    /// Never for this request: the same call would fail again (exit code 65).
     Never,
-    /// No room on this node or in this zone; another one may do (exit code 69).
+    /// No room on this node or in this zone; another node may have room (exit code 69).
     NoRoom,
     /// Try again later (exit code 75).
     Retry,
-    /// The config cannot work; try again when it has changed (exit code 78).
+    /// The config cannot work: try again when it has changed (exit code 78).
     Config,
 }
 
-/// The volume.
+/// The arguments of `create`, which describe the volume.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).multiple(false))]
 pub struct Create {
@@ -136,40 +136,40 @@ pub struct Create {
     /// A volume of a CSI driver, by its handle.
     #[arg(long, group = "source", value_name = "DRIVER,HANDLE")]
     pub csi: Option<String>,
-    /// Any other source: a file with a PersistentVolume or only its spec, of which source, node
-    /// affinity, capacity and annotations are taken; `-` reads standard input.
+    /// Any other source: a file with a PersistentVolume or only its spec; `-` reads standard input. Its source, node
+    /// affinity, capacity and annotations are used.
     #[arg(long, group = "source", value_name = "FILE")]
     pub from: Option<String>,
 
-    /// The real size, in bytes or as a quantity such as 10Gi, where it is larger than what was asked for.
+    /// The real size, in bytes or as a quantity such as 10Gi, where it is larger than the requested size.
     #[arg(long)]
     pub size: Option<String>,
-    /// The file system on the volume, for local, iscsi and csi; for the latter two FS_TYPE otherwise.
+    /// The file system on the volume, for local, iscsi and csi; for the latter two the default is FS_TYPE.
     #[arg(long)]
     pub fs_type: Option<String>,
     /// The volume can only be read, for nfs, iscsi and csi.
     #[arg(long)]
     pub read_only: bool,
-    /// The volume is reachable only from the node where this pod runs; true for local and hostPath
-    /// unless the file of --from says otherwise.
+    /// Only the node of this pod reaches the volume. True for local and hostPath unless the file of --from says
+    /// otherwise.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub on_this_node: Option<bool>,
-    /// The volume is reachable only from nodes with this label; may be repeated.
+    /// Only nodes with this label reach the volume; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub affinity: Vec<String>,
-    /// An annotation of the PersistentVolume, such as what a later delete needs; may be repeated.
+    /// An annotation of the PersistentVolume, such as data for a later delete run; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub annotation: Vec<String>,
 
-    /// The volume has the content of what it is to be a copy of, where CLONE_OF or SNAPSHOT_ID says so. Without this such
-    /// a volume is refused, because it would be empty.
+    /// The volume has the content of the data source that CLONE_OF or SNAPSHOT_ID names. Without this option such a
+    /// volume is refused, because it would be empty.
     #[arg(long)]
     pub copied: bool,
 
     /// Print the PersistentVolume as YAML and create nothing; needs no cluster.
     #[arg(long)]
     pub dry_run: bool,
-    /// How many seconds transient errors of the API are retried.
+    /// The time for which transient errors of the API are retried, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub timeout: u64,
 }

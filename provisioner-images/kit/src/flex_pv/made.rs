@@ -1,4 +1,4 @@
-//! From what was typed to what is true of the volume. All problems are told at once.
+//! From the typed arguments to the facts about the volume. All problems are reported at once.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::args::Create;
 use super::source;
 use crate::{Failure, affinity};
 
-/// Checks the arguments against each other and the request. `read` has the text of the file of `--from`.
+/// Checks the arguments against each other and the request. `read` returns the text of the file of `--from`.
 ///
 /// # Errors
-/// All problems at once.
+/// If there are problems. The message has all of them.
 pub fn made(
     create: Create,
     request: &Request,
@@ -98,11 +98,11 @@ pub fn made(
     }
 }
 
-/// Whether a new volume is what the run is for, and one with this content. An image in Rust that makes no copies asks it,
+/// Checks whether the run asks for a new volume with this content. An image in Rust that makes no copies calls this
 /// too, before it makes anything.
 ///
 /// # Errors
-/// What the run asks for instead, and what to do about it.
+/// If the run asks for something else. The message says what, and what to do.
 pub fn is_asked_for(request: &Request, copied: bool) -> Result<(), Failure> {
     if request.operation != Operation::Provision {
         return Err(Failure::never(format!(
@@ -125,7 +125,7 @@ pub fn is_asked_for(request: &Request, copied: bool) -> Result<(), Failure> {
     )))
 }
 
-/// The class's file system is for those sources that the kubelet formats; a directory has none.
+/// Sets the class's file system for sources that the kubelet formats. A directory has none.
 fn set_fs_type(spec: &mut PersistentVolumeSpec, kind: &str, typed: Option<String>, asked: &str) -> Result<(), String> {
     let default = (!asked.is_empty()).then(|| asked.to_owned());
     match (&mut spec.local, &mut spec.iscsi, &mut spec.csi) {

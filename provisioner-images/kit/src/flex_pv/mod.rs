@@ -1,5 +1,4 @@
-//! The helper `flex-pv` without its edges: from the command line, the environment and a file to the
-//! volume. Pure.
+//! The pure part of the helper `flex-pv`: from the command line, the environment and a file to the volume.
 
 pub mod args;
 mod made;

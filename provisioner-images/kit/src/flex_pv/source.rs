@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use manifest::Manifest;
 
-/// `SERVER:/PATH`, where the server may be an IPv6 address in brackets.
+/// Reads `SERVER:/PATH`, where the server may be an IPv6 address in brackets.
 pub fn nfs(text: &str) -> Result<PersistentVolumeSpec, String> {
     let wrong =
         || format!("--nfs `{text}` is not SERVER:/PATH, such as nas.example:/exports/a or [fd00::1]:/exports/a");
@@ -22,19 +22,19 @@ pub fn nfs(text: &str) -> Result<PersistentVolumeSpec, String> {
     Ok(PersistentVolumeSpec { nfs: Some(source), ..PersistentVolumeSpec::default() })
 }
 
-/// An absolute path on the node.
+/// Reads an absolute path on the node, for a hostPath volume.
 pub fn host_path(text: &str) -> Result<PersistentVolumeSpec, String> {
     let source = HostPathVolumeSource { path: absolute("--host-path", text)?, type_: None };
     Ok(PersistentVolumeSpec { host_path: Some(source), ..PersistentVolumeSpec::default() })
 }
 
-/// An absolute path on the node.
+/// Reads an absolute path on the node, for a local volume.
 pub fn local(text: &str) -> Result<PersistentVolumeSpec, String> {
     let source = LocalVolumeSource { path: absolute("--local", text)?, fs_type: None };
     Ok(PersistentVolumeSpec { local: Some(source), ..PersistentVolumeSpec::default() })
 }
 
-/// `PORTAL,IQN,LUN`.
+/// Reads `PORTAL,IQN,LUN`.
 pub fn iscsi(text: &str) -> Result<PersistentVolumeSpec, String> {
     let wrong = || format!("--iscsi `{text}` is not PORTAL,IQN,LUN, such as 10.0.0.5:3260,iqn.2026-01.example:disk,0");
     let parts: Vec<&str> = text.split(',').collect();
@@ -52,7 +52,7 @@ pub fn iscsi(text: &str) -> Result<PersistentVolumeSpec, String> {
     Ok(PersistentVolumeSpec { iscsi: Some(source), ..PersistentVolumeSpec::default() })
 }
 
-/// `DRIVER,HANDLE`. A handle may contain commas, a driver's name never does.
+/// Reads `DRIVER,HANDLE`. A handle may contain commas, but a driver's name never does.
 pub fn csi(text: &str) -> Result<PersistentVolumeSpec, String> {
     match text.split_once(',') {
         Some((driver, handle)) if !driver.is_empty() && !handle.is_empty() => {
@@ -67,7 +67,7 @@ pub fn csi(text: &str) -> Result<PersistentVolumeSpec, String> {
     }
 }
 
-/// A PersistentVolume from YAML that may also be only its spec.
+/// Reads a PersistentVolume from YAML, which may also be only its spec.
 pub fn yaml(text: &str) -> Result<PersistentVolume, String> {
     let options = || serde_saphyr::options! { legacy_octal_numbers: true };
     let wrong = |error: serde_saphyr::Error| format!("--from: {error}");
@@ -79,7 +79,8 @@ pub fn yaml(text: &str) -> Result<PersistentVolume, String> {
     Ok(PersistentVolume { spec: Some(spec), ..volume })
 }
 
-/// Kubernetes refuses `..` in paths, and a relative one has no meaning on a node or server.
+/// Checks that a path is absolute and has no `..`. Kubernetes refuses `..`, and a relative path has no meaning on a
+/// node or server.
 fn absolute(flag: &str, path: &str) -> Result<String, String> {
     if !path.starts_with('/') {
         return Err(format!("{flag}: `{path}` is not an absolute path"));

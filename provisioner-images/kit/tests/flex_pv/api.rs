@@ -1,4 +1,4 @@
-//! An API server that answers what a test tells it to, and remembers what it was asked.
+//! An API server that gives the replies of a test, and remembers its requests.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// What to answer to the next request.
+/// A reply to the next request.
 pub enum Reply {
     /// The body of the last POST, as created.
     Echo,
     /// An object with its status code.
     Object(u16, Value),
-    /// Anything else, such as a proxy's page.
+    /// Any other text, such as a proxy's page.
     Text(u16, &'static str),
 }
 
-/// An error in the API's own form.
+/// Makes an error in the API's own form.
 pub fn error(code: u16, reason: &str, message: &str) -> Reply {
     Reply::Object(
         code,
@@ -36,7 +36,7 @@ struct Script {
     posted: Value,
 }
 
-/// The server, with a kubeconfig that leads to it; it ends with the test.
+/// The server, with a kubeconfig that leads to it. It ends with the test.
 pub struct Api {
     script: Arc<Mutex<Script>>,
     folder: tempfile::TempDir,
@@ -55,23 +55,23 @@ impl Api {
         Api { script, folder: kubeconfig_folder(address), _runtime: runtime }
     }
 
-    /// The kubeconfig's path.
+    /// Returns the path of the kubeconfig.
     pub fn kubeconfig(&self) -> String {
         path_text(self.folder.path().join("config"))
     }
 
-    /// Methods and paths of all requests so far.
+    /// Returns the methods and paths of all requests so far.
     pub fn asked(&self) -> Vec<String> {
         self.script.lock().unwrap().asked.clone()
     }
 
-    /// The last object that was posted.
+    /// Returns the last object that was posted.
     pub fn posted(&self) -> Value {
         self.script.lock().unwrap().posted.clone()
     }
 }
 
-/// A folder with a kubeconfig for a server at `address`.
+/// Makes a folder with a kubeconfig for a server at `address`.
 pub fn kubeconfig_folder(address: SocketAddr) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
@@ -83,7 +83,7 @@ pub fn kubeconfig_folder(address: SocketAddr) -> tempfile::TempDir {
     folder
 }
 
-/// A path as the text of an environment variable.
+/// Returns a path as the text of an environment variable.
 pub fn path_text(path: PathBuf) -> String {
     path.into_os_string().into_string().unwrap()
 }

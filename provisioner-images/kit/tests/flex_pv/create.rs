@@ -1,4 +1,4 @@
-//! `flex-pv create` against an API that accepts, refuses, fails and forgets.
+//! Tests of `flex-pv create` with an API that accepts, refuses, fails and forgets.
 
 use std::time::Instant;
 

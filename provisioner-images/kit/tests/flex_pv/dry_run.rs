@@ -1,4 +1,4 @@
-//! The volume that each form of arguments makes, and arguments that make none.
+//! Tests of the volume that each form of arguments makes, and of arguments that make none.
 
 use super::tool::{flex_pv, golden};
 

@@ -1,4 +1,4 @@
-//! `flex-pv each`: a script over the claims of a batch.
+//! Tests of `flex-pv each`: a script over the claims of a batch.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `flex-pv fail`, and where its words end up.
+//! Tests of `flex-pv fail`, and of the place of its message.
 
 use super::tool::flex_pv;
 

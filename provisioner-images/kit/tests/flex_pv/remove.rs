@@ -1,4 +1,4 @@
-//! `flex-pv remove` and `flex-pv rename` as processes: killed half-way, and where something is mounted.
+//! Tests of `flex-pv remove` and `flex-pv rename` as processes: killed half-way, and with mounted file systems.
 
 use std::fs;
 use std::os::unix::fs::symlink;

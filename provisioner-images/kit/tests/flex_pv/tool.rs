@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What the flex provisioner gives to a pod, with the node that it runs on.
+/// The variables that the flex provisioner gives to a pod, with the pod's node.
 pub const ENVIRONMENT: &[(&str, &str)] = &[
     ("OPERATION", "provision"),
     ("CLAIM_UUID", "c0ffee00-0000-4000-8000-000000000001"),
@@ -23,7 +23,7 @@ pub const ENVIRONMENT: &[(&str, &str)] = &[
     ("TOPOLOGY", r#"{"kubernetes.io/hostname":"host-1","topology.kubernetes.io/zone":"west"}"#),
 ];
 
-/// How a run of the tool ended.
+/// The result of a run of the tool.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code.
@@ -32,7 +32,7 @@ pub struct Ended {
     pub out: String,
     /// Standard error.
     pub err: String,
-    /// What stands in the termination message's file.
+    /// The content of the termination message's file.
     pub last_words: String,
 }
 
@@ -63,7 +63,7 @@ pub fn flex_pv(args: &[&str], extra: &[(&str, &str)], stdin: &str) -> Ended {
     }
 }
 
-/// Compares with a golden file; `UPDATE_GOLDEN=1` writes it anew.
+/// Compares a text with a golden file; `UPDATE_GOLDEN=1` writes the file.
 pub fn golden(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -1,5 +1,5 @@
-//! The script where a run sees the directory of its own volume alone: each is mounted as the kubelet mounts it, in a mount
-//! namespace of the run.
+//! Tests of the script in runs that see only their own volume's directory. Each directory is mounted as the kubelet
+//! mounts it, in a mount namespace of the run.
 
 use super::*;
 

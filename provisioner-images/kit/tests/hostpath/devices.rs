@@ -1,4 +1,4 @@
-//! Block volumes: files with the loop devices of the machine.
+//! Tests of block volumes: files with loop devices of the machine.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Capacity runs: what the server's file system has left.
+//! Tests of capacity runs: the free bytes of the server's file system.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Delete runs, first and repeated, of volumes in every state.
+//! Tests of delete runs, first and repeated, of volumes in each state.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Expand runs: a promise for what is there, and for nothing else.
+//! Tests of expand runs: a promise for existing volumes, and for nothing else.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Runs that are killed at any moment: whatever they left, the next run copes with it.
+//! Tests of runs that are killed at any moment: the next run succeeds, whatever they left.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! List runs: what the export has, by the records.
+//! Tests of list runs: the volumes of the export, by the records.
 
 use std::fs;
 

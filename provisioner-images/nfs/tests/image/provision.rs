@@ -1,4 +1,4 @@
-//! Provision runs that succeed.
+//! Tests of provision runs that succeed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

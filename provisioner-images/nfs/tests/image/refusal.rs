@@ -1,4 +1,4 @@
-//! What is not done, and what is said about it.
+//! Tests of requests that the image refuses, and of its messages.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;

@@ -14,7 +14,7 @@ pub use image_run::{ONE, TWO};
 pub struct Run(BTreeMap<String, String>, Arc<Stage>);
 
 impl Run {
-    /// A run for a volume on a server.
+    /// Makes a run for a volume on a server.
     pub fn new(server: &Ganesha, id: &str) -> Self {
         Self(image_run::claim(id, "nfs"), Arc::new(Stage::new(env!("CARGO_BIN_EXE_nfs-provisioner"))))
             .with("SIZE_BYTES", "1048576")
@@ -24,44 +24,44 @@ impl Run {
             .with("PORT", &server.port().to_string())
     }
 
-    /// The same with another variable.
+    /// Sets another variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.0.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// The name of the volume's directory by the default pattern.
+    /// Returns the name of the volume's directory by the default pattern.
     pub fn directory(&self) -> String {
         format!("team-data-{}", self.0["PV_NAME"])
     }
 
-    /// A provision run.
+    /// Runs a provision run.
     pub fn provision(&self) -> Ended {
         self.run("provision")
     }
 
-    /// A delete run.
+    /// Runs a delete run.
     pub fn delete(&self) -> Ended {
         self.run("delete")
     }
 
-    /// An expand run to twice the size.
+    /// Runs an expand run to twice the size.
     pub fn expand(&self) -> Ended {
         let run = self.clone().with("OLD_SIZE_BYTES", &self.0["SIZE_BYTES"]);
         run.with("SIZE_BYTES", "2097152").run("expand")
     }
 
-    /// A list run.
+    /// Runs a list run.
     pub fn list(&self) -> Ended {
         self.for_no_volume("list")
     }
 
-    /// A capacity run.
+    /// Runs a capacity run.
     pub fn capacity(&self) -> Ended {
         self.for_no_volume("capacity")
     }
 
-    /// A run of an operation for many volumes, each of which would have such a run of its own.
+    /// Runs an operation for many volumes, in place of a run for each.
     pub fn batch(operation: &str, members: &[Run]) -> Ended {
         let own: Vec<_> = members.iter().map(|member| member.clone().with("OPERATION", operation).0).collect();
         let (env, lines) = image_run::batch(&own);
@@ -79,8 +79,8 @@ impl Run {
         self.1.end(&mut self.command(operation))
     }
 
-    /// Delete runs until one does not ask for another: the server may still remember what a test
-    /// changed behind its back.
+    /// Runs delete runs until one does not ask for another: the server may still remember files that a test has changed
+    /// on its disk.
     pub fn delete_patiently(&self) -> Ended {
         let mut ended = self.delete();
         for _ in 0..20 {
@@ -93,7 +93,7 @@ impl Run {
         ended
     }
 
-    /// A delete run for a volume that has a PersistentVolume.
+    /// Runs a delete run for a volume that has a PersistentVolume.
     pub fn delete_bound(&self) -> Ended {
         let source = format!(
             r#"{{"nfs":{{"server":"{}","path":"{}/{}"}}}}"#,
@@ -104,12 +104,12 @@ impl Run {
         self.clone().with("VOLUME_SOURCE", &source).delete()
     }
 
-    /// A provision run that is killed after a while; false if it had ended by then.
+    /// Runs a provision run and kills it after a while. Returns false if it had ended before.
     pub fn provision_killed_after(&self, time: Duration) -> bool {
         self.killed_after("provision", time)
     }
 
-    /// A delete run that is killed after a while; false if it had ended by then.
+    /// Runs a delete run and kills it after a while. Returns false if it had ended before.
     pub fn delete_killed_after(&self, time: Duration) -> bool {
         self.killed_after("delete", time)
     }

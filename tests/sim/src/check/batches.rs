@@ -1,4 +1,4 @@
-//! What holds of runs for several claims.
+//! The properties of runs for several claims.
 
 use contract::names;
 use flex_provisioner::object::ObjectName;

@@ -1,4 +1,4 @@
-//! What holds of volumes that are kept ready.
+//! The properties of pooled volumes.
 
 use contract::names;
 use flex_provisioner::object::ObjectName;

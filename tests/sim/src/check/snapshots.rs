@@ -1,4 +1,4 @@
-//! What must never be of snapshots, and what must be at the end.
+//! The invariants of snapshots at all times, and their expected state at the end.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Processes of the orchestrator that die, come back, take over, and stand still; clocks that are set.
+//! Faults of the orchestrator's processes: they die, restart, take over, and pause; and clocks are set.
 
 use super::{Going, History};
 use crate::people::snapshot_classes;

@@ -1,4 +1,4 @@
-//! Requests of the orchestrator on their way, and what the way does to them.
+//! Requests of the orchestrator on their way, and what can happen to them there.
 
 use super::{Going, History};
 use crate::bugs::Bug;

@@ -1,8 +1,8 @@
-//! Backup tools: a claim and its volume are lost, the storage is not, and both come back as they were saved.
+//! Backup tools: a claim and its volume are lost, the storage is not, and both are restored as they were saved.
 
 use contract::names;
+use flex_provisioner::model::volume::mark;
 use flex_provisioner::object::ObjectName;
-use flex_provisioner::volume::mark;
 use serde_json::{Value, json};
 
 use super::{OTHERS, People};

@@ -1,4 +1,4 @@
-//! Users who ask for more, and for other attributes.
+//! Users who request a larger size, and other attributes.
 
 use std::rc::Rc;
 

@@ -1,10 +1,11 @@
-//! What users and admins do with snapshots.
+//! The actions of users and admins on snapshots.
 
 use std::rc::Rc;
 
 use contract::names;
+use flex_provisioner::model::snapshot::Class;
+use flex_provisioner::model::snapshot::api;
 use flex_provisioner::object::ObjectName;
-use flex_provisioner::snapshot::{Class, api};
 use serde_json::{Value, json};
 
 use super::{People, claim, is_local};

@@ -1,5 +1,5 @@
-//! The containers of runs: what the images' processes do, one act at a time. In a batch each member has a process, which does
-//! what it does by itself; the outcomes are told together.
+//! The containers of runs: the acts of the images' processes, one at a time. In a batch each member has its own
+//! process, and the outcomes are reported together.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What images do about snapshots, and the snapshot-controller.
+//! The images' work on snapshots, and the snapshot-controller.
 
 use contract::names;
 use contract::request::{Operation, Request};

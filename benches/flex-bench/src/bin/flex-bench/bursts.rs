@@ -1,4 +1,4 @@
-//! Many claims at one time, on a real node, and beside them what the machine does without us.
+//! Bursts of claims on a real node, compared with what the machine does without the orchestrator.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The benchmark: one claim on an idle cluster and many at one time, and beside it what the machine does without us.
+//! The benchmark: one claim on an idle cluster and bursts of claims, compared with what the machine does without the
+//! orchestrator.
 
 mod bursts;
 mod pools;

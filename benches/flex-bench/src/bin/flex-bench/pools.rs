@@ -1,4 +1,4 @@
-//! Claims that get a volume that was made before.
+//! Claims that get a pooled volume.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The report of the measurements, for people and for programs.
 
 use std::fmt::Write;
 use std::fs;

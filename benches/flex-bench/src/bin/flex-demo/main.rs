@@ -1,4 +1,4 @@
-//! The demo: on a cluster with the orchestrator, each step of the story is made to happen and must be seen.
+//! The demo: on a cluster with the orchestrator, it performs each step of the story and waits for its visible result.
 
 mod story;
 

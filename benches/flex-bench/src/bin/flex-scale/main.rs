@@ -1,8 +1,8 @@
-//! The benchmark of many claims: what each costs the orchestrator when 10 or 10,000 wait, and what it takes to start
-//! where a cluster is full.
+//! The benchmark of many claims: the cost of each for the orchestrator when 10 or 10,000 wait, and the cost of a start
+//! in a full cluster.
 //!
-//! A real etcd, API server and controller manager with its client limits raised; the node is simulated ([`node`]), so
-//! that what is measured is the control plane and the orchestrator, and not how fast a machine starts pods.
+//! etcd, API server and controller manager are real, with raised client limits. The node is simulated ([`node`]). So
+//! the benchmark measures the control plane and the orchestrator, and not how fast a machine starts pods.
 
 mod node;
 mod orchestrator;

@@ -1,5 +1,5 @@
-//! A node that is simulated: it takes every pod of the config namespace, does what its image would do, and reports its
-//! end, at once. It can be held, so that what is under way stays under way.
+//! A simulated node: it takes each pod of the config namespace, does what the image would do, and reports its end at
+//! once. A benchmark can hold the node, so that runs stay in progress.
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;

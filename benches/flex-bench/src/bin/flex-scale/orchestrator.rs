@@ -1,4 +1,4 @@
-//! The orchestrator as a process of this machine, and what it takes of it.
+//! The orchestrator as a process of this machine, and the resources that it uses.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

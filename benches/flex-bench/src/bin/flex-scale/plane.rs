@@ -1,4 +1,4 @@
-//! A control plane with a class of ours on it, for one measurement.
+//! A control plane with a class of the orchestrator, for one measurement.
 
 use std::fs;
 use std::path::{Path, PathBuf};

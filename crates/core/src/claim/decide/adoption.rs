@@ -1,30 +1,32 @@
-//! Whose a volume is: what is missing until it is the claim's, and what another claim has taken.
+//! The owner of a volume: the steps that make a volume the claim's, and volumes that another claim has taken.
 
 use contract::names::{self, reason};
 
 use super::place::{known_nodes, last_node};
 use super::{Decision, Observed, Step, recipe};
-use crate::claim::Claim;
 use crate::config::{Placement, Recipe};
+use crate::model::affinity;
+use crate::model::claim::Claim;
+use crate::model::volume::Provenance;
+use crate::model::volume::Volume;
 use crate::node::without;
-use crate::volume::{Provenance, Volume, affinity};
 
-/// Another claim has the volume: its claimRef says so, with a UID.
+/// Checks whether another claim has the volume: the claimRef names it with a UID.
 pub(super) fn is_taken(o: &Observed<'_>, volume: &Volume) -> bool {
     volume.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty() && reference.uid != o.claim.uid)
 }
 
-/// It is being deleted and nothing of ours keeps it: a finalizer cannot be added any more.
+/// Checks whether the volume is terminating without the orchestrator's finalizer. A finalizer cannot be added any more.
 pub(super) fn is_vanishing(volume: &Volume) -> bool {
     volume.deleting && !volume.is_held()
 }
 
-/// It would have to be held for its deletion, and cannot be.
+/// Checks whether the volume needs the finalizer for its deletion, but cannot get it any more.
 pub(super) fn is_unholdable(o: &Observed<'_>, volume: &Volume) -> bool {
     is_vanishing(volume) && recipe(o).is_some_and(|recipe| recipe.reclaim_policy == "Delete")
 }
 
-/// The step that is missing until a volume is adopted, if any.
+/// Returns the step that is missing until the volume is adopted, if any.
 pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     if is_taken(o, volume) {
         return Some(taken(o, volume));
@@ -40,7 +42,7 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     };
     let (provenance, nodes) = provenance(o, recipe, volume);
     let kept = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
-    // Who knows of no node any more has no better word than what was written when one was known.
+    // If no node is known any more, the node that was written when one was known stays.
     let known = || known_nodes(o.claim).next().is_some();
     let same = |kept: &Provenance| {
         let same_node = kept.node == provenance.node || provenance.node.is_empty();
@@ -67,14 +69,14 @@ pub(super) fn adopted(o: &Observed<'_>, volume: &Volume) -> Option<Decision> {
     (!complete).then(|| Step::Adopt { volume: volume.name.clone(), provenance: Box::new(provenance), nodes }.into())
 }
 
-/// What an image stored under the claim's id is in use by another claim: it is that claim's from now
-/// on, and deleted with it.
+/// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted
+/// with the other claim from now on.
 pub(super) fn taken(o: &Observed<'_>, volume: &Volume) -> Decision {
     let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
     if is_unholdable(o, volume) {
         return vanishing(volume);
     }
-    // Under another name it cannot be deleted by the id later.
+    // A volume with another name could not be deleted by the id later.
     match recipe(o).filter(|_| volume.name == names::pv_name(&o.claim.id())) {
         Some(recipe) => {
             let (provenance, nodes) = provenance(o, recipe, volume);
@@ -103,14 +105,14 @@ pub(super) fn not_deleted_here(volume: &Volume) -> Decision {
     )
 }
 
-/// A volume that the claim's runs made, or one that is half-way from it to the claim that has taken it.
+/// Checks whether another claim has taken a volume of this claim's runs, also if the transfer is half done.
 pub(super) fn is_stolen(o: &Observed<'_>, volume: &Volume) -> bool {
     let reference = volume.claim_ref.as_ref().map(|reference| &reference.uid);
     let half_way = volume.volume_id == Some(o.claim.id()) && volume.claim_uuid.as_ref() == reference;
     volume.name == names::pv_name(&o.claim.id()) && is_taken(o, volume) && (o.claim.is_named_by(volume) || half_way)
 }
 
-/// The volume that the claim's runs would make was taken, and is the other claim's by now.
+/// Returns the volume of the claim's runs that was taken and already belongs to the other claim.
 pub(super) fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     let id = o.claim.id();
     o.volumes.iter().map(|candidate| candidate.volume).find(|volume| {
@@ -119,15 +121,15 @@ pub(super) fn ceded<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     })
 }
 
-/// How a volume was made, and where something of it is or may have been left.
+/// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
 fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
     let provenance = Provenance { record: recipe.record.clone(), node: made_on(o.claim, recipe, volume) };
     let nodes = left_on(o, volume, &provenance);
     (provenance, nodes)
 }
 
-/// The node that a volume belongs to, where the class makes volumes on nodes. Of several attempts each may have made
-/// it: the volume says which, unless that is none of the claim's nodes.
+/// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the
+/// volume. The volume's node affinity says which, unless it names none of the claim's nodes.
 fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
     if recipe.placement == Placement::Any {
         return String::new();
@@ -138,9 +140,9 @@ fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
     right.or_else(|| last_node(claim).map(String::as_str)).unwrap_or_default().to_owned()
 }
 
-/// Where attempts before the one that made the volume may have left something under the same id, and
-/// last where the volume is. A volume that is not bound to one host may be the very thing that they
-/// left: then nothing is to be deleted by its id anywhere.
+/// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node.
+/// Returns nothing for a volume that is not bound to one host: it may itself be the storage that they left, so that
+/// nothing may be deleted by its id.
 fn left_on(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
     let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
     if provenance.node.is_empty() || !bound_to_host {

@@ -1,4 +1,4 @@
-//! Claims that wait for a volume: their stamp, their attempts, and what follows from each.
+//! Decisions about claims that wait for a volume: the stamp, the attempts, and what follows each attempt.
 
 use std::time::Duration;
 
@@ -15,27 +15,30 @@ use super::place::{
 use super::ready::{finished, given, was_given};
 use super::{Candidate, Decision, Observed, Serving, Step, lost, recipe, succeeded};
 use crate::claim::accept::acceptable;
-use crate::claim::{Binding, MOST_TAKEN, UNSURE};
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::limits;
+use crate::model::claim::Binding;
+use crate::model::claim::MOST_TAKEN;
+use crate::model::claim::UNSURE;
+use crate::model::volume::Volume;
 use crate::run::backoff::{SLOW, just_now, pause, seconds, stand_in_line};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
-use crate::volume::Volume;
 
-/// A pod whose image cannot be had is given up after this time; a new attempt asks anew.
+/// The time after which a pod whose image cannot be pulled is given up. A new attempt pulls again.
 const STUCK_IMAGE: Duration = Duration::from_secs(30);
-/// A pod that the selected node does not take is given up after this time; another node may take it.
+/// The time after which a pod that the selected node does not admit is given up. Another node may admit it.
 const STUCK_NODE: Duration = Duration::from_secs(15);
 
-/// The image has ended, and a container beside it goes on, as one that a mesh injects. After this time it is stopped.
+/// The time after which a container beside the image is stopped, in seconds. A service mesh may have injected it, and
+/// it still runs when the image has ended.
 const LINGER: i64 = 5;
-/// Why an attempt failed whose volume does not fit.
+/// The reason of the failure of an attempt whose volume does not fit.
 const VOLUME_REFUSED: &str = "VolumeRefused";
 
-/// Rows 17 to 34.
+/// Decides rows 17 to 34.
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let Serving::Ours(class) = o.class else {
@@ -50,7 +53,7 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Row 17, of a claim that is held: the attempt that was begun comes to its end, no other follows.
+/// Decides row 17 for a claim that is held: the attempt that has begun ends, and no other follows.
 fn unserved(o: &Observed<'_>) -> Decision {
     let waits = || {
         Decision::wait(
@@ -68,13 +71,13 @@ fn unserved(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Whether the class can serve the claim, with the attributes that it asks for.
+/// Checks whether the class can serve the claim, with the attributes that it requests.
 fn servable(o: &Observed<'_>, recipe: &Recipe) -> Result<(), String> {
     acceptable(o.claim, recipe, o.request)?;
     o.attributes.map_or(Ok(()), |why| Err(why.to_owned()))
 }
 
-/// Rows 18 and 19.
+/// Decides rows 18 and 19.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(others) = left_to_others(o) {
@@ -133,17 +136,17 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// No attempt can begin now: the recipe is not kept yet, or there is no room for a run there.
+/// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
 fn served_later(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
     match (o.kept, o.room) {
-        // The revision's event comes.
+        // The revision's event will arrive.
         (false, _) => Some(Decision::nothing()),
         (true, false) => Some(stand_in_line(Step::StandInLine { nodes: nodes.to_vec() }, o.claim.created, now)),
         (true, true) => None,
     }
 }
 
-/// Rows 20 to 23: a volume came, whatever became of the run.
+/// Decides rows 20 to 23: a volume exists, however the run ended.
 fn found(o: &Observed<'_>) -> Option<Decision> {
     if let Some(done) = finished(o) {
         return Some(done);
@@ -151,7 +154,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     if let Some(right) = o.volumes.iter().find(|candidate| candidate.misfits.is_empty()) {
         if is_vanishing(right.volume) {
             let reserved = right.volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid);
-            // The PV controller has begun to bind it, and Kubernetes keeps what is Bound.
+            // The PV controller has begun the binding, and Kubernetes keeps a Bound volume.
             let half_bound = reserved && right.volume.phase == "Bound" && o.claim.volume_name.is_none();
             return Some(match half_bound {
                 true => Step::Name { volume: right.volume.name.clone() }.into(),
@@ -160,15 +163,15 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
         }
         return Some(adopted(o, right.volume).unwrap_or_else(|| bound(o, right)));
     }
-    // One that was taken from another claim, and given to this one for good. The PV controller binds it, but would not
-    // choose one that is going.
+    // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
+    // choose a terminating volume.
     if let Some(volume) = given(o).map(|given| given.volume) {
         return Some(match volume.deleting && o.claim.volume_name.is_none() {
             true => Step::Name { volume: volume.name.clone() }.into(),
             false => Decision::nothing(),
         });
     }
-    // What is the other claim's by now is no wrong volume, but none.
+    // A volume that already belongs to the other claim does not count as a wrong volume.
     let theirs = ceded(o).map(|volume| &volume.name);
     let stolen = o.volumes.iter().map(|candidate| candidate.volume).find(|volume| is_stolen(o, volume));
     if let Some(volume) = stolen.filter(|_| theirs.is_none()) {
@@ -190,15 +193,15 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     })
 }
 
-/// Row 21. The PV controller calls a claim Lost whose binding is complete before it knows the volume as the claim's, and
-/// its caches may lag by any time. That it does know it shows by the volume's phase, which nobody else writes before a
-/// [marker](crate::marker) has shown it.
+/// Decides row 21. The PV controller calls a claim Lost if the binding is complete before its cache has the volume with
+/// the claim, and its caches may lag by any time. The volume's phase shows that the cache has the volume. Nobody else
+/// writes the phase before a [sync probe](crate::marker) has shown this.
 fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.binding {
         Binding::Direct if candidate.is_known() => succeeded(volume, Step::Bind { volume: volume.name.clone() }),
-        // It chooses none that is going, and none without the claim's VolumeAttributesClass, which only CSI volumes can
-        // have; but it binds what is asked for.
+        // The PV controller does not choose a terminating volume. It also chooses none without the claim's
+        // VolumeAttributesClass, which only CSI volumes can have. But it binds a volume that the claim names.
         _ if (volume.deleting || volume.attributes_class != o.claim.attributes_class)
             && o.claim.volume_name.is_none() =>
         {
@@ -208,7 +211,7 @@ fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     }
 }
 
-/// Rows 20 to 34.
+/// Decides rows 20 to 34.
 fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
@@ -257,12 +260,11 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// Beside an image that made no volume: why it may have had nothing to make it with.
+/// A hint in the event of an image that made no volume: it may have had no token.
 const TOKENLESS: &str =
     "; the provisioner config has no `service-account-name`, so that its runs get no token for the Kubernetes API";
 
-/// Row 23: the volume of the attempt is another claim's, so that another must be made, under an id of
-/// its own.
+/// Decides row 23 if another claim has taken the volume of the attempt. A new volume is made under a new id.
 fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
     if let Some(wait) = stopping(o) {
         return wait;
@@ -278,7 +280,7 @@ fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decisio
     }
     let decision = anew(o, class, now);
     match decision.step {
-        // What was left before goes with the volume that was taken.
+        // The storage that was left before belongs to the volume that was taken, and is deleted with it.
         Step::Stamp { attempt, nodes, .. } => {
             let node = nodes.last().cloned();
             Decision::from(Step::Stamp { attempt, nodes: node.into_iter().collect(), taken: lost }).saying(
@@ -291,19 +293,19 @@ fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decisio
     }
 }
 
-/// Rows 29 and 30.
+/// Decides rows 29 and 30.
 fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if !o.fresh {
         return Step::Refresh.into();
     }
-    // Of an attempt before, as it may be after somebody changed the stamp.
+    // A Job of an earlier attempt can exist if somebody has changed the stamp.
     if let Some(wait) = stopping(o) {
         return wait;
     }
     if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
         return Decision::nothing();
     }
-    // The stamp stands where users can write: one of theirs does not get them past the limits.
+    // Users can write a stamp too. Such a stamp must not get them past the limits.
     if let Some(Err(why)) = o.stamped_recipe.map(|recipe| servable(o, recipe)) {
         return Decision::wait(reason::PROVISIONING_FAILED, why);
     }
@@ -319,7 +321,7 @@ fn absent(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// A Job that somebody removed is created again at once; the next times at the pace of failures.
+/// Creates a Job that somebody deleted again: the first time at once, later with the backoff of failures.
 fn begun_again(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let (removed, recipe) = (o.removed.filter(|removed| removed.times > 1)?, o.stamped_recipe?);
     let due = removed.at.min(now).saturating_add(pause(recipe, removed.times - 1));
@@ -331,7 +333,7 @@ fn begun_again(o: &Observed<'_>, now: i64) -> Option<Decision> {
     (now < due).then(|| Decision::wait(reason::PROVISIONING_FAILED, told).until(due))
 }
 
-/// The attempt after the stamped one.
+/// Begins the attempt after the stamped one.
 fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     match &class.recipe {
@@ -340,14 +342,14 @@ fn anew(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// Row 31.
+/// Decides row 31.
 fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
     if is_newer(o, class) {
         return record(o, class, cause.clone(), Failure::Retry, now);
     }
     let told = Decision::wait(reason::PROVISIONING_FAILED, cause.message.clone());
     let image = cause.reason.contains("Image") || cause.reason.contains("ConfigError");
-    // Cordoned, tainted or full since it was selected: another node may take it.
+    // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = cause.reason == "Unschedulable" && (is_pinned(o, class) || has_other_node(o, class));
     let (patience, kind) = match (image, unfit) {
         (true, _) => (STUCK_IMAGE, Failure::Retry),
@@ -358,18 +360,18 @@ fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -
     if now >= give_up { record(o, class, cause.clone(), kind, now) } else { told.until(give_up) }
 }
 
-/// The class has a recipe, and it is not the one of the attempt.
+/// Checks whether the class has a recipe that differs from that of the attempt.
 fn is_newer(o: &Observed<'_>, class: &Class) -> bool {
     let current = class.recipe.as_ref().ok().map(|recipe| recipe.version());
     o.kept && current.is_some() && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
 }
 
-/// The Job of an attempt could not be created: the attempt has failed.
+/// Records a failed attempt, because its Job could not be created.
 pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
     record(o, class, cause, kind, now)
 }
 
-/// Rows 23 and 30 to 33: remember a failed attempt, and say what comes next.
+/// Records a failed attempt for rows 23 and 30 to 33, and says what follows.
 fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let failure = LastFailure {
@@ -397,7 +399,7 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
     Decision::from(Step::RecordFailure { failure }).saying(true, reason::PROVISIONING_FAILED, told)
 }
 
-/// Rows 24 to 27.
+/// Decides rows 24 to 27.
 fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(failure) = noted_idle(o) {
@@ -412,7 +414,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if is_movable(o, class) && failure.kind == Failure::NoRoom {
-        // Whichever node the scheduler selects next, be it the same, gets an attempt.
+        // The next selected node gets an attempt, even if the scheduler selects the same again.
         let failure = LastFailure { kind: Failure::Retry, ..failure.clone() };
         return match &claim.selected_node {
             Some(node) => Decision::from(Step::Reschedule { failure: Some(failure.clone()) }).saying(
@@ -420,7 +422,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
                 reason::RESCHEDULING,
                 format!("no room on node {node}: {}; the scheduler is asked for another node", failure.message),
             ),
-            // Somebody else asked the scheduler.
+            // Somebody else has removed the selected node.
             None => Step::RecordFailure { failure }.into(),
         };
     }
@@ -430,7 +432,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     let wait = match failure.kind {
         _ if is_newer(o, class) => 0,
         Failure::NoRoom if has_new_node(o, class) => 0,
-        // Somebody has deleted the volume that was refused.
+        // Somebody has deleted the volume that did not fit.
         Failure::Never if failure.reason == VOLUME_REFUSED && o.volumes.is_empty() => 0,
         Failure::Never => seconds(SLOW),
         Failure::Retry | Failure::NoRoom => pause(recipe, failure.attempt),
@@ -445,7 +447,7 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
     after_another(o, next(o, class, recipe, failure.attempt, now))
 }
 
-/// The image has ended with a failure, and another container of its pod goes on: the run is over all the same.
+/// Ends an attempt whose image has failed while another container of its pod still runs.
 fn ended_but_in_part(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let job = o.jobs.iter().find(|job| job.marks.attempt == attempt && !job.over && !job.deleting)?;
@@ -457,12 +459,13 @@ fn ended_but_in_part(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Optio
     }
 }
 
-/// No volume is seen, and nobody has asked the API for one.
+/// Checks whether it is uncertain that no volume exists. The cache has no volume, and nobody has asked the API.
 fn is_volume_unsure(o: &Observed<'_>) -> bool {
     !o.no_volume && o.volumes.is_empty()
 }
 
-/// What an earlier attempt made is the claim's volume: a watch that lags must not have another made on another node.
+/// Asks the API first if an earlier attempt may have made the volume. A lagging watch must not cause a second volume on
+/// another node.
 fn after_another(o: &Observed<'_>, next: Decision) -> Decision {
     match next.step {
         Step::Stamp { .. } if is_volume_unsure(o) => Step::ConfirmNoVolume.into(),
@@ -470,13 +473,13 @@ fn after_another(o: &Observed<'_>, next: Decision) -> Decision {
     }
 }
 
-/// What must end before another attempt may begin, if anything.
+/// Returns the step or the wait that ends the processes of an attempt before the next may begin, if any.
 fn stopping(o: &Observed<'_>) -> Option<Decision> {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let ends =
         |job: &Job| job.marks.attempt == attempt && matches!(o.run, RunState::Failed { .. } | RunState::Succeeded);
     let running = || o.jobs.iter().filter(|job| !job.over);
-    // A Job may be seen before the stamp that it was created for.
+    // The watch may show a Job before it shows the stamp for which the Job was created.
     if !o.fresh && running().any(|job| job.marks.attempt > attempt) {
         return Some(Step::Refresh.into());
     }
@@ -494,7 +497,7 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
     if let Some(wait) = waits_for_original(o) {
         return wait;
     }
-    // One that has given up holds no part of its class any more.
+    // An attempt that the orchestrator has given up no longer counts against the quota.
     if let Some(why) = o.limit {
         return Decision::wait(reason::LIMIT_REACHED, why);
     }

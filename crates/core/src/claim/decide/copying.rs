@@ -1,13 +1,14 @@
-//! Claims that are to be copies of others, and claims that are copied.
+//! Decisions about claims that have a data source, and about claims that are a data source.
 
 use contract::names::reason;
 
 use super::{Decision, Observed, Step, recipe};
-use crate::claim::origin::{Copying, DataSource};
 use crate::config::Recipe;
+use crate::model::data_source::Copying;
+use crate::model::data_source::DataSource;
 use crate::node::NodeState;
 
-/// Row 18: others fill it, and bring its volume.
+/// Decides row 18 if others fill the claim and bring its volume.
 pub(super) fn left_to_others(o: &Observed<'_>) -> Option<Decision> {
     let Some(DataSource::Populated(source)) = &o.claim.data_source else { return None };
     Some(Decision::nothing().saying(
@@ -17,7 +18,7 @@ pub(super) fn left_to_others(o: &Observed<'_>) -> Option<Decision> {
     ))
 }
 
-/// What a copy waits for before an attempt can begin.
+/// Waits if the data source is not ready, so that no attempt can begin.
 pub(super) fn waits_for_original(o: &Observed<'_>) -> Option<Decision> {
     let origin = o.origin.as_ref()?;
     if let Err(why) = origin.check(o.claim) {
@@ -37,17 +38,17 @@ pub(super) fn waits_for_original(o: &Observed<'_>) -> Option<Decision> {
     }
 }
 
-/// The node where an attempt must be, whatever the scheduler selects: that of the original.
+/// Returns the node of the data source, where an attempt must be, whatever node the scheduler selects.
 pub(super) fn tied<'a>(o: &Observed<'a>, recipe: &Recipe) -> Option<&'a str> {
     o.origin.as_ref().and_then(|origin| origin.tie(recipe))
 }
 
-/// The original must be kept before it is read.
+/// Protects the data source before a run reads it.
 pub(super) fn keeps_original(o: &Observed<'_>) -> Option<Decision> {
     o.origin.as_ref().filter(|origin| origin.is_to_be_kept(o.claim)).map(|_| Step::KeepOriginal.into())
 }
 
-/// Rows 35 and 36: what follows for a claim of which copies are or were made, when nothing else is to be done.
+/// Decides rows 35 and 36, when nothing else is to be done. They end the protection of a claim for its copies.
 pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
     if decision.step != Step::Nothing || o.copying.is_empty() {
         return decision;

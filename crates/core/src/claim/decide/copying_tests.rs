@@ -1,10 +1,10 @@
-//! Claims that are to be copies, and claims that are copied.
+//! Tests of claims that have a data source, and of claims that are a data source.
 
 use super::*;
 
 const OF: &str = "0d9c2f0e-0000-4000-8000-00000000000f";
 
-/// A claim that is to be a copy of a bound one, whose storage is on a node or not.
+/// Returns a claim that clones a bound one, whose storage is on a node or not.
 fn copy(mut world: World, node: &'static str) -> World {
     let recipe = recipe_with(&[("capabilities", "clone")]);
     if let Some(stamp) = &mut world.claim.stamp {
@@ -17,7 +17,7 @@ fn copy(mut world: World, node: &'static str) -> World {
     world
 }
 
-/// A claim that can be copied, with its volume, which was made on a node.
+/// Returns a claim that can be cloned, with its volume, which was made on a node.
 pub(super) fn original_on(node: &'static str) -> Original {
     let name = ObjectName::new("team", "original");
     let mut claim = bound(new(), &names::pv_name(OF)).claim;
@@ -90,7 +90,7 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
     original(&mut elsewhere).granted = false;
     elsewhere.waits("is in another namespace, where no ReferenceGrant");
     elsewhere.waits("lets claims of namespace team use it");
-    // What was begun is not broken off.
+    // An attempt that has begun is finished.
     let mut begun = copy(stamped(1), "");
     keep(&mut begun);
     original(&mut begun).granted = false;
@@ -122,7 +122,7 @@ fn row_30_a_copy_of_what_one_node_has_is_made_there() {
     assert_eq!(world.step(), Step::StartRun);
     world.places.0.insert("a".into(), NodeState::Gone);
     assert_eq!(world.step(), Step::StartRun, "whatever becomes of the selected one");
-    // Without a node of its own the selected one counts.
+    // Without a node of its data source, the selected node counts.
     let world = delayed(copy(new(), ""), Some("a"));
     assert_eq!(world.step(), Step::Stamp { attempt: 1, nodes: vec!["a".into()], taken: 0 });
     let mut world = copy(new(), "home");
@@ -170,7 +170,7 @@ fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
     world.foreign = true;
     world.copying = vec![copying("a", false)];
     assert_eq!(world.step(), Step::LetOriginalGo { copies: vec!["a".into()] }, "whosoever the class is");
-    // What it owes itself comes first.
+    // The claim's own steps come first.
     let mut world = going();
     (world.copying, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
     assert_eq!(world.step(), Step::RemoveJob { job: job(1).name });

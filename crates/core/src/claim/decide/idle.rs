@@ -1,4 +1,4 @@
-//! Attempts of which no container has run: they can have left nothing.
+//! Attempts of which no container has run. They cannot have left storage.
 
 use contract::request::Operation;
 
@@ -6,23 +6,24 @@ use super::Observed;
 use crate::run::failure::LastFailure;
 use crate::run::state::Cause;
 
-/// So many attempts, from the first on, are known to have run no container; `idle` says so of the stamped one.
+/// Counts the attempts, from the first on, of which no container has run; `idle` says so of the stamped attempt.
 pub(super) fn idle_attempts(o: &Observed<'_>, idle: bool) -> u32 {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);
     let joins = before.saturating_add(1) >= attempt;
-    // Who removes a Job removes what is known of its pods.
+    // With the Job, somebody deletes the record of its pods.
     if idle && joins && o.removed.is_none() { before.max(attempt) } else { before }
 }
 
-/// The failure of the stamped attempt, with the note that none of its containers has run, if that is new.
+/// Returns the failure of the stamped attempt with the note that none of its containers has run. Returns `None` if the
+/// note is not new.
 pub(super) fn noted_idle(o: &Observed<'_>) -> Option<LastFailure> {
     let last = o.claim.last_failure.as_ref()?;
     let known = idle_attempts(o, o.never_ran);
     (known > last.idle_attempts).then(|| LastFailure { idle_attempts: known, ..last.clone() })
 }
 
-/// Row 7a. Noted before the Job is gone, and with it the proof.
+/// Decides row 7a. The failure is recorded before the Job is deleted, because the proof vanishes with the Job.
 pub(super) fn unnoted(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
     let stamp = o.claim.own_stamp()?;
     if o.claim.last_failure.is_some() {
@@ -34,7 +35,7 @@ pub(super) fn unnoted(o: &Observed<'_>, now: i64) -> Option<LastFailure> {
     (known > 0).then_some(LastFailure { operation: Operation::Provision, idle_attempts: known, ..failure })
 }
 
-/// Row 15a.
+/// Decides row 15a: checks that no container of any attempt has run.
 pub(super) fn has_left_nothing(o: &Observed<'_>) -> bool {
     let stamp = o.claim.own_stamp();
     let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.idle_attempts);

@@ -1,4 +1,4 @@
-//! Claims that go, or that found another volume: what was begun for them is taken back.
+//! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
 use contract::names::{self, reason};
 use contract::request::Operation;
@@ -13,7 +13,7 @@ use crate::run::backoff::{just_now, pause};
 use crate::run::failure::LastFailure;
 use crate::run::state::RunState;
 
-/// Rows 7 to 16: what was begun for a claim that goes, or that found another volume, is taken back.
+/// Decides rows 7 to 16 for a claim that is terminating or has another volume.
 pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
@@ -23,7 +23,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
             "let go by annotation; what an attempt left behind was not deleted",
         );
     }
-    // A volume that is ready is on its own, whatever goes on of the run that made it.
+    // A pooled volume does not depend on its request, whatever the run that made it does now.
     if let Some(done) = finished(o).filter(|done| done.step == Step::Release) {
         return done;
     }
@@ -40,8 +40,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(volume) = volumes().find(|volume| is_taken(o, volume)) {
         return taken(o, volume);
     }
-    // A volume under any other name is no volume of the claim: its delete run would not be told
-    // apart from that of the right one.
+    // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
     if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.id())) {
         if !claim.is_named_by(volume) {
             return Decision::wait(
@@ -54,7 +53,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
             );
         }
         if is_vanishing(volume) && volume.phase == "Bound" && claim.deleting {
-            // Kubernetes keeps it as long as its claim is there: one of the two has to go first.
+            // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
             return match recipe(o) {
                 Some(recipe) if recipe.reclaim_policy != "Delete" => Step::Release.into(),
                 _ => unholdable(o, now),
@@ -77,17 +76,17 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Rows 8 to 10: no process of a provision run may be left before its traces are removed.
+/// Decides rows 8 to 10: no process of a provision run may be left before its storage is deleted.
 pub(super) fn process(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = o.jobs.iter().find(|job| !job.deleting) {
         return Some(Step::RemoveJob { job: job.name.clone() }.into());
     }
-    // A Job that was just created may not be seen yet.
+    // The watch may not show a new Job yet.
     let goes_on = matches!(o.run, RunState::Running | RunState::Stuck { .. });
     (o.pods_alive || goes_on || !o.jobs.is_empty()).then(|| lost(o).unwrap_or_else(Decision::nothing))
 }
 
-/// Row 16.
+/// Decides row 16.
 pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let claim = o.claim;
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
@@ -136,10 +135,10 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     }
 }
 
-/// A delete run begins on its node; where that is gone, by what the class says.
+/// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decision {
     let begin = |elsewhere| Decision::from(Step::StartDelete { attempt, node: node.to_owned(), elsewhere });
-    // What to do about lost nodes is the admin's to say now, not when the attempt began.
+    // The admin decides now about nodes that are gone, not when the attempt began.
     let policy = match o.class {
         Serving::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
         Serving::NotOurs => recipe.node_gone,

@@ -1,4 +1,4 @@
-//! The rows of claims that go.
+//! Tests of the rows for terminating claims.
 
 use super::*;
 
@@ -110,7 +110,7 @@ fn row_15a_what_never_ran_has_left_nothing() {
         |idle_attempts| Some(LastFailure { idle_attempts, ..failure(Operation::Provision, 1, NOW, Failure::Retry) });
     world.claim.last_failure = idle(1);
     assert_eq!(world.step(), Step::Release);
-    // A node that is gone holds nothing of it.
+    // A node that is gone has no storage of the claim.
     world.claim.nodes = vec!["a".into()];
     assert_eq!(with_state("a", NodeState::Gone, world.clone()).step(), Step::Release);
     assert_eq!(World { no_volume: false, ..world.clone() }.step(), Step::ConfirmNoVolume);
@@ -184,7 +184,7 @@ fn row_16_a_node_that_is_gone() {
     let mut left = going();
     (left.no_volume, left.claim.nodes) = (true, vec!["a".into(), "b".into()]);
     assert_eq!(left.step(), begin(1, "a"));
-    // A dead node does not keep the others from being cleaned.
+    // A dead node does not prevent the clean-up of the others.
     assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(), begin(1, "b"));
     left.claim.nodes = vec!["a".into()];
     let missing = with_state("a", NodeState::Missing, left.clone());

@@ -1,4 +1,4 @@
-//! Where the runs of a claim are to be, if nodes matter.
+//! The node of a claim's runs, if nodes matter.
 
 use contract::exit::Failure;
 use contract::names::{self, reason};
@@ -6,15 +6,15 @@ use contract::request::Operation;
 
 use super::copying::tied;
 use super::{Decision, Observed, Step, recipe};
-use crate::claim::Claim;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
+use crate::model::claim::Claim;
 use crate::node::{NodeState, Places};
 
-/// Where an attempt that begins now may leave something; last, where it is to run.
+/// Returns the nodes where an attempt that begins now may leave storage. The last is the node of its run.
 ///
 /// # Errors
-/// No node takes it, in words for the claim.
+/// If no node takes the run. The text is for the claim's event.
 pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, String> {
     let mut nodes = match o.claim.own_stamp() {
         Some(_) => o.claim.nodes.clone(),
@@ -28,14 +28,16 @@ pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Re
     Ok(nodes)
 }
 
-/// The node of an attempt that begins now: that of the original, the selected one, or one that is chosen here.
+/// Returns the node of an attempt that begins now. It is that of the data source, the selected node, or a node chosen
+/// here.
 fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a str, String> {
     if let Some(node) = tied(o, recipe).or(selected(o, class)) {
         return Ok(node);
     }
     let last = || o.claim.nodes.last().filter(|_| o.choice.last && o.claim.own_stamp().is_some());
     let next = || o.choice.next.as_ref();
-    // Where an attempt has failed something may be left, so that the next is there too, unless there is no room.
+    // A failed attempt may have left storage on its node. So the next attempt is there too, unless the node has no
+    // room.
     let node = if had_no_room(o) { next().or_else(last) } else { last().or_else(next) };
     node.map(String::as_str).ok_or_else(|| {
         format!(
@@ -45,8 +47,8 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     })
 }
 
-/// The node that was selected for the claim. Where the class binds immediately no scheduler selects one: anybody may have
-/// named it, and one that does not exist is passed over.
+/// Returns the node that the scheduler selected for the claim. Where the class binds immediately, anybody may have
+/// named a node, and a node that does not exist is ignored.
 fn selected<'a>(o: &Observed<'a>, class: &Class) -> Option<&'a str> {
     let exists = |node: &&str| class.binding == BindingMode::WaitForFirstConsumer || !is_gone(o, node);
     o.claim.selected_node.as_deref().filter(exists)
@@ -56,7 +58,7 @@ fn is_gone(o: &Observed<'_>, node: &str) -> bool {
     o.places.state(node) == NodeState::Gone
 }
 
-/// What is told of a node that the claim names and that is passed over.
+/// Returns the text of the event if the claim names a node that is ignored.
 pub(super) fn passed_over(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Option<String> {
     let node = o.claim.selected_node.as_deref().filter(|_| selected(o, class).is_none())?;
     (recipe.placement == Placement::SelectedNode).then(|| {
@@ -64,26 +66,26 @@ pub(super) fn passed_over(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> O
     })
 }
 
-/// The last attempt found no room on its node.
+/// Checks whether the last attempt found no room on its node.
 fn had_no_room(o: &Observed<'_>) -> bool {
     let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
     let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
     last.is_some_and(|last| Some(last.attempt) == attempt && last.kind == Failure::NoRoom)
 }
 
-/// Where the run of an attempt must be: on the last of the nodes that are noted with its stamp.
+/// Returns the node on which an attempt must run: the last of the nodes that its stamp records.
 pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
     recipe.pin(nodes.last()?)
 }
 
-/// Nobody selects a node for the claim: it is chosen here.
+/// Checks whether the orchestrator chooses the node, because nobody else selects one.
 fn chooses(o: &Observed<'_>, class: &Class) -> bool {
     let on_node =
         recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode && tied(o, recipe).is_none());
     class.binding == BindingMode::Immediate && selected(o, class).is_none() && on_node
 }
 
-/// The node that the stamp was written for is not the one where the attempt is to be now.
+/// Checks whether the stamp was written for another node than the one where the attempt must be now.
 pub(super) fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
     let Some(recipe) = recipe(o).filter(|recipe| recipe.placement == Placement::SelectedNode) else { return false };
     match run_node(&o.claim.nodes, recipe) {
@@ -93,14 +95,13 @@ pub(super) fn is_misplaced(o: &Observed<'_>, class: &Class) -> bool {
     }
 }
 
-/// The scheduler can find another node for the claim.
+/// Checks whether the scheduler can find another node for the claim.
 pub(super) fn is_movable(o: &Observed<'_>, class: &Class) -> bool {
     let tied = recipe(o).is_some_and(|recipe| tied(o, recipe).is_some());
     class.binding == BindingMode::WaitForFirstConsumer && !tied
 }
 
-/// The node that the scheduler selected does not exist any more, or is none that the class allows: it is asked for
-/// another.
+/// Asks the scheduler for another node if the selected one is gone, or if the class does not allow it.
 pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decision> {
     let node = o.claim.selected_node.as_ref()?;
     if !is_movable(o, class) {
@@ -127,34 +128,34 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
     }
 }
 
-/// The run can be on the selected node only.
+/// Checks whether the run can be on the selected node only.
 pub(super) fn is_pinned(o: &Observed<'_>, class: &Class) -> bool {
     is_movable(o, class)
         && o.claim.selected_node.is_some()
         && recipe(o).is_some_and(|recipe| recipe.placement == Placement::SelectedNode)
 }
 
-/// There is another node, for a claim for which it is chosen here.
+/// Checks whether there is another node for a claim whose node the orchestrator chooses.
 pub(super) fn has_other_node(o: &Observed<'_>, class: &Class) -> bool {
     chooses(o, class) && o.choice.next.is_some()
 }
 
-/// There is a node where no attempt was, for a claim for which it is chosen here.
+/// Checks whether there is a node without an attempt for a claim whose node the orchestrator chooses.
 pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
     chooses(o, class) && o.choice.is_new
 }
 
-/// Where attempts of the claim were or are to be.
+/// Returns the nodes of all attempts of the claim.
 pub(super) fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
     claim.selected_node.iter().chain(&claim.nodes)
 }
 
-/// Where the last attempt was or is to be.
+/// Returns the node of the last attempt.
 pub fn last_node(claim: &Claim) -> Option<&String> {
     claim.nodes.last().or(claim.selected_node.as_ref())
 }
 
-/// The node on which the traces of a claim that goes are removed next; empty for any.
+/// Returns the node on which the storage of a terminating claim is deleted next; empty for any node.
 pub fn cleanup_node<'a>(claim: &'a Claim, places: &Places) -> &'a str {
     places.first(&claim.nodes).map_or("", String::as_str)
 }

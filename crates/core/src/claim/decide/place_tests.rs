@@ -1,4 +1,4 @@
-//! What comes of nodes, and where something is or was left.
+//! Tests of the choice of nodes, and of the nodes where storage is or was left.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn row_31_a_node_that_does_not_take_the_pod_is_given_up() {
     assert_eq!(pinned.decide(NOW).wake_at, Some(NOW + 5));
     let Step::RecordFailure { failure, .. } = pinned.decide(NOW + 5).step else { panic!("it is given up") };
     assert_eq!(failure.kind, Failure::NoRoom);
-    // Where there is no other node, and where any will do, there is nothing to be gained.
+    // Without another node, and where any node will do, a new attempt gains nothing.
     let alone = World { choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
     assert_eq!(stuck(alone).decide(NOW + 1000).step, Step::Nothing);
     let mut anywhere = selected(stamped(1));
@@ -86,7 +86,7 @@ fn rows_13_and_20_where_attempts_left_something_goes_on_with_the_volume() {
         }
     };
     assert_eq!(adopted_nodes(&["a", "b"], true), ["a", "b"]);
-    // One that is not bound to a host may be what the attempts before made.
+    // A volume that is not bound to a host may be what earlier attempts made.
     assert!(adopted_nodes(&["a", "b"], false).is_empty());
 }
 

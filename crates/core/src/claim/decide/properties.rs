@@ -1,4 +1,4 @@
-//! What holds for every claim in every state, be it one that should never come about.
+//! Properties that hold for each claim in each state, also in states that should never occur.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::worlds::worlds;
 use super::*;
 use crate::config::Placement;
 
-/// That the adoption gives to a volume.
+/// Returns the reclaim policy that the adoption gives to a volume.
 fn policy(provenance: &Provenance) -> String {
     provenance.record.data.get("reclaim-policy").cloned().unwrap_or_else(|| "Delete".into())
 }
@@ -17,7 +17,7 @@ impl World {
         self.volumes.iter().find(|(volume, _)| volume.name == name).expect("a step names a volume that was observed")
     }
 
-    /// The volume of its runs is another claim's by now, and deleted with that.
+    /// Checks whether the volume of the claim's runs belongs to another claim now, and is deleted with it.
     fn has_ceded(&self) -> bool {
         self.volumes.iter().any(|(volume, _)| {
             let held = volume.is_adopted() && volume.volume_id.as_deref() == Some(UID);
@@ -25,13 +25,13 @@ impl World {
         })
     }
 
-    /// A process of a provision run may be there, as far as can be seen.
+    /// Checks whether a process of a provision run may be running, by the observation.
     fn is_alive(&self) -> bool {
         let goes_on = matches!(self.run, RunState::Running | RunState::Stuck { .. });
         self.pods_alive || goes_on || self.jobs.iter().any(|job| !job.over)
     }
 
-    /// The volume is the claim's and will be deleted as a volume, if it is to be deleted.
+    /// Checks whether the volume is the claim's and is deleted as a volume, if it must be deleted.
     fn is_safe(&self, volume: &Volume) -> bool {
         volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
             && volume.volume_id.as_deref() == Some(UID)
@@ -43,13 +43,13 @@ impl World {
         self.claim.is_bound() && self.claim.volume_name.as_deref() == Some(name)
     }
 
-    /// The claim goes, or has another volume than ours.
+    /// Checks whether the claim is terminating, or has another volume.
     fn is_leaving(&self) -> bool {
         let name = self.claim.volume_name.as_ref();
         self.claim.deleting || name.is_some_and(|name| *name != names::pv_name(&self.claim.id()))
     }
 
-    /// Someone else acts next, and an event tells when: the reason for which nothing need be said.
+    /// Returns the reason why no event is needed: somebody else acts next, and an event reports it.
     fn is_awaited(&self) -> Option<&'static str> {
         let claim = &self.claim;
         let delayed = self.class.binding == BindingMode::WaitForFirstConsumer;
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// What is observed after a step was carried out, and whether the pass goes on.
+    /// Changes the observation as the step would. Returns whether the reconcile continues.
     fn carry_out(&mut self, step: Step) -> bool {
         let unhold = |claim: &mut Claim| {
             claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
@@ -156,7 +156,7 @@ impl World {
                 volume.claim_uuid = Some(UID.into());
                 volume.volume_id = Some(UID.into());
                 let text = serde_json::to_string(&provenance).unwrap();
-                volume.mark = Some(crate::volume::mark(&text));
+                volume.mark = Some(crate::model::volume::mark(&text));
                 volume.provenance = Some(text);
                 volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
                 volume.instance = Some("default".into());
@@ -172,7 +172,7 @@ impl World {
                 volume.claim_uuid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
                 volume.volume_id = Some(self.claim.id());
                 let text = serde_json::to_string(&provenance).unwrap();
-                volume.mark = Some(crate::volume::mark(&text));
+                volume.mark = Some(crate::model::volume::mark(&text));
                 volume.provenance = Some(text);
             }
             Step::Bind { volume } => {
@@ -392,7 +392,7 @@ proptest! {
         check(&world, &world.decide(NOW));
     }
 
-    /// Every write changes what it was based on: a pass ends, whatever it began with.
+    /// Each write changes what the decision used, so that a reconcile ends in all worlds.
     #[test]
     fn a_pass_ends(world in worlds()) {
         let mut world = world;

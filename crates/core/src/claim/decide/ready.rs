@@ -1,17 +1,17 @@
-//! Claims that are given a volume that was kept ready, and the requests by which it was made.
+//! Decisions about claims that get a pooled volume, and about pool requests.
 
 use contract::names;
 
 use super::adoption::{adopted, is_taken, is_vanishing};
 use super::{Candidate, Decision, Observed, Serving, Step, succeeded};
-use crate::claim::Binding;
-use crate::volume::Reference;
+use crate::model::claim::Binding;
+use crate::model::volume::Reference;
 
-/// Row 5a. The PV controller was faster to bind what the claim was given.
+/// Decides row 5a: the PV controller bound the assigned volume first.
 pub(super) fn noted(o: &Observed<'_>) -> Decision {
     let claim = o.claim;
     let stamped = claim.deleting || claim.own_stamp().is_some() || matches!(o.class, Serving::NotOurs);
-    // One that it has taken from another claim is none that it was given.
+    // A volume that the claim has taken from another claim was not assigned to it.
     let was_ready = given(o).map(|given| given.volume).filter(|volume| volume.pool_size.is_some());
     match was_ready.filter(|volume| !stamped && claim.volume_name.as_ref() == Some(&volume.name)) {
         Some(volume) => succeeded(volume, Step::Note { volume: volume.name.clone() }),
@@ -19,12 +19,12 @@ pub(super) fn noted(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// Row 19b. The claim has a volume, and nothing was begun for it.
+/// Decides row 19b: a volume was assigned to the claim, and no attempt has begun.
 pub(super) fn was_given(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
     let volume = candidate.volume;
     match o.binding {
         Binding::Direct if candidate.is_known() => succeeded(volume, Step::Bind { volume: volume.name.clone() }),
-        // Kubernetes keeps what is Bound. What nothing keeps is gone before the claim could have it.
+        // Kubernetes keeps a Bound volume. A volume that nothing keeps would be gone before the claim could have it.
         _ if volume.deleting && o.claim.volume_name.is_none() && (volume.is_held() || volume.phase == "Bound") => {
             Step::Name { volume: volume.name.clone() }.into()
         }
@@ -32,8 +32,8 @@ pub(super) fn was_given(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision
     }
 }
 
-/// Row 34a, for a request of a pool. What was made for it is adopted without a claim; from then on it is none of the
-/// request's any more.
+/// Decides row 34a, for a pool request. Its volume is adopted without a claim, and is no longer the request's from then
+/// on.
 pub(super) fn finished(o: &Observed<'_>) -> Option<Decision> {
     if !o.request {
         return None;
@@ -49,7 +49,7 @@ pub(super) fn finished(o: &Observed<'_>) -> Option<Decision> {
     (fits && !is_vanishing(volume)).then(|| adopted(o, volume).unwrap_or_else(done))
 }
 
-/// A volume that runs for another claim made, which this one has taken, and which was made its own.
+/// Returns a volume that another claim's runs made, that this claim has taken, and that is adopted for this claim.
 pub(super) fn given<'a>(o: &Observed<'a>) -> Option<&'a Candidate<'a>> {
     let own = |reference: &Reference| reference.uid == o.claim.uid;
     o.volumes.iter().find(|Candidate { volume, .. }| {

@@ -1,8 +1,8 @@
-//! The rows of claims that get what was kept ready, and of those that ask for it.
+//! Tests of the rows for claims that get a pooled volume, and for pool requests.
 
 use super::*;
 
-/// What was made for a request: ready, on its own.
+/// Returns the volume of a request when it is ready.
 fn ready_volume() -> Volume {
     let kind = recipe_with(&[]).record.kind();
     let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };

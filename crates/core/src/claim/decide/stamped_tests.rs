@@ -1,4 +1,4 @@
-//! The rows of claims that are stamped, or are to be.
+//! Tests of the rows for claims that are stamped, or are stamped next.
 
 use super::*;
 
@@ -78,14 +78,14 @@ fn row_21_a_volume_that_the_pv_controller_may_not_know_is_left_to_it() {
     }
     let alone = World { binding: Binding::Controller, ..with_volume(stamped(1), known_volume(), &[]) };
     alone.rests();
-    // It would not choose one that is going, but is to bind it all the same.
+    // The PV controller would not choose a terminating volume, but must bind it.
     for binding in [Binding::Direct, Binding::Controller] {
         let going = Volume { deleting: true, ..adopted_volume() };
         let mut world = World { binding, ..with_volume(stamped(1), going, &[]) };
         assert_eq!(world.step(), Step::Name { volume: names::pv_name(UID) });
         world.claim.volume_name = Some(names::pv_name(UID));
         world.rests();
-        // Nor one that cannot name the class of attributes that the claim asks for.
+        // The PV controller would not choose a volume without the requested VolumeAttributesClass either.
         let mut world = World { binding, ..with_volume(stamped(1), adopted_volume(), &[]) };
         world.claim.attributes_class = Some("gold".into());
         assert_eq!(world.step(), Step::Name { volume: names::pv_name(UID) });
@@ -112,7 +112,7 @@ fn row_22_a_volume_that_goes_is_not_bound_nor_looked_for() {
     let mut world = with_volume(stamped(1), vanishing_volume(), &[]);
     world.run = RunState::Succeeded;
     world.waits("is being deleted; its end is waited for");
-    // Somebody deletes it between the binding's two writes.
+    // Somebody deletes the volume between the two writes of the binding.
     world.volumes[0].0.phase = "Bound".into();
     world.waits("is being deleted; its end is waited for");
     world.volumes[0].0.claim_ref = adopted_volume().claim_ref;
@@ -428,14 +428,14 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let Step::Cede { volume, provenance, .. } = decision.step else { panic!("{:?}", decision.step) };
     assert_eq!((volume, &provenance.record), (names::pv_name(UID), &recipe_with(&[]).record));
     assert!(decision.tell.unwrap().message.contains("but claim b/thief has taken it"));
-    // A crash between its two writes: it is taken up again.
+    // After a crash between the two writes, the transfer is continued.
     let thief = taken_volume().claim_ref.map(|reference| reference.uid);
     let half = Volume { claim_uuid: thief, volume_id: Some(UID.into()), ..taken_volume() };
     let half_way = with_volume(stamped(1), half.clone(), &["claimRef"]);
     assert!(matches!(half_way.step(), Step::Cede { .. }), "{:?}", half_way.step());
 
     let text = serde_json::to_string(&provenance).unwrap();
-    let theirs = Volume { mark: Some(crate::volume::mark(&text)), provenance: Some(text), ..half };
+    let theirs = Volume { mark: Some(crate::model::volume::mark(&text)), provenance: Some(text), ..half };
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
     robbed.jobs = vec![Job { over: true, ..job(1) }];
@@ -448,7 +448,7 @@ fn row_23_a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     robbed.claim.stamp.as_mut().unwrap().taken = 16;
     assert_ne!(robbed.claim.id(), UID);
 
-    // A claim that goes leaves it to the thief.
+    // A terminating claim leaves the volume to the other claim.
     let mut leaving = with_volume(going(), taken_volume(), &["claimRef"]);
     assert!(matches!(leaving.step(), Step::Cede { .. }));
     leaving.volumes = vec![(theirs, vec!["claimRef".into()])];

@@ -1,4 +1,4 @@
-//! A test per row of the table; `properties.rs` has what holds for all that can be observed.
+//! One test for each row of the table. `properties.rs` has the properties of all observations.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use contract::exit::Failure;
 use contract::request::Operation;
 
 use super::*;
-use crate::claim::Stamp;
 use crate::claim::nodes::Choice;
-use crate::claim::origin::DataSource;
 use crate::config::NodeGone;
 use crate::config::classes::BindingMode;
 use crate::config::record::Record;
+use crate::model::claim::Stamp;
+use crate::model::data_source::DataSource;
+use crate::model::volume::Reference;
 use crate::node::NodeState;
 use crate::run::backoff::pause;
 use crate::run::state::Cause;
 use crate::run::view::Marks;
-use crate::volume::Reference;
 
 #[path = "copying_tests.rs"]
 mod of_copies;
@@ -36,7 +36,7 @@ mod worlds;
 const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 
-/// What is observed, owned.
+/// An observation that owns its data.
 #[derive(Clone, Debug)]
 struct World {
     claim: Claim,
@@ -50,7 +50,7 @@ struct World {
     pods_alive: bool,
     choice: Choice,
     alive_on: Vec<String>,
-    /// The nodes that are not as they should be.
+    /// The states of all nodes that are not ready.
     places: Places,
     volumes: Vec<(Volume, Vec<String>)>,
     no_volume: bool,
@@ -73,7 +73,7 @@ struct World {
     ready: Option<&'static str>,
 }
 
-/// What a claim is to be a copy of.
+/// The data source of a claim.
 #[derive(Clone, Debug)]
 struct Original {
     claim: Option<Claim>,
@@ -142,7 +142,7 @@ impl World {
         self.decide(NOW).step
     }
 
-    /// Nothing is done, and this is said.
+    /// Checks that the decision does nothing and emits this event.
     #[track_caller]
     fn waits(&self, says: &str) {
         let decision = self.decide(NOW);
@@ -150,8 +150,7 @@ impl World {
         assert!(decision.step == Step::Nothing && said.contains(says), "{decision:?}");
     }
 
-    /// Nothing is done, and nothing is said.
-    /// Nothing is tried before the slow pace says so.
+    /// Checks that the decision does and emits nothing, and waits for 30 minutes.
     #[track_caller]
     fn rests_until_slow(&self) {
         let decision = self.decide(NOW);
@@ -171,7 +170,7 @@ fn recipe_with(keys: &[(&str, &str)]) -> Recipe {
     Record { config, class: "silver".into(), data, ..Record::default() }.recipe().unwrap()
 }
 
-/// A new claim of a class that makes volumes at once.
+/// Returns a new claim of a class that binds immediately.
 fn new() -> World {
     let text = format!(
         "metadata: {{name: data, namespace: team, uid: {UID}, resourceVersion: '1'}}\nspec: {{storageClassName: silver, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}\n"
@@ -225,7 +224,7 @@ fn begin(attempt: u32, node: &str) -> Step {
     Step::StartDelete { attempt, node: node.to_owned(), elsewhere: false }
 }
 
-/// The claim bears the stamp of an attempt, with the finalizer.
+/// Returns a claim with the stamp of an attempt, and the finalizer.
 fn stamped(attempt: u32) -> World {
     let mut world = new();
     world.claim.nodes = vec!["home".into()];
@@ -237,14 +236,14 @@ fn stamped(attempt: u32) -> World {
     world
 }
 
-/// Its attempt has failed a moment ago, and made no volume.
+/// Returns the same with an attempt that has just failed and made no volume.
 fn failed_with(kind: Failure) -> World {
     let mut world = World { no_volume: true, ..stamped(1) };
     world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, kind));
     world
 }
 
-/// The claim is being deleted after its attempt began.
+/// Returns a claim that was deleted after its attempt began.
 fn going() -> World {
     let mut world = stamped(1);
     world.claim.deleting = true;
@@ -257,7 +256,7 @@ fn delayed(mut world: World, node: Option<&str>) -> World {
     world
 }
 
-/// The claim is bound to a volume of this name.
+/// Returns the claim, bound to a volume of this name.
 fn bound(mut world: World, volume: &str) -> World {
     world.claim.volume_name = Some(volume.into());
     world.claim.phase = "Bound".into();
@@ -299,7 +298,7 @@ fn over(attempt: u32) -> Job {
     Job { over: true, ..job(attempt) }
 }
 
-/// As an image makes it.
+/// Returns a volume as an image makes it.
 fn volume() -> Volume {
     let text = format!(
         "metadata: {{name: pvc-{UID}, annotations: {{'{}': {UID}}}}}\nspec: {{persistentVolumeReclaimPolicy: Delete}}\n",
@@ -308,7 +307,7 @@ fn volume() -> Volume {
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
 
-/// As it is after its adoption.
+/// Returns a volume after its adoption.
 fn adopted_volume() -> Volume {
     let provenance = Provenance { record: recipe_with(&[]).record, node: "home".into() };
     Volume {
@@ -316,19 +315,19 @@ fn adopted_volume() -> Volume {
         instance: Some("default".into()),
         provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
         volume_id: Some(UID.into()),
-        mark: Some(crate::volume::mark(&serde_json::to_string(&provenance).unwrap())),
+        mark: Some(crate::model::volume::mark(&serde_json::to_string(&provenance).unwrap())),
         provenance: Some(serde_json::to_string(&provenance).unwrap()),
         claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),
         ..volume()
     }
 }
 
-/// The same, and the PV controller has shown that it knows it.
+/// Returns the same volume after the PV controller has shown that it has seen it.
 fn known_volume() -> Volume {
     Volume { phase: "Bound".into(), ..adopted_volume() }
 }
 
-/// Of the claim, but another claim has it.
+/// Returns a volume of the claim that another claim has taken.
 fn taken_volume() -> Volume {
     Volume { claim_ref: Some(Reference { name: ObjectName::new("b", "thief"), uid: "t".into() }), ..volume() }
 }
@@ -495,7 +494,7 @@ fn row_18_what_cannot_be_served_is_told() {
     with(&[("volume-mode", "Block")], |_| {}).waits("has no volume mode Filesystem; it has Block");
     with(&[], |claim| claim.size = Err("no size".into())).waits("no size");
     with(&[], |claim| claim.has_selector = true).waits("remove the selector");
-    // A label that its user wrote does not make it a request of a pool.
+    // A label that its user wrote does not make a claim a pool request.
     with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true)).waits("remove the selector");
     with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
         .waits("filled from VolumeSnapshot s");
@@ -526,7 +525,7 @@ fn with_state(node: &str, state: NodeState, world: World) -> World {
     World { places: Places([(node.to_owned(), state)].into()), ..world }
 }
 
-/// Of a class that waits for a pod, on node `a`.
+/// Returns the claim with a class that waits for a pod, on node `a`.
 fn selected(world: World) -> World {
     let mut world = world;
     world.class.binding = BindingMode::WaitForFirstConsumer;

@@ -1,4 +1,4 @@
-//! Anything that can be observed of a claim, be it what should never come about.
+//! Generators of all observations of a claim, also of those that should never occur.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ fn failures() -> impl Strategy<Value = LastFailure> {
         .prop_map(|(operation, attempt, at, kind)| failure(operation, attempt, at, kind))
 }
 
-/// A run with or without its Job.
+/// Generates a run with or without its Job.
 fn runs(job: bool) -> BoxedStrategy<RunState> {
     if !job {
         return select(vec![RunState::Absent, RunState::Absent, RunState::Running]).boxed();
@@ -97,7 +97,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
             volume.claim_ref =
                 (reference != "none").then(|| Reference { name: ObjectName::new("ns", "c"), uid: reference });
         }
-        // As the check of a volume finds it.
+        // The check of a volume would find the same.
         let mut misfits = Vec::new();
         if name != names::pv_name(UID) {
             misfits.push("name".to_owned());
@@ -115,7 +115,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
     })
 }
 
-/// What a claim is to be a copy of, in any state.
+/// Generates the data source of a claim, in any state.
 fn originals() -> impl Strategy<Value = Original> {
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
     (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, deleting), node)| {

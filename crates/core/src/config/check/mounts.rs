@@ -1,4 +1,4 @@
-//! The key `storage-mounts`: whether what it promises can hold with the config's `pod-template`.
+//! The check of the key `storage-mounts`: whether the config's `pod-template` allows what the key promises.
 
 use contract::names::CONTAINER;
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
@@ -8,10 +8,10 @@ use crate::config::Recipe;
 use crate::config::keys;
 use crate::config::values::{is_clean_absolute, list};
 
-/// Rights by which a process reaches files without a path to them.
+/// Capabilities with which a process reaches files without a path to them.
 const REACHES_ALL: &[&str] = &["ALL", "SYS_ADMIN", "DAC_READ_SEARCH", "SYS_MODULE", "SYS_RAWIO"];
 
-/// The paths.
+/// Reads the list of paths.
 pub(super) fn paths(text: &str) -> Result<Vec<String>, String> {
     let paths = list(text)?;
     let is_path = |path: &str| is_clean_absolute(path) && path.len() > 1 && !path.ends_with('/') && !path.contains(',');
@@ -21,7 +21,7 @@ pub(super) fn paths(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Refuses what would let a run see more than its own.
+/// Refuses everything in the template that would let a run see more than its own storage.
 pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe) {
     if recipe.storage_mounts.is_empty() {
         return;
@@ -45,7 +45,7 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe) {
     }
 }
 
-/// Why what is mounted at a path cannot be seen in parts.
+/// Returns the reason why parts of the mount at a path cannot be mounted alone.
 fn misfit(path: &str, mounts: &[&VolumeMount], volumes: &[&Volume]) -> Option<String> {
     let Some(mount) = mounts.iter().find(|mount| mount.mount_path == path) else {
         return Some(format!("`{path}` is where `pod-template` mounts nothing into the container `provisioner`"));
@@ -70,13 +70,13 @@ fn misfit(path: &str, mounts: &[&VolumeMount], volumes: &[&Volume]) -> Option<St
     ))
 }
 
-/// Whether a path is a directory or something in it.
+/// Checks whether a path is a directory or something in it.
 fn is_in(path: &str, directory: &str) -> bool {
     let rest = path.trim_end_matches('/').strip_prefix(directory.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// With which right a container reaches its node in other ways.
+/// Returns the setting by which a container reaches its node in other ways.
 fn reaches_all(container: &Container) -> Option<String> {
     let security = container.security_context.as_ref()?;
     if security.privileged == Some(true) {

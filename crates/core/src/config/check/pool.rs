@@ -1,4 +1,4 @@
-//! The keys of pools.
+//! The check of the keys of pools.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::config::keys;
 use crate::config::pool::{MOST_READY, Marks, Pool};
 use crate::config::values::map;
 
-/// The volumes that are kept ready.
+/// Reads the keys of a class's pool.
 pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {
     let max_bytes = r.read(&keys::POOL_MAX_BYTES, size);
     let in_flight = r.read(&keys::POOL_IN_FLIGHT, |text| number(text, 1, 10_000)).map(|n| n as usize);
@@ -30,7 +30,7 @@ pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {
     kept.map(|sizes| Pool { sizes, max_bytes, in_flight, kind: String::new() })
 }
 
-/// Sizes with their marks.
+/// Reads sizes, each with its low and high watermark.
 fn sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
     let mut sizes = BTreeMap::new();
     for (key, marks) in map(text)? {
@@ -60,7 +60,7 @@ fn sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
     }
 }
 
-/// Whether the rest of a config goes with its pool.
+/// Checks whether the rest of a config allows a pool.
 pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe, pool: &Pool) {
     if !recipe.can(capability::POOL) {
         r.fail(

@@ -1,4 +1,4 @@
-//! What backends have.
+//! Tests of the comparison with backends.
 
 use contract::listing::{Entry, State};
 
@@ -20,7 +20,7 @@ fn kinds(findings: &[Finding]) -> Vec<Kind> {
     findings.iter().map(|finding| finding.kind).collect()
 }
 
-/// A cluster with a bound volume of a class on the network.
+/// Returns a cluster with a bound volume of a class on the network.
 fn networked() -> Cluster {
     Cluster::with(&[("placement", "any")]).bound().volume(|v| made_by(v, &[("placement", "any")], ""))
 }
@@ -38,7 +38,7 @@ fn storage_that_nobody_knows() {
     let found = compare(&[(State::Volume, UID), (State::Volume, OTHER), (State::Rubbish, "a"), (State::Kept, "b")]);
     assert_eq!(kinds(&found), [Kind::BackendUnknown, Kind::BackendRubbish]);
     assert!(found.iter().all(|finding| finding.removal.is_none()), "never removed");
-    // Known to a claim, a run or a volume of anybody, before or after.
+    // A claim, run or volume of anybody has the id, before or after.
     let foreign = networked().volume(|v| (v.name, v.instance) = (names::pv_name(OTHER), Some("other".into())));
     let run = networked().job("provision", |job| job.marks.id = OTHER.into());
     for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
@@ -56,10 +56,10 @@ fn storage_that_is_missing() {
     assert_eq!(whole(&cluster, &[]), [Kind::BackendMissing]);
     assert_eq!(whole(&cluster, &[(State::Rubbish, UID)]), [Kind::BackendMissing], "rubbish is no volume");
     assert_eq!(whole(&cluster, &[(State::Kept, UID)]), []);
-    // A list that is not whole says nothing but that.
+    // An incomplete list is reported, and says nothing else.
     let broken = Listing { entries: Err("cut".into()), ..listing(None, &[], &cluster) };
     assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[broken])), [Kind::BackendNotListed]);
-    // Nor does one of another place, or for a volume that came or goes meanwhile.
+    // A list of another place says nothing. Nor does a list about a volume that appeared or vanished meanwhile.
     assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[listing(Some("a"), &[], &cluster)])), []);
     let empty = Cluster::with(&[("placement", "any")]).bound();
     assert_eq!(kinds(&compare(&empty.0, &cluster.0, &[listing(None, &[], &cluster)])), []);
@@ -84,13 +84,13 @@ fn volumes_of_a_node_are_looked_for_there() {
 
 #[test]
 fn versions_of_a_config_share_a_list_only_if_they_lead_to_the_same_place() {
-    // Made by an older image with another timeout.
+    // An older image with another timeout made the volume.
     let same = Cluster::with(&[("placement", "any")])
         .bound()
         .volume(|v| made_by(v, &[("placement", "any"), ("image", "old"), ("timeout", "9s")], ""));
     assert_eq!(views(&same.0).len(), 1);
     assert_eq!(kinds(&compare(&same.0, &same.0, &[listing(None, &[], &same)])), [Kind::BackendMissing]);
-    // Made when the config led elsewhere: what is missing here may be there.
+    // The volume was made when the config led elsewhere. If it is missing here, it may exist there.
     let moved = Cluster::with(&[("placement", "any")])
         .bound()
         .volume(|v| made_by(v, &[("placement", "any"), ("server", "old")], ""));
@@ -99,7 +99,7 @@ fn versions_of_a_config_share_a_list_only_if_they_lead_to_the_same_place() {
     let current = both.iter().find(|view| !view.recipe.parameters.contains_key("server")).unwrap();
     let list = Listing { key: current.key.clone(), ..listing(None, &[], &moved) };
     assert_eq!(kinds(&compare(&moved.0, &moved.0, &[list])), []);
-    // Of a class that cannot list, nothing is asked.
+    // A class whose image cannot list is not asked.
     assert_eq!(views(&Cluster::with(&[("capabilities", "")]).0).len(), 0);
 }
 

@@ -1,10 +1,10 @@
-//! What holds for all that may be found.
+//! Properties that hold for all findings.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Anything that a cluster may hold.
+/// Generates any cluster.
 fn any() -> impl Strategy<Value = Cluster> {
     let claim = prop_oneof![
         Just(None),
@@ -63,7 +63,7 @@ fn any() -> impl Strategy<Value = Cluster> {
 }
 
 proptest! {
-    /// What may be removed is ours, old, over or without an owner; volumes and claims never are.
+    /// Only objects of the orchestrator that are old, ended or orphaned are deleted. Volumes and claims never are.
     #[test]
     fn only_what_nobody_needs_is_removed(cluster in any()) {
         for finding in cluster.found() {
@@ -89,7 +89,7 @@ proptest! {
         }
     }
 
-    /// What is found does not depend on the order in which things are known.
+    /// The findings do not depend on the order of the objects.
     #[test]
     fn order_is_nothing(cluster in any()) {
         let mut turned = cluster.0.clone();

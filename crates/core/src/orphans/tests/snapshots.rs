@@ -1,8 +1,8 @@
-//! Snapshots, finalizers and policies.
+//! Tests of findings about snapshots, finalizers and policies.
 
 use super::*;
+use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::policies::{POLICIES, State};
-use crate::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-000000000005";
 
@@ -54,7 +54,7 @@ fn snapshots_that_are_well_are_no_findings() {
         .kept_claim("source", &names::source_finalizer(SNAPSHOT))
         .job("snapshot", |job| job.content = Some(names::content_name(SNAPSHOT)))
         .clean();
-    // Not ours, too young, not bound yet.
+    // The contents belong to somebody else, are too young, or are not bound yet.
     Cluster::new().content(json!({ "spec": { "driver": "other.example" } })).clean();
     Cluster::new().content(json!({ "metadata": { "labels": { names::LABEL_INSTANCE: "other" } } })).clean();
     Cluster::new().content(json!({ "metadata": { "creationTimestamp": at(NOW - 3) } })).clean();
@@ -129,7 +129,7 @@ fn finalizers_that_nothing_needs() {
         .job("provision", |_| ())
         .kept_claim("original", &names::clone_finalizer(UID))
         .clean();
-    // The sweep does not look so deep, and the finalizers of others are theirs.
+    // The sweep does not check finalizers. Finalizers of others are no findings.
     let mut shallow = gone;
     shallow.0.deep = false;
     shallow.clean();

@@ -1,7 +1,7 @@
-//! `flex-pv`: creates the PersistentVolume of a provisioner image, and says why one was not made.
+//! `flex-pv`: creates the PersistentVolume of a provisioner image, and reports failures.
 //!
-//! A single static binary that a vendor copies into an image, so that its script needs no kubectl,
-//! no curl and no YAML.
+//! It is a single static binary that a vendor copies into an image. The image's script then needs no kubectl, no curl
+//! and no YAML.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -17,13 +17,13 @@ use kit::flex_pv::made;
 use kit::mounted::{self, Mounts};
 use kit::{Failure, cluster};
 
-/// No PersistentVolume is larger: the API takes none.
+/// The largest file for `--from`. The API accepts no larger PersistentVolume.
 const LARGEST_FILE: u64 = 1 << 20;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // `--help` and `--version` come as errors too, to be printed on standard output.
+        // clap returns `--help` and `--version` as errors too, to be printed on standard output.
         Err(error) if !error.use_stderr() => {
             print!("{error}");
             return ExitCode::SUCCESS;
@@ -78,7 +78,7 @@ fn remove(paths: Vec<PathBuf>) -> Result<(), Failure> {
     mounted.iter().try_for_each(|path| mounted::empty(path))
 }
 
-/// Keeps the directories once, or without end: then what fails is told and tried again.
+/// Keeps the directories once, or forever. In the second case a failure is reported and the work tried again.
 fn keep(every: Option<u32>, age: u32, paths: &[PathBuf]) -> Result<(), Failure> {
     loop {
         for path in paths {
@@ -93,7 +93,7 @@ fn keep(every: Option<u32>, age: u32, paths: &[PathBuf]) -> Result<(), Failure> 
     }
 }
 
-/// The text of `--from`.
+/// Reads the text of `--from`.
 fn read(file: &str) -> Result<String, Failure> {
     let mut text = String::new();
     let read = match file {

@@ -1,5 +1,5 @@
-//! The objects of `snapshot.storage.k8s.io/v1`, as far as they matter. They are custom resources, which a cluster may
-//! not have.
+//! The objects of `snapshot.storage.k8s.io/v1`, with the fields that the orchestrator uses. They are custom resources,
+//! which a cluster may lack.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-/// Their API group.
+/// The API group of these objects.
 pub const GROUP: &str = "snapshot.storage.k8s.io";
 const VERSION: &str = "v1";
-/// Group and version, as they stand in objects.
+/// The group and version, as objects carry them.
 pub const API_VERSION: &str = "snapshot.storage.k8s.io/v1";
 
 macro_rules! resource {
@@ -60,190 +60,190 @@ resource!(VolumeSnapshot, "volumesnapshots", k8s_openapi::NamespaceResourceScope
 resource!(VolumeSnapshotContent, "volumesnapshotcontents", k8s_openapi::ClusterResourceScope);
 resource!(VolumeSnapshotClass, "volumesnapshotclasses", k8s_openapi::ClusterResourceScope);
 
-/// A user's wish for a snapshot of a claim, or for one that exists.
+/// A user's request for a snapshot of a claim, or for an existing snapshot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshot {
-    /// Group and version.
+    /// The group and version of the object.
     #[serde(default = "api_version")]
     pub api_version: String,
-    /// Its kind.
+    /// The kind of the object.
     #[serde(default = "snapshot_kind")]
     pub kind: String,
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is wished.
+    /// The request.
     #[serde(default)]
     pub spec: SnapshotSpec,
-    /// What has become of it.
+    /// The status of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<SnapshotStatus>,
 }
 
-/// What a VolumeSnapshot asks for.
+/// The request of a VolumeSnapshot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotSpec {
-    /// Of what.
+    /// The source of the snapshot.
     pub source: SnapshotSource,
-    /// Its class.
+    /// The VolumeSnapshotClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_class_name: Option<String>,
 }
 
-/// One of the two.
+/// The source of a VolumeSnapshot: one of two fields is set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotSource {
-    /// The claim whose volume it is to be of.
+    /// The claim of whose volume the snapshot is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim_name: Option<String>,
-    /// The content that exists.
+    /// The existing content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_content_name: Option<String>,
 }
 
-/// How a VolumeSnapshot stands.
+/// The status of a VolumeSnapshot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotStatus {
-    /// Its content.
+    /// The content of the VolumeSnapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_volume_snapshot_content_name: Option<String>,
-    /// When it was made.
+    /// The time when the snapshot was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<String>,
-    /// It can be restored.
+    /// The snapshot is ready to be restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_to_use: Option<bool>,
-    /// What a claim must ask for at least.
+    /// The smallest size that a claim must request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_size: Option<String>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<SnapshotError>,
 }
 
-/// What went wrong.
+/// An error in a status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotError {
-    /// In words.
+    /// The message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
 }
 
-/// A snapshot that is stored somewhere, or is to be.
+/// A snapshot that a backend stores, or is to store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotContent {
-    /// Group and version.
+    /// The group and version of the object.
     #[serde(default = "api_version")]
     pub api_version: String,
-    /// Its kind.
+    /// The kind of the object.
     #[serde(default = "content_kind")]
     pub kind: String,
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What it is.
+    /// The description of the snapshot.
     #[serde(default)]
     pub spec: ContentSpec,
-    /// How it stands.
+    /// The status of the snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<ContentStatus>,
 }
 
-/// What a VolumeSnapshotContent is.
+/// The description of a stored snapshot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContentSpec {
-    /// `Delete` or `Retain`.
+    /// The deletion policy: `Delete` or `Retain`.
     pub deletion_policy: String,
-    /// Whose it is.
+    /// The driver of the snapshot.
     pub driver: String,
-    /// Of what.
+    /// The source of the snapshot.
     pub source: ContentSource,
-    /// The mode of the volume that it is of.
+    /// The volume mode of the snapshot's volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_volume_mode: Option<String>,
-    /// Its class.
+    /// The VolumeSnapshotClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_class_name: Option<String>,
-    /// The VolumeSnapshot that it is for.
+    /// The VolumeSnapshot of the content.
     pub volume_snapshot_ref: SnapshotRef,
 }
 
-/// One of the two.
+/// The source of a content: one of two fields is set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContentSource {
-    /// The snapshot that exists.
+    /// The handle of an existing snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_handle: Option<String>,
-    /// The volume to make a snapshot of.
+    /// The volume of which a snapshot is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_handle: Option<String>,
 }
 
-/// The VolumeSnapshot of a content.
+/// A reference to the VolumeSnapshot of a content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotRef {
-    /// Its namespace.
+    /// The namespace of the VolumeSnapshot.
     pub namespace: String,
-    /// Its name.
+    /// The name of the VolumeSnapshot.
     pub name: String,
-    /// Its UID; none until it is bound.
+    /// The UID of the VolumeSnapshot; `None` until it is bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
-/// How a content stands.
+/// The status of a content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContentStatus {
-    /// By what name it is stored.
+    /// The handle of the stored snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_handle: Option<String>,
-    /// When it was made, in nanoseconds since 1970.
+    /// The time when the snapshot was made, in nanoseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<i64>,
-    /// In bytes.
+    /// The smallest size of a restored volume, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_size: Option<i64>,
-    /// It can be restored.
+    /// The snapshot is ready to be restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_to_use: Option<bool>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<SnapshotError>,
 }
 
-/// What VolumeSnapshots of a kind have in common.
+/// The common settings of VolumeSnapshots of a class.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotClass {
-    /// Group and version.
+    /// The group and version of the object.
     #[serde(default = "api_version")]
     pub api_version: String,
-    /// Its kind.
+    /// The kind of the object.
     #[serde(default = "class_kind")]
     pub kind: String,
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// Whose it is.
+    /// The driver of the class.
     #[serde(default)]
     pub driver: String,
-    /// `Delete` or `Retain`.
+    /// The deletion policy: `Delete` or `Retain`.
     #[serde(default)]
     pub deletion_policy: String,
-    /// What its driver is told.
+    /// The parameters for the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<BTreeMap<String, String>>,
 }

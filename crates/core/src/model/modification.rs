@@ -1,35 +1,35 @@
-//! What a claim's status says of the attributes of its volume: the form in which the field tells it, read and written.
+//! The part of a claim's status about the attributes of its volume, in the form that the API prescribes.
 //!
 //! | | `currentVolumeAttributesClassName` | `modifyVolumeStatus` | `conditions` |
 //! |---|---|---|---|
-//! | [`Report::Pending`] | | `Pending`, the wish | |
-//! | [`Report::Modifying`] | | `InProgress`, the wish | `ModifyingVolume`, after a failure `ModifyVolumeError` too |
-//! | [`Report::Infeasible`] | | `Infeasible`, the wish | `ModifyVolumeError` |
+//! | [`Report::Pending`] | | `Pending`, the requested class | |
+//! | [`Report::Modifying`] | | `InProgress`, the requested class | `ModifyingVolume`, after a failure `ModifyVolumeError` too |
+//! | [`Report::Infeasible`] | | `Infeasible`, the requested class | `ModifyVolumeError` |
 //! | [`Report::Finished`] | the class | none | none of these |
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 use serde_json::{Value, json};
 
-use super::Claim;
+use super::claim::Claim;
 
 const MODIFYING: &str = "ModifyingVolume";
 const ERROR: &str = "ModifyVolumeError";
 
-/// What the status of a claim says.
+/// The attributes in a claim's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modification {
     /// The class whose attributes the volume has.
     current: Option<String>,
-    /// The class whose attributes it is to have, and how that stands.
+    /// The class whose attributes the volume must get, and the state of that change.
     target: Option<(String, String)>,
-    /// A run is under way, or due.
+    /// A run is in progress, or due.
     modifying: bool,
-    /// Reason and message of the last failure.
+    /// The reason and the message of the last failure.
     error: Option<(String, String)>,
 }
 
 impl Modification {
-    /// Of a claim; none if it has nothing to do with attributes, as mostly.
+    /// Reads the status of a claim. Returns `None` for most claims, whose status has no attributes.
     pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
         let modify = status.modify_volume_status.as_ref();
         let mut found = Modification {
@@ -50,42 +50,42 @@ impl Modification {
         (found != Modification::default()).then(|| Box::new(found))
     }
 
-    /// Something was to be changed.
+    /// Checks whether a change has begun.
     pub fn is_under_way(&self) -> bool {
         self.target.is_some() || self.modifying || self.error.is_some()
     }
 
-    /// The class whose attributes the volume has.
+    /// Returns the class whose attributes the volume has.
     pub fn current(&self) -> Option<&str> {
         self.current.as_deref()
     }
 }
 
-/// What is to stand in the status of a claim. A class is empty for none.
+/// A report for the status of a claim. An empty class means none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// It cannot have this class now, and no run has begun.
+    /// The claim cannot get this class now, and no run has begun.
     Pending {
-        /// The class.
+        /// The requested class.
         class: String,
     },
-    /// Its volume is to have the attributes of this class; the last run may have failed.
+    /// The volume must get the attributes of this class. The last run may have failed.
     Modifying {
-        /// The class.
+        /// The requested class.
         class: String,
-        /// Why the last run failed.
+        /// The reason why the last run failed.
         error: Option<String>,
     },
-    /// Its volume cannot have the attributes of this class.
+    /// The volume cannot have the attributes of this class.
     Infeasible {
-        /// The class.
+        /// The requested class.
         class: String,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// Its volume has the attributes of this class.
+    /// The volume has the attributes of this class.
     Finished {
-        /// The class.
+        /// The name of the class.
         class: String,
     },
 }
@@ -112,7 +112,7 @@ impl Report {
         matches!(self, Report::Modifying { .. })
     }
 
-    /// The claim's status says this already.
+    /// Checks whether the claim's status says this already.
     pub fn stands(&self, claim: &Claim) -> bool {
         let default = Modification::default();
         let says = claim.modification.as_deref().unwrap_or(&default);
@@ -125,7 +125,7 @@ impl Report {
         current && target == self.target() && error == self.error() && says.modifying == self.is_modifying()
     }
 
-    /// As a strategic merge patch of the status: conditions of others stay as they are.
+    /// Returns the strategic merge patch of the status. It leaves the conditions of others unchanged.
     pub fn status(&self, now: &str) -> Value {
         let holds = |kind: &str, reason: &str, message: &str| {
             json!({

@@ -1,4 +1,4 @@
-//! What a claim's status says of a resize: the form in which the field tells it, read and written.
+//! The part of a claim's status about a resize, in the form that the API prescribes.
 //!
 //! | | `conditions` | `allocatedResources` | `allocatedResourceStatuses` | `capacity` |
 //! |---|---|---|---|---|
@@ -7,13 +7,13 @@
 //! | [`Report::OnNode`] | `FileSystemResizePending` | the new size | `NodeResizePending` | the kubelet's |
 //! | [`Report::Finished`] | none of these | the new size | none | the new size |
 //!
-//! Whether a report stands is read from the conditions, which every version of Kubernetes keeps.
+//! The conditions show whether a report is already written, because every version of Kubernetes keeps them.
 
 use contract::quantity::quantity;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 use serde_json::{Value, json};
 
-use super::Claim;
+use super::claim::Claim;
 
 const RESIZING: &str = "Resizing";
 const ERROR: &str = "ControllerResizeError";
@@ -21,19 +21,19 @@ const ON_NODE: &str = "FileSystemResizePending";
 const INFEASIBLE: &str = "Infeasible";
 const REPEATED: &str = "Repeated";
 
-/// What the status of a claim says of a resize under way.
+/// A resize in progress, by a claim's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resize {
-    /// In the words of its condition, while the storage is to grow.
+    /// The message of its condition, while the storage must be expanded.
     growing: Option<String>,
-    /// Reason and message of the last failure.
+    /// The reason and the message of the last failure.
     error: Option<(String, String)>,
-    /// The kubelet is to do its part, or is at it.
+    /// The kubelet must resize the file system, or does so now.
     pub on_node: bool,
 }
 
 impl Resize {
-    /// Of a claim; none if nothing is under way, as mostly.
+    /// Reads the status of a claim. Returns `None` for most claims, which have no resize in progress.
     pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
         let conditions = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
         let state = status.allocated_resource_statuses.as_ref().and_then(|states| states.get("storage"));
@@ -51,37 +51,37 @@ impl Resize {
         (resize != Resize::default()).then(|| Box::new(resize))
     }
 
-    /// The storage is to grow, or could not.
+    /// Checks whether the storage must be expanded, or could not be.
     pub fn is_of_storage(&self) -> bool {
         self.growing.is_some() || self.error.is_some()
     }
 }
 
-/// What is to stand in the status of a claim.
+/// A report for the status of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Its storage is to grow to this size; the last run may have failed.
+    /// The storage must be expanded to this size. The last run may have failed.
     Growing {
-        /// In bytes.
+        /// The new size, in bytes.
         size: u64,
-        /// Why the last run failed.
+        /// The reason why the last run failed.
         error: Option<String>,
     },
-    /// Its storage cannot grow to this size.
+    /// The storage cannot be expanded to this size.
     Infeasible {
-        /// In bytes.
+        /// The requested size, in bytes.
         size: u64,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// Its storage has this size, and its file system is left to the kubelet.
+    /// The storage has this size. The kubelet must resize its file system.
     OnNode {
-        /// In bytes.
+        /// The new size, in bytes.
         size: u64,
     },
-    /// It has this size.
+    /// The volume has this size.
     Finished {
-        /// In bytes.
+        /// The size, in bytes.
         size: u64,
     },
 }
@@ -104,7 +104,7 @@ impl Report {
         }
     }
 
-    /// The claim's status says this already.
+    /// Checks whether the claim's status says this already.
     pub fn stands(&self, claim: &Claim) -> bool {
         let resize = claim.resize.as_deref().cloned().unwrap_or_default();
         let error = resize.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
@@ -116,7 +116,7 @@ impl Report {
         }
     }
 
-    /// As a strategic merge patch of the status: conditions of others stay as they are.
+    /// Returns the strategic merge patch of the status. It leaves the conditions of others unchanged.
     pub fn status(&self, now: &str) -> Value {
         let holds = |kind: &str, reason: &str, message: &str| {
             json!({
@@ -169,7 +169,7 @@ mod tests {
         ]
     }
 
-    /// A bound claim of 1 GiB with what a report leaves in its status.
+    /// Returns a bound claim of 1 GiB with the status of a report.
     fn claim(report: Option<&Report>) -> Claim {
         let mut status = json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } });
         for (key, value) in
@@ -191,7 +191,7 @@ mod tests {
     fn each_report_stands_where_it_was_written_and_nowhere_else() {
         for written in reports() {
             for asked in reports() {
-                // What is finished asks no kubelet any more.
+                // A finished resize asks no kubelet any more.
                 let over = written == reports()[4] && asked == reports()[3];
                 assert_eq!(asked.stands(&claim(Some(&written))), written == asked || over, "{asked:?} on {written:?}");
             }

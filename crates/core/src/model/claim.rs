@@ -1,18 +1,4 @@
-//! Claims: what is kept of each ([`Claim`]), its stamp, the decision about it ([`decide`]) and the
-//! request to an image that follows from it ([`request`]).
-
-pub mod accept;
-pub mod decide;
-pub mod fit;
-pub mod grant;
-pub mod keep;
-pub mod manifest;
-pub mod modification;
-pub mod nodes;
-pub mod origin;
-pub mod quota;
-pub mod request;
-pub mod resize;
+//! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp and the ids of its volumes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,25 +7,25 @@ use contract::request::Operation;
 use contract::{names, quantity};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use self::keep::Kept;
-use self::modification::Modification;
-use self::origin::DataSource;
-use self::resize::Resize;
+use super::data_source::DataSource;
+use super::keep::{self, Kept};
+use super::modification::Modification;
+use super::resize::Resize;
+use super::volume::Volume;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
 use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
 use crate::text::cut;
-use crate::volume::Volume;
 
-/// After so much time a write has been carried out, or never is.
+/// The time after which a write has certainly succeeded or failed.
 pub const UNSURE: Duration = Duration::from_secs(120);
 
-/// No claim loses so many volumes to others: beyond, somebody has to look.
+/// The largest volume generation. If other claims take more volumes, somebody has to find out why.
 pub const MOST_TAKEN: u32 = 16;
 
-/// The volume id of a claim's runs after so many of its volumes were taken: the claim's own UID, then
-/// UUIDs that follow from it, so that nobody can make a claim's runs mean the volume of another.
+/// Returns the volume id of a claim's runs after other claims have taken so many volumes. The first id is the claim's
+/// UID. The others are UUIDs derived from it, so that nobody can make a claim's runs name the volume of another claim.
 pub fn volume_id(uid: &str, taken: u32) -> String {
     use sha2::Digest;
     if taken == 0 {
@@ -50,144 +36,144 @@ pub fn volume_id(uid: &str, taken: u32) -> String {
     uuid::Uuid::new_v8(*bytes).to_string()
 }
 
-/// All volume ids of a claim, the current one last.
+/// Returns all volume ids of a claim, the current one last.
 pub fn volume_ids(uid: &str, taken: u32) -> impl DoubleEndedIterator<Item = String> {
     (0..=taken.min(MOST_TAKEN)).map(move |taken| volume_id(uid, taken))
 }
 
-/// How many volumes of a claim were taken, by its annotations.
+/// Reads the volume generation from a claim's annotations.
 pub fn taken(annotations: Option<&BTreeMap<String, String>>) -> u32 {
     let number = annotations.and_then(|all| all.get(names::TAKEN)?.parse().ok());
     number.unwrap_or(0).min(MOST_TAKEN)
 }
 
-/// Who writes the claim's half of a binding.
+/// The party that writes the claim's half of a binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Binding {
-    /// The orchestrator, as soon as the PV controller knows the volume, or the PV controller itself: who is faster.
+    /// The orchestrator, as soon as the PV controller has seen the volume, or the PV controller if it is faster.
     #[default]
     Direct,
     /// The PV controller alone.
     Controller,
 }
 
-/// What the orchestrator writes on a claim before anything else is created.
+/// The text that the orchestrator writes on a claim before it creates anything else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// The UID of the claim that it was written for.
+    /// The UID of the claim for which the stamp was written.
     pub uuid: String,
-    /// When the attempt began.
+    /// The time when the attempt began.
     pub ts: String,
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// The recipe of the attempt, as `namespace/name@hash`.
     pub config: String,
-    /// How many volumes of the claim were taken before.
+    /// The volume generation: the number of volumes that other claims had taken before.
     pub taken: u32,
-    /// The batch that the attempt is to be in; none for a run of its own.
+    /// The name of the attempt's batch Job; `None` for a run of its own.
     pub batch: Option<String>,
 }
 
-/// A claim, as far as it matters.
+/// A claim, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// Its name.
+    /// The name of the claim.
     pub name: ObjectName,
-    /// Its UID.
+    /// The UID of the claim.
     pub uid: String,
-    /// The version that was seen.
+    /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// When it was created, in seconds since 1970.
+    /// The time of the claim's creation, in seconds since 1970.
     pub created: i64,
-    /// The class that it asks for; none for claims without one.
+    /// The class that the claim requests; `None` for a claim without a class.
     pub class: Option<String>,
-    /// It is being deleted.
+    /// The claim is terminating.
     pub deleting: bool,
-    /// The finalizers on it.
+    /// The finalizers of the claim.
     pub finalizers: Vec<String>,
-    /// These are all of them.
+    /// `finalizers` is complete.
     pub finalizers_whole: bool,
-    /// The stamp on it, ours or not.
+    /// The stamp of the claim, whoever wrote it.
     pub stamp: Option<Stamp>,
     /// The orchestrator instance that wrote the stamp.
     pub instance: Option<String>,
-    /// Nodes where an attempt may have left something.
+    /// The nodes where an attempt may have left storage.
     pub nodes: Vec<String>,
-    /// What the last failed run said.
+    /// The failure of the last failed run.
     pub last_failure: Option<LastFailure>,
-    /// An admin lets go of what cannot be deleted.
+    /// An admin has set the abandon annotation.
     pub abandoned: bool,
     /// The node that the scheduler selected.
     pub selected_node: Option<String>,
-    /// The provisioner that the PV controller asks to serve it.
+    /// The provisioner that the PV controller has written on the claim.
     pub storage_provisioner: Option<String>,
-    /// Its phase.
+    /// The phase of the claim.
     pub phase: String,
-    /// The volume that it is bound to, or asks for.
+    /// The volume that the claim is bound to, or requests.
     pub volume_name: Option<String>,
-    /// Binding is complete.
+    /// The binding is complete.
     pub bind_completed: bool,
-    /// The size asked for, in bytes, or why it cannot be read.
+    /// The requested size in bytes, or the reason why it cannot be read.
     pub size: Result<u64, String>,
-    /// The size that its status says it has, in bytes.
+    /// The size in the claim's status, in bytes.
     pub capacity: Option<u64>,
-    /// What its status says of a resize under way.
+    /// The resize in progress, by the claim's status.
     pub resize: Option<Box<Resize>>,
-    /// What its status says of the attributes that its volume has, or is to have.
+    /// The attributes that the volume has or must get, by the claim's status.
     pub modification: Option<Box<Modification>>,
-    /// The access modes asked for.
+    /// The requested access modes.
     pub access_modes: Vec<String>,
-    /// `Filesystem` or `Block`.
+    /// The volume mode: `Filesystem` or `Block`.
     pub volume_mode: String,
-    /// It selects volumes by labels.
+    /// The claim selects volumes by labels.
     pub has_selector: bool,
-    /// It bears the label of those that ask for a volume to be kept ready.
+    /// The claim has the label of pool requests.
     pub for_pool: bool,
-    /// What it wants to be filled from.
+    /// The data source of the claim.
     pub data_source: Option<DataSource>,
-    /// The class of volume attributes that it asks for.
+    /// The VolumeAttributesClass that the claim requests.
     pub attributes_class: Option<String>,
-    /// Who created it, where the admission policy is installed.
+    /// The user who created the claim; empty where the admission policy is not installed.
     pub created_by: String,
-    /// The groups of its creator.
+    /// The groups of that user.
     pub created_by_groups: Vec<String>,
-    /// Labels and annotations, only while it is not bound.
+    /// The labels and annotations, only while the claim is not bound.
     pub metadata: BTreeMap<String, String>,
-    /// How much of these is kept, and of who created it.
+    /// The part of the labels, annotations and creator that the cache keeps.
     pub words: Kept,
-    /// What its labels, annotations and finalizers take, as it came.
+    /// The memory for the labels, annotations and finalizers of the whole claim, in bytes.
     pub burden: usize,
 }
 
 impl Claim {
-    /// The stamp, if it was written for this very claim.
+    /// Returns the stamp, if it was written for this very claim.
     pub fn own_stamp(&self) -> Option<&Stamp> {
         self.stamp.as_ref().filter(|stamp| stamp.uuid == self.uid && (1..MOST_ATTEMPTS).contains(&stamp.attempt))
     }
 
-    /// Another orchestrator stamped it, so that it is the other's alone: the finalizer is the same, the Jobs and
-    /// recipes that go with it are not known here.
+    /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the
+    /// other's Jobs and recipes are not known here.
     pub fn is_of_another(&self, instance: &str) -> bool {
         self.own_stamp().is_some() && self.instance.as_deref().is_some_and(|other| other != instance)
     }
 
-    /// It asks for a volume to be kept ready: only where the orchestrator is, whose namespace this is, the label says so.
+    /// Checks whether the claim is a pool request. The label counts only in the orchestrator's own namespace.
     pub fn is_request(&self, namespace: &str) -> bool {
         self.for_pool && self.name.namespace == namespace
     }
 
-    /// The batch that its attempt is to be in.
+    /// Returns the name of the attempt's batch Job.
     pub fn batch(&self) -> Option<&String> {
         self.own_stamp().and_then(|stamp| stamp.batch.as_ref())
     }
 
-    /// What its runs get as `CLAIM_UUID`.
+    /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`.
     pub fn id(&self) -> String {
         volume_id(&self.uid, self.taken())
     }
 
-    /// That, and what runs before got.
+    /// Returns the current volume id, and before it those of earlier generations.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = String> {
         volume_ids(&self.uid, self.taken())
     }
@@ -196,34 +182,34 @@ impl Claim {
         self.own_stamp().map_or(0, |stamp| stamp.taken)
     }
 
-    /// A volume says that it is the claim's, or nothing.
+    /// Checks whether a volume names this claim, or no claim.
     pub fn is_named_by(&self, volume: &Volume) -> bool {
         volume.claim_uuid.as_ref().is_none_or(|uuid| *uuid == self.uid || *uuid == self.id())
     }
 
-    /// Our finalizer is on it.
+    /// Checks whether the claim has the orchestrator's finalizer.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
     }
 
-    /// The claim that it is to be a copy of.
+    /// Returns the claim that this one clones.
     pub fn original(&self) -> Option<&ObjectName> {
         self.data_source.as_ref().and_then(DataSource::claim)
     }
 
-    /// It is bound, or about to be: nothing is owed to it any more.
+    /// Checks whether the claim is bound or about to be. It then needs no volume any more.
     pub fn is_bound(&self) -> bool {
         self.volume_name.is_some() && (self.bind_completed || self.phase == "Bound")
     }
 }
 
-/// The nodes of an annotation, as the orchestrator writes them: what else stands there is not its own.
+/// Reads the nodes in an annotation as the orchestrator writes them, and ignores everything else.
 pub fn nodes(annotation: Option<&str>) -> Vec<String> {
     let nodes = annotation.map(names::list).unwrap_or_default();
     distinct(nodes.into_iter().filter(|node| is_dns_name(node)).take(limits::NODES).collect())
 }
 
-/// Each once, in their order.
+/// Removes duplicates, and keeps the order.
 fn distinct(items: Vec<String>) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     items.into_iter().filter(|item| seen.insert(item.clone())).collect()
@@ -242,13 +228,13 @@ impl From<&PersistentVolumeClaim> for Claim {
         };
         let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let named = spec.volume_name.as_ref().is_some_and(|name| !name.is_empty());
-        // What was begun goes on from its source, whatever its user writes on the claim afterwards.
+        // An attempt that has begun keeps its data source, whatever the user writes on the claim afterwards.
         let begun = annotation(names::CLAIM_UUID).is_some_and(|uuid| Some(uuid) == metadata.uid);
-        let data_source = match !named && !begun && manifest::is_source_dropped(claim) {
+        let data_source = match !named && !begun && super::manifest::is_source_dropped(claim) {
             true => Some(DataSource::Dropped),
             false => DataSource::of(&spec, metadata.namespace.as_deref().unwrap_or_default()),
         };
-        // What is so heavy is not served, so that nobody is told its words.
+        // A claim with so much text is not served, so that no image gets its words.
         let burden = keep::burden(metadata);
         let heavy = burden > limits::METADATA;
         let words = if phase == "Bound" || heavy { BTreeMap::new() } else { keep::words(metadata) };
@@ -312,7 +298,3 @@ impl From<&PersistentVolumeClaim> for Claim {
         if heavy { claim.without_words() } else { claim }
     }
 }
-
-#[cfg(test)]
-#[path = "bounds_tests.rs"]
-mod bounds_tests;

@@ -1,63 +1,63 @@
-//! ReferenceGrants: who lets claims of other namespaces be filled from what is in theirs.
+//! ReferenceGrants: a namespace allows claims of other namespaces to use its objects as data sources.
 //!
-//! The kind is the Gateway API's. A cluster need not have it, and the API server drops the namespace of a data source
-//! unless its alpha gate `CrossNamespaceVolumeDataSource` is on.
+//! The kind belongs to the Gateway API, and a cluster may lack it. The API server drops the namespace of a data source
+//! unless the alpha gate `CrossNamespaceVolumeDataSource` is on.
 
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::origin::DataSource;
+use super::data_source::DataSource;
+use crate::model::snapshot::api;
 use crate::object::ObjectName;
-use crate::snapshot::api;
 
-/// Its kind.
+/// The kind's name in the API.
 pub const KIND: &str = "ReferenceGrant";
 
-/// `gateway.networking.k8s.io/v1beta1`, as far as it matters.
+/// The fields of `gateway.networking.k8s.io/v1beta1` that the orchestrator reads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrant {
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// Who may refer to what.
+    /// The permission that the grant gives.
     #[serde(default)]
     pub spec: Spec,
 }
 
-/// Each of `from` may refer to each of `to`.
+/// A permission: each of `from` may refer to each of `to`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spec {
-    /// Who may refer.
+    /// The objects that may refer.
     pub from: Vec<Referrer>,
-    /// To what in the grant's namespace.
+    /// The objects in the grant's namespace to which they may refer.
     pub to: Vec<To>,
 }
 
-/// Objects of a kind in a namespace.
+/// All objects of a kind in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Referrer {
-    /// API group; empty for the core one.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Kind.
+    /// The kind of the objects.
     pub kind: String,
-    /// Namespace.
+    /// The namespace of the objects.
     pub namespace: String,
 }
 
-/// Objects of a kind, or one of them.
+/// All objects of a kind, or one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct To {
-    /// API group; empty for the core one.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Kind.
+    /// The kind of the objects.
     pub kind: String,
-    /// Name; none or empty for all.
+    /// The name of the object; `None` or empty for all.
     pub name: Option<String>,
 }
 
@@ -84,12 +84,12 @@ impl kube_core::Resource for ReferenceGrant {
     }
 }
 
-/// A ReferenceGrant, as it is kept.
+/// A ReferenceGrant in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its name.
+    /// The name of the grant.
     pub name: ObjectName,
-    /// Who may refer to what.
+    /// The permission that the grant gives.
     pub spec: Spec,
 }
 
@@ -100,7 +100,7 @@ impl From<&ReferenceGrant> for Grant {
 }
 
 impl Grant {
-    /// Claims of a namespace may be filled from this source, which is in the grant's.
+    /// Checks whether claims of a namespace may have this data source, which is in the grant's namespace.
     pub fn permits(&self, namespace: &str, source: &DataSource) -> bool {
         let (group, kind, name) = match source {
             DataSource::Claim(name) => ("", "PersistentVolumeClaim", name),

@@ -1,183 +1,183 @@
-//! Volumes: what is kept of each PersistentVolume ([`Volume`]), how it was made ([`Provenance`]),
-//! and the decision about one whose claim is gone ([`decide`]).
-
-pub mod affinity;
-pub mod change;
-pub mod decide;
-pub mod expand;
-pub mod modify;
-pub mod request;
-pub mod restored;
-pub mod vouch;
-pub mod written;
+//! A PersistentVolume as decisions see it ([`Volume`]), and how it was made ([`Provenance`]).
 
 use contract::request::Operation;
 use contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::attributes::Attributes;
-use crate::claim::{MOST_TAKEN, volume_ids};
 use crate::config::record::Record;
+use crate::model::claim::MOST_TAKEN;
+use crate::model::claim::volume_ids;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::batch;
 use crate::run::failure::LastFailure;
 
-/// How a volume was made: all that its delete run needs, when claim, class and config are gone.
+/// The provenance of a volume: all that its delete run needs when claim, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Provenance {
     /// The recipe.
     #[serde(flatten)]
     pub record: Record,
-    /// The node where it was made, if that matters for its deletion.
+    /// The node where the volume was made, if its deletion must be there.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
 }
 
-/// The claim that a volume refers to.
+/// The claim to which a volume refers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
-    /// The claim's name.
+    /// The name of the claim.
     pub name: ObjectName,
-    /// Its UID; empty while the volume is only reserved.
+    /// The UID of the claim; empty while the volume is only reserved.
     pub uid: String,
 }
 
-/// A PersistentVolume, as far as it matters.
+/// A PersistentVolume, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Volume {
-    /// Its name.
+    /// The name of the volume.
     pub name: String,
-    /// Its UID.
+    /// The UID of the volume.
     pub uid: String,
-    /// The version that was seen.
+    /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// When it was created, in seconds since 1970.
+    /// The time of the volume's creation, in seconds since 1970.
     pub created: i64,
-    /// It is being deleted.
+    /// The volume is terminating.
     pub deleting: bool,
-    /// Since when it is terminating, or released, in seconds since 1970.
+    /// The time since when the volume is terminating or released, in seconds since 1970.
     pub leaving: Option<i64>,
-    /// All finalizers on it.
+    /// All finalizers of the volume.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
     pub instance: Option<String>,
-    /// Who provisioned it, by the field's annotation.
+    /// The provisioner, by the annotation of Kubernetes.
     pub provisioned_by: Option<String>,
-    /// Who claims it, by our annotation.
+    /// The UID of the volume's claim, by the orchestrator's annotation.
     pub claim_uuid: Option<String>,
-    /// What every later run gets as `CLAIM_UUID`.
+    /// The volume id, which all later runs get as `CLAIM_UUID`.
     pub volume_id: Option<String>,
-    /// Where it was made, and where attempts before may have left something; written by the
-    /// orchestrator alone, and worth nothing without its mark.
+    /// The nodes where the volume was made, and where earlier attempts may have left storage. Only the orchestrator
+    /// writes them, and they count only with the adoption mark.
     pub nodes: Vec<String>,
-    /// How it was made, as it stands on it; written by the orchestrator alone.
+    /// The provenance, as the annotation holds it. Only the orchestrator writes it.
     pub provenance: Option<String>,
-    /// The mark of its adoption, in the status, where only the orchestrator can write.
+    /// The adoption mark, in the status, where only the orchestrator can write.
     pub mark: Option<String>,
-    /// What it is, if it is kept ready for claims: worth nothing without the mark.
+    /// The hash of a pooled volume, which counts only with the adoption mark
+    /// ([`names::LABEL_POOL`](contract::names::LABEL_POOL)).
     pub pool: Option<String>,
-    /// The size for which it is, or was, kept ready, in bytes.
+    /// The size for which the volume is or was pooled, in bytes.
     pub pool_size: Option<u64>,
-    /// Why it is not bound.
+    /// The reasons why the volume is not bound.
     pub quarantine: Option<String>,
-    /// The batch that its delete run was noted for.
+    /// The batch of the volume's delete run.
     pub batch: Option<String>,
-    /// What the last failed delete run said.
+    /// The last failed delete run.
     pub last_failure: Option<LastFailure>,
-    /// What the last failed expand run said.
-    pub expansion: Option<Box<expand::Failed>>,
-    /// The attributes that it has, as they stand on it; none for a volume without.
-    pub applied: Option<Box<modify::Applied>>,
-    /// What is noted of modify runs until one has succeeded.
-    pub modification: Option<Box<modify::Note>>,
-    /// The VolumeAttributesClass in its spec, which only CSI volumes can have.
+    /// The last failed expand run.
+    pub expansion: Option<Box<FailedExpansion>>,
+    /// The attributes of the volume, as the annotation holds them; `None` for a volume without.
+    pub applied: Option<Box<AppliedAttributes>>,
+    /// The modify runs since the last that succeeded.
+    pub modification: Option<Box<PendingModification>>,
+    /// The VolumeAttributesClass in the spec, which only CSI volumes can have.
     pub attributes_class: Option<String>,
-    /// An admin lets go of it.
+    /// An admin has set the abandon annotation.
     pub abandoned: bool,
-    /// Its phase.
+    /// The phase of the volume.
     pub phase: String,
-    /// `Delete`, `Retain` or `Recycle`.
+    /// The reclaim policy: `Delete`, `Retain` or `Recycle`.
     pub reclaim_policy: String,
-    /// Its class.
+    /// The class of the volume.
     pub class: String,
-    /// Its size in bytes, or why it cannot be read.
+    /// The size in bytes, or the reason why it cannot be read.
     pub size: Result<u64, String>,
-    /// Its access modes.
+    /// The access modes of the volume.
     pub access_modes: Vec<String>,
-    /// `Filesystem` or `Block`.
+    /// The volume mode: `Filesystem` or `Block`.
     pub volume_mode: String,
-    /// The claim that it refers to.
+    /// The claim to which the volume refers.
     pub claim_ref: Option<Reference>,
-    /// The claim that it had, of a volume that refers to none any more.
+    /// The former claim of a volume that refers to no claim any more.
     pub had_claim: Option<ObjectName>,
-    /// The kind of its source.
+    /// The kind of the volume source.
     pub source: Option<&'static str>,
-    /// When it has grown, the kubelet has to do its part: CSI, and file systems on local block devices.
+    /// The kubelet must resize the file system after an expansion: CSI volumes, and file systems on local block
+    /// devices.
     pub ends_on_node: bool,
     /// The path on a node, for `hostPath` and `local`.
     pub path: Option<String>,
-    /// The nodes that reach it.
+    /// The selector of the nodes that reach the volume.
     pub affinity: Option<Box<NodeSelector>>,
-    /// The bytes of what its image wrote on it beside what the orchestrator writes over.
+    /// The bytes of the fields that the image wrote and the orchestrator does not overwrite.
     pub burden: usize,
-    /// What others would act on, until it is adopted.
-    pub written: Option<Box<written::Written>>,
+    /// The fields on which other programs would act, until the volume is adopted.
+    pub written: Option<Box<super::written::Written>>,
 }
 
 impl Volume {
-    /// Our finalizer is on it.
+    /// Checks whether the volume has the orchestrator's finalizer.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::VOLUME_FINALIZER)
     }
 
-    /// The namespace of the claim that it is, or was, bound to; empty where there is none.
+    /// Returns the namespace of the claim to which the volume is or was bound; empty without a claim.
     pub fn user_namespace(&self) -> &str {
         self.claim_ref.as_ref().map(|reference| reference.name.namespace.as_str()).unwrap_or_default()
     }
 
-    /// It was made for this orchestrator.
+    /// Checks whether the volume was made for this orchestrator.
     pub fn is_of(&self, identity: &crate::config::classes::Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
         let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
         instance && (ours || (self.instance.is_some() && self.claim_uuid.is_some()))
     }
 
-    /// Its provenance was written by the orchestrator. The annotation alone says nothing: whoever may
-    /// create volumes can write one. The status is beyond them.
+    /// Checks whether the orchestrator wrote the provenance. The annotation alone proves nothing, because everybody who
+    /// may create volumes can write one. Only the orchestrator can write the status.
     pub fn is_adopted(&self) -> bool {
         self.provenance.as_deref().is_some_and(|provenance| self.mark.as_deref() == Some(&mark(provenance)))
     }
 
-    /// The attributes that it has. What somebody else has noted on a volume that was never adopted says nothing.
+    /// Returns the attributes of the volume. An annotation on a volume that was never adopted does not count.
     pub fn attributes(&self) -> &Attributes {
         static NONE: Attributes = Attributes { class: String::new(), parameters: std::collections::BTreeMap::new() };
         self.applied.as_ref().filter(|_| self.is_adopted()).map_or(&NONE, |applied| &applied.attributes)
     }
 
-    /// What it is as one that is kept ready for claims, if it is: the orchestrator alone writes that on what it adopts.
+    /// Returns the hash of a pooled volume, if the volume is one. Only the orchestrator writes it, when it adopts a
+    /// volume.
     pub fn ready(&self) -> Option<&str> {
         let reserved = self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty());
         self.pool.as_deref().filter(|_| reserved && self.is_adopted())
     }
 
-    /// It was kept ready, and is given to nobody any more.
+    /// Checks whether the volume was pooled and is drained.
     pub fn is_drained(&self) -> bool {
         self.claim_ref.as_ref().is_some_and(|reference| reference.uid == names::NOBODY)
     }
 
-    /// Somebody has taken its claim off it: an adopted volume had one, with a UID.
+    /// Checks whether somebody has removed the claimRef: an adopted volume had one, with a UID.
     pub fn is_taken_off(&self) -> bool {
         self.is_adopted() && self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty())
     }
 
-    /// The batch that its delete run is to be in: of all attempts the first may.
-    pub fn batch(&self) -> Option<&String> {
-        self.batch.as_ref().filter(|_| decide::attempt(self) == 1)
+    /// Returns the number of the delete run that is due or in progress.
+    pub fn delete_attempt(&self) -> u32 {
+        let failure = self.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
+        failure.map_or(1, |failure| failure.attempt.saturating_add(1))
     }
 
-    /// The id that its runs get. A volume that was never adopted may bear no more than its claim's UID:
-    /// then its name tells which of the claim's ids is its own.
+    /// Returns the batch of the volume's delete run. Only the first attempt may be in a batch.
+    pub fn batch(&self) -> Option<&String> {
+        self.batch.as_ref().filter(|_| self.delete_attempt() == 1)
+    }
+
+    /// Returns the id that the volume's runs get. A volume that was never adopted may have only its claim's UID. Then
+    /// its name says which of the claim's ids is its own.
     pub fn id(&self) -> Option<&str> {
         self.volume_id.as_deref().or_else(|| {
             let uid = self.claim_uuid.as_deref()?;
@@ -187,21 +187,22 @@ impl Volume {
     }
 }
 
-/// What a mark begins with.
+/// The prefix of an adoption mark.
 const MARK: &str = "Adopted-";
 
-/// Whether an id can stand in the name of a Job, as every UID can. A volume that somebody else made may bear any other.
+/// Checks whether an id can be part of a Job's name, as each UID can. A volume that somebody else made may have any
+/// other id.
 pub fn is_run_id(id: &str) -> bool {
     const UID: usize = 36;
     id.len() <= UID && !id.contains('.') && is_dns_name(id)
 }
 
-/// The mark that goes with a provenance.
+/// Returns the adoption mark of a provenance.
 pub fn mark(provenance: &str) -> String {
     format!("{MARK}{}", crate::object::hash(provenance.as_bytes()))
 }
 
-/// Annotations that the orchestrator writes, over whatever stood there.
+/// The annotations that the orchestrator writes over any earlier value.
 const OWN: &[&str] = &[
     names::CLAIM_UUID,
     names::VOLUME_ID,
@@ -229,8 +230,8 @@ fn burden(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) -> usize {
     pairs.chain(finalizers).sum::<usize>() + source
 }
 
-/// Since when nobody needs a volume any more. A volume that does not say when it was released was so before Kubernetes
-/// noted it.
+/// Returns the time since when no claim needs a volume. If a volume has no time of its release, it was released before
+/// Kubernetes recorded such times.
 fn leaving(volume: &PersistentVolume) -> Option<i64> {
     let deleted = volume.metadata.deletion_timestamp.as_ref();
     let status = volume.status.as_ref().filter(|status| is_released(status.phase.as_deref().unwrap_or_default()));
@@ -239,7 +240,7 @@ fn leaving(volume: &PersistentVolume) -> Option<i64> {
     [deleted, released.flatten()].into_iter().flatten().map(|time| crate::run::view::seconds(Some(time))).min()
 }
 
-/// The claim that a volume was bound to is gone, by its phase.
+/// Checks by the phase whether the claim of a volume is gone.
 fn is_released(phase: &str) -> bool {
     matches!(phase, "Released" | "Failed")
 }
@@ -270,7 +271,7 @@ impl From<&PersistentVolume> for Volume {
             provisioned_by: annotation(names::PROVISIONED_BY),
             claim_uuid: annotation(names::CLAIM_UUID),
             volume_id: annotation(names::VOLUME_ID),
-            nodes: crate::claim::nodes(annotation(names::NODES).as_deref()),
+            nodes: crate::model::claim::nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             mark,
             pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
@@ -278,9 +279,11 @@ impl From<&PersistentVolume> for Volume {
             quarantine: annotation(names::QUARANTINE),
             batch: annotation(names::BATCH).filter(|name| batch::operation(name) == Some(Operation::Delete)),
             last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
-            expansion: annotation(names::EXPANSION).and_then(|text| expand::Failed::read(&text)).map(Box::new),
-            applied: annotation(names::ATTRIBUTES).and_then(|text| modify::Applied::read(&text)).map(Box::new),
-            modification: annotation(names::MODIFICATION).and_then(|text| modify::Note::read(&text)).map(Box::new),
+            expansion: annotation(names::EXPANSION).and_then(|text| FailedExpansion::read(&text)).map(Box::new),
+            applied: annotation(names::ATTRIBUTES).and_then(|text| AppliedAttributes::read(&text)).map(Box::new),
+            modification: annotation(names::MODIFICATION)
+                .and_then(|text| PendingModification::read(&text))
+                .map(Box::new),
             attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
@@ -304,8 +307,8 @@ impl From<&PersistentVolume> for Volume {
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
             burden,
-            written: Some(written::Written::on(volume))
-                .filter(|written| !adopted && *written != written::Written::default())
+            written: Some(super::written::Written::on(volume))
+                .filter(|written| !adopted && *written != super::written::Written::default())
                 .map(Box::new),
         }
     }

@@ -1,7 +1,7 @@
-//! What kubectl has written of a claim's manifest, compared with what the API server has kept of it.
+//! The claim's manifest by kubectl's annotation, compared with the claim that the API server has stored.
 //!
-//! The API server drops a field that it does not know, and a data source that it does not allow, without a word. The claim
-//! that is left asks for an empty volume. The annotation of `kubectl apply` tells what was asked for.
+//! The API server silently drops a field that it does not know, and a data source that it does not allow. The stored
+//! claim then requests an empty volume. The annotation of `kubectl apply` shows what the user requested.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Where `kubectl apply` keeps the manifest.
+/// The annotation in which `kubectl apply` keeps the manifest.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The fields that name a data source, in lower case and without `-` and `_`: so is seen what was meant by another spelling.
+/// The fields that name a data source, in lower case and without `-` and `_`. So other spellings are found too.
 const SOURCES: [&str; 2] = ["datasource", "datasourceref"];
 
-/// A manifest, as far as it matters.
+/// The fields of a manifest that matter here.
 #[derive(Debug, Deserialize)]
 struct Manifest {
     metadata: Named,
@@ -29,7 +29,7 @@ struct Named {
 }
 
 impl Manifest {
-    /// Of the claim that bears it. A tool that copies claims may have copied that of another.
+    /// Reads the manifest of the claim itself. A tool that copies claims may have copied that of another.
     fn of(claim: &PersistentVolumeClaim) -> Option<Self> {
         let text = claim.metadata.annotations.as_ref()?.get(LAST_APPLIED)?;
         let manifest: Manifest = serde_json::from_str(text).ok()?;
@@ -38,7 +38,7 @@ impl Manifest {
         (Some(&named.name) == claim.metadata.name.as_ref() && in_namespace).then_some(manifest)
     }
 
-    /// The data sources that it names.
+    /// Returns the data sources that the manifest names.
     fn sources(&self) -> impl Iterator<Item = &Value> {
         let is_source = |field: &str| {
             let field: String = field.chars().filter(|c| !matches!(c, '-' | '_')).collect();
@@ -48,7 +48,7 @@ impl Manifest {
     }
 }
 
-/// Whether the manifest of a claim names a data source, or the namespace of one, that the API server has not kept.
+/// Checks whether the claim's manifest names a data source, or its namespace, that the API server has dropped.
 pub fn is_source_dropped(claim: &PersistentVolumeClaim) -> bool {
     let spec = claim.spec.as_ref();
     let Some(manifest) = Manifest::of(claim) else { return false };
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// The claim `team/copy` with a spec, and a manifest of this metadata and spec.
+    /// Checks the claim `team/copy` with a spec, and a manifest of this metadata and spec.
     fn claim(metadata: Value, manifest: Value, spec: Value) -> bool {
         let applied =
             json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": manifest });
@@ -92,10 +92,10 @@ mod tests {
             let metadata = json!({ "name": "copy", "namespace": "team", "uid": "u", "annotations": annotations });
             let claim = json!({ "metadata": metadata, "spec": { "dataSource": source } });
             let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-            crate::claim::Claim::from(&claim).data_source
+            crate::model::claim::Claim::from(&claim).data_source
         };
-        assert_eq!(of(""), Some(crate::claim::origin::DataSource::Dropped));
-        assert!(matches!(of("u"), Some(crate::claim::origin::DataSource::Claim(_))), "{:?}", of("u"));
+        assert_eq!(of(""), Some(crate::model::data_source::DataSource::Dropped));
+        assert!(matches!(of("u"), Some(crate::model::data_source::DataSource::Claim(_))), "{:?}", of("u"));
     }
 
     #[test]

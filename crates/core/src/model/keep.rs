@@ -1,26 +1,27 @@
-//! How much is kept of what users write on claims: they may write more than a megabyte on each.
+//! The part of a claim that the cache keeps: users may write more than a megabyte on each claim.
 
 use std::collections::BTreeMap;
 
 use contract::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::Claim;
+use super::claim::Claim;
 use crate::limits;
 
-/// What is kept of a claim's *words*: its labels, its annotations and its creator.
+/// The part of a claim's *words* that the cache keeps. Words are its labels, its annotations and its creator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kept {
-    /// All.
+    /// All words.
     #[default]
     Whole,
-    /// The creator, and the labels and annotations of these keys.
+    /// The creator, and the labels and annotations with these keys.
     Keys(Vec<String>),
-    /// Nothing.
+    /// No words.
     Nothing,
 }
 
-/// What the texts that a user can write on an object take: each its bytes, and what holds it in memory.
+/// Estimates the memory for the texts that users can write on an object. Counts the bytes of the texts, and the memory
+/// around them.
 pub fn burden(metadata: &ObjectMeta) -> usize {
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let pairs = pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| key.len() + value.len());
@@ -28,13 +29,13 @@ pub fn burden(metadata: &ObjectMeta) -> usize {
     pairs.chain(finalizers).map(|bytes| bytes + limits::ENTRY).sum()
 }
 
-/// kubectl keeps the whole object there, which no image is told.
+/// Checks for kubectl's annotation with the whole object, which no image gets.
 fn is_of_kubectl(key: &str) -> bool {
     key.starts_with("kubectl.kubernetes.io/")
 }
 
-/// The finalizers of an object, and whether they are all: of very many only some are kept beside our own and those of
-/// Kubernetes.
+/// Returns the finalizers of an object, and whether the list is complete. If there are very many, the list has those of
+/// the orchestrator and of Kubernetes, and some others.
 pub fn finalizers(metadata: &ObjectMeta) -> (Vec<String>, bool) {
     let all = metadata.finalizers.as_deref().unwrap_or_default();
     if all.iter().map(|finalizer| finalizer.len() + limits::ENTRY).sum::<usize>() <= limits::FINALIZERS {
@@ -46,15 +47,15 @@ pub fn finalizers(metadata: &ObjectMeta) -> (Vec<String>, bool) {
     (ours.into_iter().take(known.len()).chain(others.take(limits::FINALIZERS / 1024)).cloned().collect(), false)
 }
 
-/// Labels and annotations that an image could be told.
+/// Returns the labels and annotations that an image could get.
 pub(super) fn words(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let pairs = metadata.labels.iter().chain(&metadata.annotations).flatten();
     pairs.filter(|(key, _)| !is_of_kubectl(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 impl Claim {
-    /// A claim as it is kept for as long as it is there: of its labels and annotations those of some keys, and no long
-    /// text of its user.
+    /// Returns the claim as the cache keeps it. It has the labels and annotations of these keys, and no long texts of
+    /// its user.
     pub fn kept(mut self, keys: Vec<String>) -> Self {
         if self.words == Kept::Nothing {
             return self;
@@ -70,7 +71,7 @@ impl Claim {
         }
     }
 
-    /// The claim without its words.
+    /// Removes the words from the claim.
     pub(super) fn without_words(self) -> Self {
         Claim {
             metadata: BTreeMap::new(),
@@ -81,7 +82,7 @@ impl Claim {
         }
     }
 
-    /// What an image is told of these keys is kept, and who created the claim.
+    /// Checks whether the claim has kept all that an image gets of these keys, and its creator.
     pub fn has_words_of(&self, keys: &[String]) -> bool {
         match &self.words {
             Kept::Whole => true,
@@ -135,7 +136,7 @@ mod tests {
         assert!(not_named.has_words_of(&keys(&["a"])), "what no config names is as if it were not there");
     }
 
-    /// The bytes on the heap of a claim, about.
+    /// Estimates the heap memory of a claim, in bytes.
     fn weight(claim: &Claim) -> usize {
         format!("{claim:?}").len()
     }

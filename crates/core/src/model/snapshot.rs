@@ -1,92 +1,83 @@
-//! Snapshots: what is kept of each VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and
-//! VolumeSnapshotClass ([`Class`]); which content a VolumeSnapshot gets, and what its status says ([`bind`]); and what
-//! is stored for a content and taken away again ([`decide`]).
-//!
-//! The division is that of Kubernetes. What [`bind`] does, the snapshot-controller does for CSI volumes; what [`decide`]
-//! does, a sidecar of the driver does there. So for CSI volumes [`bind`] does nothing, and for all others the two agree on
-//! every write: the content bears the name under which the snapshot-controller looks for it.
+//! A VolumeSnapshot ([`Snapshot`]), VolumeSnapshotContent ([`Content`]) and VolumeSnapshotClass ([`Class`]) as decisions see
+//! them.
 
 pub mod api;
-pub mod bind;
-pub mod decide;
-pub mod request;
-pub mod restore;
 
 use contract::{names, quantity};
 
 use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-use crate::claim::keep;
 use crate::config::classes::Identity;
 use crate::config::record::Record;
 use crate::limits;
+use crate::model::keep;
 use crate::object::ObjectName;
 use crate::run::failure::{LastFailure, MOST_ATTEMPTS};
 use crate::run::view::seconds;
 use crate::text::cut;
 
-/// The capability that a config declares.
+/// The capability with which a config declares snapshots.
 pub const CAPABILITY: &str = crate::config::capability::SNAPSHOT;
 
-/// The parameter of a VolumeSnapshotClass that names the StorageClass whose image deletes snapshots that were not made
-/// here.
+/// The parameter of a VolumeSnapshotClass that names a StorageClass. The image of that class deletes snapshots that
+/// this orchestrator did not make.
 pub const STORAGE_CLASS: &str = "storage-class";
 
-/// What a VolumeSnapshot is to be of.
+/// The source of a VolumeSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// The volume of a claim in its namespace.
+    /// The volume of a claim in the same namespace.
     Claim(String),
     /// A content that somebody made.
     Content(String),
-    /// Neither, or both: the API server refuses that.
+    /// Neither or both. The API server refuses that.
     Nothing,
 }
 
-/// A VolumeSnapshot, as far as it matters.
+/// A VolumeSnapshot, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Its name.
+    /// The name of the VolumeSnapshot.
     pub name: ObjectName,
-    /// Its UID.
+    /// The UID of the object.
     pub uid: String,
-    /// The version that was seen.
+    /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// It is being deleted.
+    /// The volume is terminating.
     pub deleting: bool,
-    /// The finalizers on it.
+    /// The finalizers of the VolumeSnapshot.
     pub finalizers: Vec<String>,
-    /// These are all of them.
+    /// `finalizers` is complete.
     pub finalizers_whole: bool,
-    /// Its class.
+    /// The class of the content.
     pub class: Option<String>,
-    /// Of what.
+    /// The source of the VolumeSnapshot.
     pub of: Of,
-    /// How it stands.
+    /// The status of the VolumeSnapshot.
     pub status: Status,
 }
 
-/// What a VolumeSnapshot's status says.
+/// The status of a VolumeSnapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// Its content.
+    /// The name of its content.
     pub content: Option<String>,
-    /// It can be restored.
+    /// The snapshot is ready to be restored.
     pub ready: Option<bool>,
-    /// When it was made, in seconds since 1970.
+    /// The time when the snapshot was made, in seconds since 1970.
     pub made_at: Option<i64>,
-    /// What a claim must ask for at least, in bytes.
+    /// The smallest size that a claim must request, in bytes.
     pub size: Option<u64>,
-    /// What went wrong last.
+    /// The last error.
     pub error: Option<String>,
 }
 
 impl Snapshot {
-    /// Our finalizer is on it.
+    /// Checks whether the volume has the orchestrator's finalizer.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
 
-    /// The name of its content, there or not.
+    /// Returns the name of the content, whether it exists or not.
     pub fn content(&self) -> Option<String> {
         match &self.of {
             Of::Claim(_) => Some(names::content_name(&self.uid)),
@@ -95,7 +86,7 @@ impl Snapshot {
         }
     }
 
-    /// The claim that it is to be of.
+    /// Returns the claim of which the snapshot is made.
     pub fn claim(&self) -> Option<ObjectName> {
         match &self.of {
             Of::Claim(name) => Some(ObjectName::new(&self.name.namespace, name)),
@@ -104,132 +95,133 @@ impl Snapshot {
     }
 }
 
-/// How a snapshot was made: all that its deletion and a restore need, when volume, class and config are gone.
+/// The provenance of a snapshot: all that its deletion and a restore need when volume, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Provenance {
     /// The recipe.
     #[serde(flatten)]
     pub record: Record,
-    /// The node where it is, if that matters.
+    /// The node of the snapshot, if that matters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// The id of the volume that it is of.
+    /// The volume id of the snapshot's volume.
     pub volume_id: String,
     /// The name of that volume.
     pub pv_name: String,
     /// The size of that volume, in bytes.
     pub size: u64,
-    /// Its mode.
+    /// The mode of that volume.
     pub volume_mode: String,
 }
 
-/// A VolumeSnapshotContent, as far as it matters.
+/// A VolumeSnapshotContent, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
     /// Its name.
     pub name: String,
-    /// Its UID.
+    /// The UID of the object.
     pub uid: String,
-    /// The version that was seen.
+    /// The resourceVersion that the watch has shown.
     pub resource_version: String,
-    /// When it was created, in seconds since 1970.
+    /// The time of the volume's creation, in seconds since 1970.
     pub created: i64,
-    /// It is being deleted.
+    /// The volume is terminating.
     pub deleting: bool,
-    /// All finalizers on it.
+    /// All finalizers of the volume.
     pub finalizers: Vec<String>,
     /// The orchestrator instance on its label.
     pub instance: Option<String>,
-    /// Whose it is.
+    /// The driver of the class.
     pub driver: String,
-    /// `Delete` or `Retain`.
+    /// The deletion policy: `Delete` or `Retain`.
     pub policy: String,
-    /// The handle of a snapshot that exists; none for one that is to be made.
+    /// The handle of an existing snapshot; `None` for a snapshot that is to be made.
     pub handle: Option<String>,
-    /// The handle that the status tells.
+    /// The handle in the status.
     pub told: Option<String>,
-    /// The VolumeSnapshot that it is for.
+    /// The VolumeSnapshot of the content.
     pub snapshot: ObjectName,
-    /// The UID of that; empty until it is bound.
+    /// The UID of that VolumeSnapshot; empty until it is bound.
     pub snapshot_uid: String,
-    /// The mode of the volume that it is of.
+    /// The mode of the snapshot's volume.
     pub volume_mode: Option<String>,
-    /// Its class.
+    /// The class of the content.
     pub class: Option<String>,
-    /// The number of the last attempt that was begun, from 1.
+    /// The number of the last attempt, from 1.
     pub attempt: u32,
-    /// How it was made, as it stands on it.
+    /// The provenance, as the annotation holds it.
     pub provenance: Option<String>,
-    /// What the last failed run said.
+    /// The last failed run.
     pub last_failure: Option<LastFailure>,
-    /// An admin lets go of it.
+    /// An admin has set the abandon annotation.
     pub abandoned: bool,
-    /// It can be restored.
+    /// The snapshot is ready to be restored.
     pub ready: bool,
-    /// When it was made, in seconds since 1970.
+    /// The time when the snapshot was made, in seconds since 1970.
     pub made_at: Option<i64>,
-    /// What a claim must ask for at least, in bytes.
+    /// The smallest size that a claim must request, in bytes.
     pub size: Option<u64>,
-    /// What its status says that went wrong last.
+    /// The last error in the status.
     pub error: Option<String>,
 }
 
 impl Content {
-    /// It is of our driver, and not another instance's.
+    /// Checks whether the content belongs to the orchestrator's driver, and to no other instance.
     pub fn is_ours(&self, identity: &Identity) -> bool {
         self.driver == identity.provisioner
             && self.instance.as_ref().is_none_or(|instance| *instance == identity.instance)
     }
 
-    /// Our finalizer is on it.
+    /// Checks whether the volume has the orchestrator's finalizer.
     pub fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == names::SNAPSHOT_FINALIZER)
     }
 
-    /// A finalizer is on it that is ours to take off.
+    /// Checks whether the content has any finalizer that the orchestrator removes.
     pub fn is_kept(&self) -> bool {
         self.is_held() || self.finalizers.iter().any(|finalizer| finalizer == names::CONTENT_FINALIZER)
     }
 
-    /// The id that its runs get: of a snapshot that was made here the UID of its VolumeSnapshot.
+    /// Returns the snapshot id. For a snapshot that the orchestrator made, this is the UID of the VolumeSnapshot.
     pub fn id(&self) -> &str {
         self.handle.as_deref().unwrap_or(&self.snapshot_uid)
     }
 
-    /// The id by which a run that fills a claim finds it. One of another's making is known by what that has told of it.
+    /// Returns the id with which a restore finds the snapshot. For a snapshot of another driver this is the handle in
+    /// the status.
     pub fn source_id(&self) -> &str {
         let foreign = self.provenance.is_none() && self.handle.is_none();
         self.told.as_deref().filter(|_| foreign).unwrap_or(self.id())
     }
 
-    /// What its Jobs are found by. A handle that somebody wrote may be no name.
+    /// Returns the id by which the Jobs of the content are found. A handle that somebody wrote may be no valid name.
     pub fn run_id(&self) -> &str {
         if self.handle.is_some() { &self.uid } else { &self.snapshot_uid }
     }
 
-    /// How it was made.
+    /// Returns the provenance of the snapshot.
     pub fn made_by(&self) -> Option<Provenance> {
         serde_json::from_str(self.provenance.as_deref()?).ok()
     }
 
-    /// A run for it may be under way, or follow, which reads its source.
+    /// Checks whether a run that reads the source may be in progress or follow.
     pub fn reads_source(&self) -> bool {
         !self.ready && self.handle.is_none()
     }
 }
 
-/// A VolumeSnapshotClass, as far as it matters.
+/// A VolumeSnapshotClass in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// The driver of the class.
     pub driver: String,
-    /// `Delete` or `Retain`.
+    /// The deletion policy: `Delete` or `Retain`.
     pub policy: String,
-    /// It is the default of its driver.
+    /// The class is the default of its driver.
     pub default: bool,
-    /// The StorageClass whose config deletes snapshots that were not made here.
+    /// The StorageClass whose config deletes snapshots that this orchestrator did not make.
     pub storage_class: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What an image writes on its volume beyond what was asked: what others would act on.
+//! The fields that an image writes on its volume beyond its task, and on which other programs would act.
 
 use contract::{names, volume as contract_volume};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -6,25 +6,27 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use crate::limits;
 use crate::text::cut;
 
-/// What Kubernetes and the drivers of others act on when they find it on a volume. It is kept until the volume is adopted.
+/// The fields of a volume on which Kubernetes and drivers of others act. The cache keeps them until the volume is
+/// adopted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The driver that mounts it, for `csi` and `flexVolume`.
+    /// The driver that mounts the volume, for `csi` and `flexVolume`.
     pub driver: Option<String>,
-    /// The namespaces of the Secrets that it names; empty for that of its claim.
+    /// The namespaces of the Secrets that the volume names; empty for that of its claim.
     pub secret_namespaces: Vec<String>,
-    /// Its mount options, also those in the annotation of old.
+    /// The mount options, also those in the old annotation.
     pub mount_options: Vec<String>,
-    /// What it is owned by, as `Kind name`: when that is gone, Kubernetes deletes it.
+    /// The owners, as `Kind name`. When an owner is gone, Kubernetes deletes the volume.
     pub owners: Vec<String>,
-    /// Labels and annotations of Kubernetes' own, which change what is done with it.
+    /// The labels and annotations of Kubernetes that change how the volume is treated.
     pub metadata: Vec<String>,
 }
 
-/// Mount options as an annotation, as in clusters of old.
+/// The old annotation with mount options.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
-/// What is written by every image, overwritten at the adoption, looked at by itself, or read by nobody.
+/// Annotations and labels that need no check. Every image writes them, adoption overwrites them, other code checks
+/// them, or nobody reads them.
 const HARMLESS: &[&str] = &[
     names::PROVISIONED_BY,
     names::BOUND_BY_CONTROLLER,
@@ -34,14 +36,14 @@ const HARMLESS: &[&str] = &[
     "kubectl.kubernetes.io/last-applied-configuration",
 ];
 
-/// Finalizers that Kubernetes itself puts on volumes, and ours.
+/// The finalizers that Kubernetes itself adds to volumes, and the orchestrator's.
 pub const FINALIZERS: &[&str] =
     &[names::VOLUME_FINALIZER, "kubernetes.io/pv-protection", "kubernetes.io/pv-controller"];
 
-/// More of a list says nothing more about whether a volume fits.
+/// The number of items of a list that are kept. More of them say nothing more about the fit of a volume.
 const MANY: usize = 32;
 
-/// A key in the name of Kubernetes.
+/// Checks whether a key belongs to Kubernetes.
 fn is_of_kubernetes(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     ["kubernetes.io", "k8s.io"]
@@ -57,14 +59,14 @@ fn bounded(texts: impl IntoIterator<Item = String>) -> Vec<String> {
 }
 
 impl Written {
-    /// That of a volume.
+    /// Reads the fields of a volume.
     pub fn on(volume: &PersistentVolume) -> Self {
         let (metadata, spec) = (&volume.metadata, volume.spec.as_ref());
         let kind = spec.and_then(contract_volume::source_kind);
         let source = kind.map(|kind| serde_json::json!(spec)[kind].take()).unwrap_or_default();
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
         let driver = source["driver"].as_str().filter(|_| matches!(kind, Some("csi" | "flexVolume")));
-        // `secretRef`, `nodePublishSecretRef` and the like name a Secret in the same way, whatever the kind.
+        // All kinds name a Secret in the same way, by fields such as `secretRef` and `nodePublishSecretRef`.
         let referred = source.as_object().into_iter().flatten().filter_map(|(field, value)| {
             let (is_reference, of) = (field.to_ascii_lowercase().ends_with("secretref"), &value["namespace"]);
             (is_reference && value.is_object()).then(|| of.as_str().unwrap_or_default().to_owned())
@@ -86,7 +88,7 @@ impl Written {
     }
 }
 
-/// A secret's namespace may come out of a class's parameters: the values of all that say one.
+/// Returns the namespaces of Secrets that a class's parameters name.
 pub fn said_namespaces<'a>(
     parameters: impl Iterator<Item = (&'a String, &'a String)> + 'a,
     volume: &'a str,

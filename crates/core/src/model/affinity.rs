@@ -1,11 +1,11 @@
-//! Whether a node reaches a volume: the node selector of a PersistentVolume against labels.
+//! The check whether a node reaches a volume: the node selector of a PersistentVolume against labels.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
-/// Whether labels satisfy a selector. Its terms are alternatives; each must hold whole. Fields of
-/// nodes are unknown to volumes, so a term with fields cannot be satisfied, as in Kubernetes.
+/// Checks whether labels satisfy a selector. Its terms are alternatives, and each must hold as a whole. As in
+/// Kubernetes, volumes know no fields of nodes, so that a term with fields cannot be satisfied.
 pub fn matches(selector: &NodeSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.node_selector_terms.iter().any(|term| {
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
@@ -14,7 +14,7 @@ pub fn matches(selector: &NodeSelector, labels: &BTreeMap<String, String>) -> bo
     })
 }
 
-/// Whether labels satisfy one requirement.
+/// Checks whether labels satisfy one requirement.
 pub fn holds(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
     let value = labels.get(&requirement.key);
     let values = requirement.values.as_deref().unwrap_or_default();
@@ -33,10 +33,10 @@ pub fn holds(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, St
     }
 }
 
-/// What binds a volume to where it was made: these labels of the node.
+/// Returns the selector that binds a volume to where it was made: these labels of the node.
 ///
 /// # Errors
-/// The first label that the node lacks.
+/// If the node lacks a label. The error is the first such label.
 pub fn of_node(keys: &[String], labels: &BTreeMap<String, String>) -> Result<NodeSelector, String> {
     let requirement = |key: &String| match labels.get(key) {
         Some(value) => {
@@ -49,7 +49,7 @@ pub fn of_node(keys: &[String], labels: &BTreeMap<String, String>) -> Result<Nod
     Ok(NodeSelector { node_selector_terms: vec![term] })
 }
 
-/// The one host name that a selector asks for, if it asks for exactly one.
+/// Returns the host name that a selector requires, if it requires exactly one.
 pub fn only_host(selector: &NodeSelector) -> Option<&str> {
     let [term] = selector.node_selector_terms.as_slice() else { return None };
     let hosts =

@@ -1,0 +1,90 @@
+//! Notes of the orchestrator on a volume: the last failed expand run, the attributes that the volume has, and the modify run
+//! that may change them. Each is JSON in an annotation.
+
+use contract::exit::Failure;
+
+use crate::attributes::Attributes;
+use crate::run::failure::MOST_ATTEMPTS;
+
+/// The last failed expand run, as the volume stores it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FailedExpansion {
+    /// The number of the run.
+    pub attempt: u32,
+    /// The target size of the run, in bytes.
+    pub size: u64,
+    /// The recipe, as `namespace/name@hash`.
+    pub config: String,
+    /// The number of failures with this size and this recipe.
+    pub tries: u32,
+    /// The time of the failure, in seconds since 1970.
+    pub at: i64,
+    /// The reaction to the failure.
+    pub kind: Failure,
+    /// The reason, in one word.
+    pub reason: String,
+    /// The message for people.
+    pub message: String,
+}
+
+impl FailedExpansion {
+    /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok().filter(|failed: &FailedExpansion| failed.attempt < MOST_ATTEMPTS)
+    }
+}
+
+/// The attributes of a volume, as the volume stores them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct AppliedAttributes {
+    /// The attributes.
+    #[serde(flatten)]
+    pub attributes: Attributes,
+    /// The number of the modify run that applied them; 0 for the provision run.
+    #[serde(default)]
+    pub run: u32,
+}
+
+impl AppliedAttributes {
+    /// Reads the attributes from their annotation. Returns `None` if the orchestrator cannot have written them.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok().filter(|applied: &AppliedAttributes| applied.run < MOST_ATTEMPTS)
+    }
+}
+
+/// The modify runs since the last that succeeded, as the volume stores them. The record has the last run that began,
+/// and the last that failed.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PendingModification {
+    /// The number of the last run that may have begun.
+    pub begun: u32,
+    /// The hash of that run's target attributes.
+    pub to: String,
+    /// The number of the last run that failed; 0 for none, and then the following fields are empty.
+    pub attempt: u32,
+    /// The hash of that run's target attributes.
+    pub hash: String,
+    /// The recipe, as `namespace/name@hash`.
+    pub config: String,
+    /// The number of failures with these attributes and this recipe.
+    pub tries: u32,
+    /// The time of the failure, in seconds since 1970.
+    pub at: i64,
+    /// The reaction to the failure.
+    pub kind: Failure,
+    /// A run up to that one may have changed a part.
+    pub between: bool,
+    /// The reason, in one word.
+    pub reason: String,
+    /// The message for people.
+    pub message: String,
+}
+
+impl PendingModification {
+    /// Reads the record from its annotation. Returns `None` if the orchestrator cannot have written it.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text)
+            .ok()
+            .filter(|note: &PendingModification| note.attempt.max(note.begun) < MOST_ATTEMPTS)
+    }
+}

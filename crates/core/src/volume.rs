@@ -1,0 +1,10 @@
+//! The decisions about a volume: what happens when its claim is gone ([`decide`]), when the claim asks for more bytes
+//! ([`expand`]) and when it asks for other attributes ([`modify`]).
+
+pub mod change;
+pub mod decide;
+pub mod expand;
+pub mod modify;
+pub mod request;
+pub mod restored;
+pub mod vouch;
