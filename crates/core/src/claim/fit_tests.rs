@@ -197,7 +197,7 @@ fn a_volume_leaves_room_for_what_is_noted_on_it() {
     assert_eq!(said(&with("", &half), "csi:d"), [""; 0], "a provenance is written over");
     assert_eq!(said(&with(&half, ""), "csi:d"), [""; 0]);
     let found = said(&with(&half, &half), "csi:d");
-    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator notes"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator writes"), "{found:?}");
 }
 
 /// The volume of the claim with something more on it, or in place of what is there.

@@ -35,7 +35,7 @@ pub fn just_now(at: i64, now: i64) -> i64 {
 }
 
 /// Said of whoever waits for a place for a run.
-pub const ALL_TAKEN: &str = "all places for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); it is its turn when one of them has ended";
+pub const ALL_TAKEN: &str = "all slots for runs of its class are taken (`max-in-flight`, `max-in-flight-per-namespace` and `max-in-flight-per-node` of the provisioner config); its turn comes when another run ends";
 
 /// What stands in line for a place for a run waits by this step. In a burst each waits for a moment; that is nothing to tell.
 pub fn stand_in_line<S>(step: S, created: i64, now: i64) -> Decision<S> {
