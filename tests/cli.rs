@@ -181,7 +181,10 @@ fn a_claim_that_gets_no_job_says_why() {
         (vec![CLAIM], "no provisioner ConfigMap or StorageClass for class `silver` among the files"),
         (vec!["tests/cli/seed.yaml", CLAIM], "tests/cli/seed.yaml:12: service-token: has no space after the colon"),
         (vec![SILVER, CLAIM, "tests/cli/foreign.yaml"], "class `silver` belongs to another provisioner"),
-        (vec![small.to_str().unwrap(), CLAIM], "the claim asks for 1Gi, class silver ends at 1Mi; ask for less"),
+        (
+            vec![small.to_str().unwrap(), CLAIM],
+            "the claim asks for 1Gi, and class silver provides at most 1Mi; ask for less",
+        ),
         (vec![wrong.to_str().unwrap(), CLAIM], "retries: `many` must be a whole number from 0 to 1000"),
     ] {
         let answer = run(&[vec!["render"], files.clone()].concat());

@@ -246,7 +246,7 @@ async fn everything(ring: &mut Ring) {
 
     // Told by one process, and told again by the next.
     ring.claim_with("big", "c", json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } })).await;
-    ring.event(USER, "big", reason::PROVISIONING_FAILED, "class c ends at").await;
+    ring.event(USER, "big", reason::PROVISIONING_FAILED, "class c provides at most").await;
     ring.stop().await;
 
     // Somebody else's Job has the name of ours.
@@ -329,7 +329,7 @@ async fn snapshots_of_a_claim(ring: &Ring) {
     let source = json!({ "persistentVolumeClaimName": "s" });
     let snapshot = json!({ "metadata": { "name": "s" }, "spec": { "volumeSnapshotClassName": "s", "source": source } });
     snapshots.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
-    ring.event(USER, "s", reason::SNAPSHOT_FAILED, "it is waited for").await;
+    ring.event(USER, "s", reason::SNAPSHOT_FAILED, "the provisioner waits for it").await;
     ring.claim("s", "s").await;
     until("the snapshot is ready", || async {
         let status = snapshots.get("s").await.map_err(|error| error.to_string())?.status;

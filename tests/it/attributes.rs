@@ -168,7 +168,7 @@ async fn a_failed_modification_is_repeated_and_ended_by_going_back() {
     let job = ring.job(ADMIN, "modify", &id, 1).await;
     ring.pod_ends(&job, 65, "no cache here").await;
     ring.modify_status("a", "gold", "Infeasible", &["ModifyVolumeError"]).await;
-    ring.event(&ring.user, "a", reason::MODIFY_FAILED, "no cache here; it will not work by trying again").await;
+    ring.event(&ring.user, "a", reason::MODIFY_FAILED, "no cache here; a retry would fail, too").await;
     ring.wish("a", None).await.unwrap();
     ring.has_class("a", None).await;
     stays("no run to what it has", WHILE, || async {

@@ -189,7 +189,7 @@ async fn a_restored_volume_that_nobody_vouched_for_outlives_its_claim() {
     assert_eq!(data(class, &id).as_deref(), Some("precious"), "released, but by whom is not known");
     let refused = flex(&ring, &["vouch", backup.volume_name()]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stdout).contains("deleted at once"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stdout).contains("delete its storage at once"), "{refused:?}");
     let done = flex(&ring, &["vouch", "--also-released", backup.volume_name()]);
     assert!(done.status.success(), "{done:?}");
     ring.volume_gone(backup.volume_name()).await;

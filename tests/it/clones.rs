@@ -53,8 +53,7 @@ async fn a_copy_is_told_its_original_which_is_kept_until_it_is_bound() {
     ring.config("c", "c", &[("capabilities", "clone"), ("reclaim-policy", "Delete")]).await;
     // First the copy, then what it is to be a copy of.
     ring.claim_with("copy", "c", sized("original", "2Gi")).await;
-    ring.event(&ring.user, "copy", reason::WAITING, "original, which this claim wants to be a copy of, is not there")
-        .await;
+    ring.event(&ring.user, "copy", reason::WAITING, "original, the data source of this claim, does not exist").await;
     let original = ring.original("c").await;
     let copy = uid(&ring.stamped("copy").await);
     let job = ring.job(ADMIN, "provision", &copy, 1).await;
@@ -70,8 +69,8 @@ async fn a_copy_is_told_its_original_which_is_kept_until_it_is_bound() {
     // Deleted while it is read: it stays, and says for whom.
     ring.delete_claim("original").await;
     let said =
-        ring.event(&ring.user, "original", reason::BEING_CLONED, "until its copies and snapshots are made").await;
-    assert!(said.ends_with("/copy; to let go of it before, delete those"), "{said}");
+        ring.event(&ring.user, "original", reason::BEING_CLONED, "until its clones and snapshots are made").await;
+    assert!(said.ends_with("/copy; to free it before, delete those"), "{said}");
     // An attempt more while the original is going.
     ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
     let job = ring.job(ADMIN, "provision", &copy, 2).await;
@@ -103,7 +102,7 @@ async fn several_copies_at_once_and_copies_of_copies() {
         ring.claim_with(name, "c", of("original")).await;
     }
     ring.claim_with("three", "c", of("one")).await;
-    ring.event(&ring.user, "three", reason::WAITING, "is not bound; it is waited for").await;
+    ring.event(&ring.user, "three", reason::WAITING, "is not bound; the provisioner waits for it").await;
     let (one, two) = (uid(&ring.stamped("one").await), uid(&ring.stamped("two").await));
     let both = |claim: &PersistentVolumeClaim| {
         let kept = kept(claim);
@@ -173,9 +172,9 @@ async fn what_no_image_can_copy_is_refused_and_what_others_fill_is_left_to_them(
             "admin/cannot of class cannot does not declare",
         ),
         ("small", "c", sized("original", "1Mi"), reason::WAITING, "has 1Gi, this claim asks for 1Mi"),
-        ("block", "c", block, reason::WAITING, "has the volume mode Filesystem, this claim Block"),
-        ("restored", "c", snapshot, reason::PROVISIONING_FAILED, "can do that (`capabilities: snapshot`)"),
-        ("populated", "c", populated, reason::LEFT_TO_POPULATOR, "Hello.example.com h by the populator"),
+        ("block", "c", block, reason::WAITING, "has the volume mode Filesystem, this claim has Block"),
+        ("restored", "c", snapshot, reason::PROVISIONING_FAILED, "can copy it (`capabilities: snapshot`)"),
+        ("populated", "c", populated, reason::LEFT_TO_POPULATOR, "the populator for Hello.example.com h"),
     ];
     for (name, class, more, reason, says) in cases {
         ring.claim_with(name, class, more).await;
@@ -217,7 +216,7 @@ async fn a_source_that_the_api_server_drops_leads_to_no_empty_volume() {
         let spec = ring.get_claim(name).await.spec.unwrap();
         let kept = spec.data_source_ref.as_ref().map(|source| source.namespace.clone());
         assert!(name == "far" && kept == Some(None) || spec.data_source.is_none(), "{spec:?}");
-        ring.event(&ring.user, name, reason::PROVISIONING_FAILED, "no empty volume is made instead").await;
+        ring.event(&ring.user, name, reason::PROVISIONING_FAILED, "makes no empty volume instead").await;
         assert!(ring.jobs(ADMIN, "provision", &uid(&ring.get_claim(name).await)).await.is_empty());
     }
     apply("plain", json!({}));
@@ -296,8 +295,7 @@ async fn a_copy_of_another_namespace_waits_for_a_grant() {
     ring.user = team;
     let of = |name: &str| json!({ "spec": { "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": GOLD } } });
     ring.claim_with("copy", "c", of("original")).await;
-    let says =
-        "claim gold/original, which this claim wants to be a copy of, is in another namespace, where no ReferenceGrant";
+    let says = "claim gold/original, the data source of this claim, is in another namespace, where no ReferenceGrant";
     let said = ring.event(&ring.user, "copy", reason::WAITING, says).await;
     assert!(said.contains("lets claims of namespace team use it"), "{said}");
     // Whether something is there is not told.

@@ -235,7 +235,7 @@ async fn an_admin_can_let_go_of_what_cannot_be_deleted() {
     // Nor does a class tell, as it would of a volume of its own.
     ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
     ring.delete_claim("a").await;
-    let said = ring.event("default", &name, reason::VOLUME_RESTORED, "neither deleted nor changed").await;
+    let said = ring.event("default", &name, reason::VOLUME_RESTORED, "neither deletes nor changes").await;
     assert!(said.contains(names::ABANDON_YES), "{said}");
     let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
     ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(let_go)).await.unwrap();

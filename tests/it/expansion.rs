@@ -190,8 +190,13 @@ async fn an_image_that_cannot_is_told_and_another_version_of_it_can() {
     ring.pod_ends(&job, 0, "").await;
     ring.has("a", &volume, "3Gi").await;
     ring.ask("a", "9Gi").await.unwrap();
-    ring.event(&ring.user, "a", reason::RESIZE_FAILED, "the claim asks for 9Gi, class c ends at 8Gi; ask for less")
-        .await;
+    ring.event(
+        &ring.user,
+        "a",
+        reason::RESIZE_FAILED,
+        "the claim asks for 9Gi, and class c provides at most 8Gi; ask for less",
+    )
+    .await;
 
     // Without a StorageClass object the API server is the one who refuses.
     ring.config("pure", "pure", &[("capabilities", "expand")]).await;

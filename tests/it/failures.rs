@@ -41,7 +41,7 @@ async fn exit_codes_and_last_words_are_told_and_followed() {
     let claim = ring.stamped("never").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     ring.pod_ends(&job, 65, "no such zone").await;
-    ring.event(USER, "never", reason::PROVISIONING_FAILED, "it will not work by trying again").await;
+    ring.event(USER, "never", reason::PROVISIONING_FAILED, "a retry would fail, too").await;
     stays("no second attempt", WHILE * 2, || async {
         let claim = ring.get_claim("never").await;
         if annotation(&claim, names::ATTEMPT).as_deref() == Some("1") { Ok(()) } else { Err("a second attempt".into()) }
@@ -194,15 +194,19 @@ async fn claims_that_no_image_can_serve_are_refused_on_the_claim() {
     .await;
     let size = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
     let cases = [
-        ("small", size("1Mi"), "class c begins at 1Gi"),
-        ("large", size("1Ti"), "class c ends at 10Gi"),
-        ("modes", json!({ "spec": { "accessModes": ["ReadWriteMany"] } }), "has no access mode ReadWriteMany"),
-        ("block", json!({ "spec": { "volumeMode": "Block" } }), "has no volume mode Block"),
+        ("small", size("1Mi"), "class c provides at least 1Gi"),
+        ("large", size("1Ti"), "class c provides at most 10Gi"),
+        (
+            "modes",
+            json!({ "spec": { "accessModes": ["ReadWriteMany"] } }),
+            "does not allow the access mode ReadWriteMany",
+        ),
+        ("block", json!({ "spec": { "volumeMode": "Block" } }), "does not allow the volume mode Block"),
         ("labels", json!({ "spec": { "selector": { "matchLabels": { "a": "b" } } } }), "spec.selector"),
         (
             "clone",
             json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } } }),
-            "does not declare that its image can do that (`capabilities: clone`); no empty volume is made instead",
+            "does not declare that its image can copy it (`capabilities: clone`); the provisioner makes no empty volume instead",
         ),
     ];
     for (name, more, says) in cases {

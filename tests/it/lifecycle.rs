@@ -69,7 +69,7 @@ async fn a_job_deleted_by_hand_is_begun_anew() {
     .await;
     // Over and over: it is told, and slows down.
     ring.api::<Job>(ADMIN).delete(&name, &kube::api::DeleteParams::background()).await.unwrap();
-    ring.event(USER, "a", reason::PROVISIONING_FAILED, "was removed 2 times").await;
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "removed the attempt's Job 2 times").await;
     let again = until("a third Job", || async {
         let jobs = ring.jobs(ADMIN, "provision", &id).await;
         let other = jobs.iter().find(|job| job.metadata.uid != again.metadata.uid);

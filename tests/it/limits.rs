@@ -58,7 +58,7 @@ async fn a_class_gives_no_more_volumes_than_it_may_and_the_next_when_one_goes() 
     .await;
     let waiting: Vec<&String> = claims.iter().filter(|claim| !begun.contains(claim)).collect();
     for claim in &waiting {
-        let told = ring.event(USER, claim, reason::LIMIT_REACHED, "may have 3 volumes of class c").await;
+        let told = ring.event(USER, claim, reason::LIMIT_REACHED, "can have 3 volumes of class c").await;
         assert!(told.contains("`max-volumes` of the provisioner config admin/c"), "{told}");
     }
     for claim in &begun {
@@ -114,7 +114,7 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
         USER,
         "large",
         reason::LIMIT_REACHED,
-        "namespace team may have 3Gi of class c, 1Gi are taken, and this asks for 3Gi",
+        "namespace team can have 3Gi of class c: 1Gi are used, and this asks for 3Gi",
     )
     .await;
     // What fits does not wait for what does not.
@@ -122,7 +122,7 @@ async fn a_namespace_takes_no_more_bytes_than_it_may_also_by_growth() {
     ring.provision("two").await;
     let ask = Patch::Merge(more("3Gi"));
     ring.claims().patch("one", &PatchParams::default(), &ask).await.unwrap();
-    ring.event(USER, "one", reason::LIMIT_REACHED, "1Gi are taken, and this asks for 3Gi").await;
+    ring.event(USER, "one", reason::LIMIT_REACHED, "1Gi are used, and this asks for 3Gi").await;
     let id = uid(&ring.get_claim("one").await);
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
     // Another namespace has a share of its own.

@@ -161,7 +161,7 @@ async fn a_node_that_is_gone_is_answered_as_the_class_says() {
     ring.node_goes("n1").await;
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
-    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "node n1, where something is to be deleted, is gone")
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "node n1, where something must be deleted, is gone")
         .await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty(), "nothing is run where nothing can be reached");
     // What the class says now counts.
@@ -224,7 +224,7 @@ async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
     class_of_zone_b(&ring, "c", "WaitForFirstConsumer", &[("volume-affinity", ZONE), ("backoff", "1s")]).await;
     ring.claim("a", "c").await;
     ring.select("a", "n1").await;
-    let told = "the selected node n1 is outside of the allowedTopologies of class c";
+    let told = "the selected node n1 is outside the allowedTopologies of class c";
     ring.event(&ring.user, "a", reason::RESCHEDULING, told).await;
     ring.unselected("a").await;
     let claim = ring.get_claim("a").await;
@@ -281,7 +281,7 @@ async fn an_immediate_class_makes_its_volumes_where_it_may_and_binds_them_there(
         &ring.user,
         "a",
         reason::PROVISIONING_FAILED,
-        "attempt 2 failed: exit code 69: no room here: full; another node is tried",
+        "attempt 2 failed: exit code 69: no room here: full; the provisioner tries another node",
     )
     .await;
     let job = ring.job(ADMIN, "provision", &id, 3).await;

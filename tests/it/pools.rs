@@ -43,7 +43,7 @@ async fn a_claim_gets_a_volume_that_is_ready_and_no_run_is_begun_for_it() {
     let (name, id) = (volume.name_any(), id_of(&volume.name_any()));
     assert!(ready.contains(&name), "{name} of {ready:?}");
     assert_eq!(claim.finalizers(), [names::CLAIM_PROTECTION]);
-    ring.event(USER, "a", reason::PROVISIONING_SUCCEEDED, &format!("volume {name}, which was kept ready")).await;
+    ring.event(USER, "a", reason::PROVISIONING_SUCCEEDED, &format!("the claim gets the pooled volume {name}")).await;
 
     let spec = volume.spec.clone().unwrap();
     let of = spec.claim_ref.unwrap();
@@ -314,7 +314,7 @@ async fn what_is_kept_ready_gives_way_to_claims_when_the_class_is_full() {
     assert_eq!(image.asked_for(&drained), [Operation::Provision, Operation::Delete]);
     // Nothing gives way any more.
     ring.claim("late", "c").await;
-    ring.event(USER, "late", reason::LIMIT_REACHED, "may have 2 volumes of class c").await;
+    ring.event(USER, "late", reason::LIMIT_REACHED, "can have 2 volumes of class c").await;
     ring.rests_with(&BTreeSet::new()).await;
     // Who waits comes before what is to be kept ready.
     ring.delete_claim("large").await;
@@ -441,7 +441,7 @@ async fn a_claim_gets_no_more_of_what_is_ready_than_its_namespace_may_have() {
     assert!(ready.contains(&ring.volume_of("a").await.name_any()));
     let ready = image.filled(&ring, 2).await;
     ring.claim("b", "c").await;
-    ring.event(USER, "b", reason::LIMIT_REACHED, "may have 1 volumes of class c").await;
+    ring.event(USER, "b", reason::LIMIT_REACHED, "can have 1 volumes of class c").await;
     // That nobody else could have it is no reason for a claim to name it.
     let named = json!({ "spec": { "volumeName": ready.first() } });
     ring.claim_with("named", "c", named).await;

@@ -90,8 +90,8 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
     ring.claim("plain", "cannot").await;
     ring.provision("plain").await;
     let id = ring.snapshot("early", "later").await;
-    ring.snapshot_says("early", "claim team/later, which the snapshot is to be of, is not there").await;
-    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "it is waited for").await;
+    ring.snapshot_says("early", "claim team/later, the source of the snapshot, does not exist").await;
+    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "the provisioner waits for it").await;
     ring.snapshot("refused", "plain").await;
     ring.snapshot_says(
         "refused",
@@ -109,7 +109,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
         &ring.user,
         "waits",
         reason::WAITING,
-        "VolumeSnapshot team/early, which this claim wants to be made from, is not ready",
+        "VolumeSnapshot team/early, the data source of this claim, is not ready",
     )
     .await;
     ring.pod_ends(&job, 0, "").await;
@@ -134,7 +134,7 @@ async fn what_can_not_be_made_or_restored_is_said_in_the_status_and_mended() {
         ("small", "c", from("early", "1Mi"), "is of a volume of 1Gi, this claim asks for 1Mi"),
         ("block", "c", block, "is of a volume of mode Filesystem, this claim has Block"),
         ("other", "cannot", from("early", "1Gi"), "is of a volume of class c"),
-        ("nothing", "c", from("tuesday", "1Gi"), "is not there; it is waited for"),
+        ("nothing", "c", from("tuesday", "1Gi"), "does not exist; the provisioner waits for it"),
     ];
     for (name, class, more, says) in cases {
         ring.claim_with(name, class, more).await;
@@ -302,7 +302,7 @@ async fn with_the_snapshot_controller_beside_both_come_to_rest() {
     ring.snapshot_says("refused", "does not declare that its image can do that").await;
     at_rest(&ring, "refused").await;
     ring.snapshot("early", "nothing").await;
-    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "is not there; it is waited for").await;
+    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "does not exist; the provisioner waits for it").await;
     at_rest(&ring, "early").await;
     // Restored while it is deleted, which both keep from going.
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;

@@ -126,7 +126,7 @@ fn kinds() -> Vec<Kind> {
             "",
             &[("node-selector", "nowhere=true"), ("placement", "selected-node")],
             Claim,
-            "no node takes a run for this claim",
+            "no node can take a run for this claim",
         ),
         kind("no-volume", "exit 0", &[], Pod(r#""exitCode":0"#), "exited 0 without creating"),
         kind(

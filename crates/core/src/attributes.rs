@@ -116,13 +116,16 @@ impl Attributes {
         // A class that was written for another provisioner has parameters, but no keys of this project.
         let own = recipe.record.stands_for.is_empty();
         if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {
-            return Err(
-                words() + &format!("its parameter {key} is a key of the provisioner config, which it may not change")
-            );
+            return Err(words()
+                + &format!(
+                    "its parameter {key} is a key of the provisioner config, and a VolumeAttributesClass cannot change that"
+                ));
         }
         let bytes = serde_json::json!(self.parameters).to_string().len();
         if bytes > limits::ATTRIBUTES {
-            return Err(words() + &format!("its parameters have {bytes} bytes; {} are possible", limits::ATTRIBUTES));
+            return Err(
+                words() + &format!("its parameters have {bytes} bytes; at most {} are allowed", limits::ATTRIBUTES)
+            );
         }
         let mut record = recipe.record.clone();
         let parameters = if own { &mut record.data } else { &mut record.parameters };
@@ -202,6 +205,6 @@ mod tests {
         assert!(refused(Some(&class(&[("image", "evil")])), &[]).contains("image is a key of the provisioner config"));
         assert!(refused(Some(&class(&[("PATH", "/")])), &[]).contains("environment variable PATH"));
         let long = "x".repeat(limits::ATTRIBUTES);
-        assert!(refused(Some(&class(&[("iops", &long)])), &[]).contains("are possible"));
+        assert!(refused(Some(&class(&[("iops", &long)])), &[]).contains("are allowed"));
     }
 }

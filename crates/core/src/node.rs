@@ -88,7 +88,7 @@ pub fn without(nodes: &[String], node: &str) -> Vec<String> {
 /// Says that the end of a pod cannot be known because its node does not answer.
 pub fn lost_words(node: &str) -> String {
     format!(
-        "a pod of the provisioner is on node {node}, which does not answer, so that nobody knows whether it still runs; it is waited for until the node is back, or until an admin says that it is not coming back: `kubectl delete node {node}`, or `kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`"
+        "a pod of the provisioner is on node {node}, which does not answer, so nobody knows whether the pod still runs; the provisioner waits until the node is back, or until an admin says that it does not come back: `kubectl delete node {node}`, or `kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`"
     )
 }
 

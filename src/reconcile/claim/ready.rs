@@ -41,7 +41,7 @@ pub(super) async fn take(
     match taken {
         Ok(taken) => {
             context.metrics.pool_hit(&class.name);
-            let message = format!("volume {}, which was kept ready, is given to the claim", taken.name);
+            let message = format!("the claim gets the pooled volume {}", taken.name);
             context.tell(About::claim(claim), Tell { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message });
             learnt.volume = Some(taken);
             Ok(Next::Again)

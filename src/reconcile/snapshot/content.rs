@@ -160,10 +160,11 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
     };
     let newer = learnt.source.clone().map(Arc::new);
     let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
-    let volume = snapshot.as_ref().map_or(Err("its VolumeSnapshot is not seen".to_owned()), |snapshot| {
-        let volume = super::source(&index, identity, snapshot)?;
-        volume.ok_or_else(|| "the claim's volume was not made by the driver of the snapshot's class".to_owned())
-    });
+    let volume =
+        snapshot.as_ref().map_or(Err("the orchestrator does not see its VolumeSnapshot".to_owned()), |snapshot| {
+            let volume = super::source(&index, identity, snapshot)?;
+            volume.ok_or_else(|| "the driver of the snapshot's class did not make the claim's volume".to_owned())
+        });
     let classes = index.classes();
     let class = |name: &str| match classes.lookup(name) {
         Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
@@ -172,12 +173,12 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
     let source = volume.as_ref().map_err(String::clone).and_then(|volume| {
         let made =
             serde_json::from_str::<crate::model::volume::Provenance>(volume.provenance.as_deref().unwrap_or_default());
-        let made = made.map_err(|error| format!("how its volume was made cannot be read: {error}"))?;
+        let made = made.map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
         let now = class(&volume.class);
         let record = expand::record(&made.record, now.as_ref().map(|recipe| &recipe.record));
         let recipe = record
             .recipe()
-            .map_err(|problems| format!("what its volume was made with cannot be used: {}", joined(&problems)))?;
+            .map_err(|problems| format!("the provenance of its volume cannot be used: {}", joined(&problems)))?;
         let provenance = Provenance {
             record,
             node: made.node,
@@ -190,25 +191,25 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
     });
     let made_by = match (&content.provenance, &content.handle) {
         (Some(text), _) => serde_json::from_str::<Provenance>(text)
-            .map_err(|error| format!("how it was made cannot be read: {error}"))
+            .map_err(|error| format!("its provenance cannot be read: {error}"))
             .and_then(|made_by| {
                 let now = class(&made_by.record.class);
                 let record = expand::record(&made_by.record, now.as_ref().map(|recipe| &recipe.record));
                 let recipe = record
                     .recipe()
-                    .map_err(|problems| format!("what it was made with cannot be used: {}", joined(&problems)))?;
+                    .map_err(|problems| format!("its provenance cannot be used: {}", joined(&problems)))?;
                 Ok((made_by, recipe))
             }),
         (None, Some(_)) => {
             let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
             of.and_then(|of| class(&of)).map(|recipe| (foreign(&recipe, content), (*recipe).clone())).ok_or_else(|| {
                 format!(
-                    "it was not made here, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
+                    "no orchestrator made it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
                     crate::model::snapshot::STORAGE_CLASS
                 )
             })
         }
-        (None, None) => Err("nothing was begun for it".into()),
+        (None, None) => Err("no run was started for it".into()),
     };
     let (mut jobs, mut deletes) = (index.jobs_of_content(&content.name), Vec::new());
     jobs.retain(|job| {

@@ -142,16 +142,16 @@ fn default(index: &Index, identity: &Identity) -> Result<String, String> {
 /// If there is no volume. The text says why.
 pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) -> Result<Option<Arc<Volume>>, String> {
     let Some(name) = snapshot.claim() else { return Err("the snapshot names no claim".into()) };
-    let waits = |why: &str| Err(format!("claim {name}, which the snapshot is to be of, {why}"));
-    let Some(claim) = index.claim(&name) else { return waits("is not there; it is waited for") };
+    let waits = |why: &str| Err(format!("claim {name}, the source of the snapshot, {why}"));
+    let Some(claim) = index.claim(&name) else { return waits("does not exist; the provisioner waits for it") };
     if !claim.is_bound() || claim.phase != "Bound" {
-        return waits("is not bound; it is waited for");
+        return waits("is not bound; the provisioner waits for it");
     }
     let Some(volume) = claim.volume_name.as_deref().and_then(|name| index.volume(name)) else {
-        return waits("has a volume that is not seen yet; it is waited for");
+        return waits("has a volume that the provisioner does not see yet, and waits for");
     };
     if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.uid) {
-        return waits("has a volume that says it is another's");
+        return waits("has a volume whose claimRef names another claim");
     }
     Ok(Some(volume).filter(|volume| volume.is_of(identity) && volume.is_adopted()))
 }

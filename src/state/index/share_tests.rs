@@ -335,7 +335,7 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
     assert!(index.growth_is_refused(&volume, &one, gi(4), &recipe).is_some());
     index.promise_growth(&volume.name, gi(3));
     let why = index.claim_is_refused(&two, &recipe).expect("what is promised to it is taken");
-    assert!(why.contains("namespace t may have 3Gi") && why.contains("3Gi are taken"), "{why}");
+    assert!(why.contains("namespace t can have 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);
     assert_eq!(index.claim_is_refused(&elsewhere, &recipe), None, "another namespace");
 

@@ -296,7 +296,7 @@ async fn without_policies_what_does_not_fit_is_quarantined_and_foreign_provenanc
     merge(&mut volume, json!({ "metadata": marks, "status": { "reason": "Adopted-forged" } }));
     let made = create(&image, volume).await.unwrap();
     assert_eq!(made.status.and_then(|status| status.reason), None, "the mark is beyond an image");
-    ring.event("default", &names::pv_name(unknown), reason::VOLUME_RESTORED, "neither deleted nor changed").await;
+    ring.event("default", &names::pv_name(unknown), reason::VOLUME_RESTORED, "neither deletes nor changes").await;
     let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
     // The first one may be gone by now, because it has failed.
     let names: Vec<_> = jobs.iter().map(|of| of.metadata.name.as_ref()).collect();

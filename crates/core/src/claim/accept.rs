@@ -19,7 +19,7 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<()
     let size = claim.size.clone()?;
     if let Some(min) = recipe.min_size.filter(|min| size < *min) {
         return Err(format!(
-            "the claim asks for {}, class {} begins at {}; ask for more",
+            "the claim asks for {}, and class {} provides at least {}; ask for more",
             quantity(size).0,
             recipe.class,
             quantity(min).0
@@ -27,7 +27,7 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<()
     }
     if let Some(max) = recipe.max_size.filter(|max| size > *max) {
         return Err(format!(
-            "the claim asks for {}, class {} ends at {}; ask for less",
+            "the claim asks for {}, and class {} provides at most {}; ask for less",
             quantity(size).0,
             recipe.class,
             quantity(max).0
@@ -35,14 +35,14 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<()
     }
     if let Some(mode) = claim.access_modes.iter().find(|mode| !recipe.access_modes.contains(mode)) {
         return Err(format!(
-            "class {} has no access mode {mode}; it has {}",
+            "class {} does not allow the access mode {mode}; it allows {}",
             recipe.class,
             recipe.access_modes.join(", ")
         ));
     }
     if !recipe.volume_modes.contains(&claim.volume_mode) {
         return Err(format!(
-            "class {} has no volume mode {}; it has {}",
+            "class {} does not allow the volume mode {}; it allows {}",
             recipe.class,
             claim.volume_mode,
             recipe.volume_modes.join(", ")
@@ -56,7 +56,7 @@ pub fn acceptable(claim: &Claim, recipe: &Recipe, is_request: bool) -> Result<()
     }
     if claim.burden > limits::METADATA {
         return Err(format!(
-            "the labels, annotations and finalizers of the claim have {} bytes, with {} more for each; the provisioner takes {}: remove those that nobody needs",
+            "the labels, annotations and finalizers of the claim have {} bytes, with {} more for each; the provisioner accepts {}: remove those that nobody needs",
             claim.burden,
             limits::ENTRY,
             limits::METADATA

@@ -397,7 +397,7 @@ fn succeeded(volume: &Volume, step: Step) -> Decision {
 fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
     let (volume, why) = (unfit.volume.name.clone(), unfit.misfits.join("; "));
     let told = format!(
-        "the claim is bound to volume {volume}, which does not fit it, because that was made with the claim's UID in its claimRef: {why}; delete the claim, and see who made the volume"
+        "the claim is bound to volume {volume}, which does not fit it: {why}. Somebody made the volume with the claim's UID in its claimRef; delete the claim, and find out who made the volume"
     );
     let known = unfit.volume.quarantine.as_ref() == Some(&why);
     let step = if known { Step::Nothing } else { Step::Quarantine { volume, why } };

@@ -84,7 +84,7 @@ pub fn misfits(
     }
     if volume.burden > limits::VOLUME {
         refuse(format!(
-            "its labels, annotations, finalizers and source have {} bytes; {} leave room for what the orchestrator notes on it",
+            "its labels, annotations, finalizers and source have {} bytes; at most {} leave room for what the orchestrator writes on it",
             volume.burden,
             limits::VOLUME
         ));
@@ -148,12 +148,12 @@ fn written_fits(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> 
     };
     if let Some(option) = written.mount_options.iter().find(|option| !known(option)) {
         refuse(format!(
-            "it has the mount option {option}, which the class has not; `volume-mount-options` of the provisioner config allows it"
+            "it has the mount option {option}, which the class does not have; `volume-mount-options` of the provisioner config allows it"
         ));
     }
     if let Some(key) = written.metadata.iter().find(|key| !recipe.volume_metadata.contains(key)) {
         refuse(format!(
-            "it bears {key}, by which Kubernetes would treat it otherwise; `volume-metadata` of the provisioner config allows it"
+            "it has {key}, which changes how Kubernetes treats it; `volume-metadata` of the provisioner config allows it"
         ));
     }
     misfits
@@ -197,7 +197,7 @@ pub fn derived_affinity(
     }
     let lacks = "it has no node affinity, and `volume-affinity` of the provisioner config cannot be followed";
     let Some((name, labels)) = node else { return Err(format!("{lacks}: the node of its run is not known")) };
-    let Some(labels) = labels else { return Err(format!("{lacks}: the node {name} is not there")) };
+    let Some(labels) = labels else { return Err(format!("{lacks}: the node {name} does not exist")) };
     let made = affinity::of_node(&recipe.volume_affinity, labels);
     made.map(Some).map_err(|label| format!("{lacks}: the node {name} lacks the label {label}"))
 }

@@ -197,7 +197,7 @@ fn a_volume_leaves_room_for_what_is_noted_on_it() {
     assert_eq!(said(&with("", &half), "csi:d"), [""; 0], "a provenance is written over");
     assert_eq!(said(&with(&half, ""), "csi:d"), [""; 0]);
     let found = said(&with(&half, &half), "csi:d");
-    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator notes"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("32768 leave room for what the orchestrator writes"), "{found:?}");
 }
 
 /// Returns the volume of the claim with added or replaced fields.
@@ -265,12 +265,12 @@ fn what_others_would_act_on_is_refused_unless_the_config_allows_it() {
         (
             json!({ "metadata": { "annotations": { "pv.beta.kubernetes.io/gid": "0" } } }),
             Some(("volume-metadata", "pv.beta.kubernetes.io/gid")),
-            "bears pv.beta.kubernetes.io/gid",
+            "has pv.beta.kubernetes.io/gid",
         ),
         (
             json!({ "metadata": { "labels": { "topology.kubernetes.io/zone": "a" } } }),
             Some(("volume-metadata", "topology.kubernetes.io/zone")),
-            "bears topology.kubernetes.io/zone",
+            "has topology.kubernetes.io/zone",
         ),
         (json!({ "spec": { "capacity": { "storage": "1Pi" } } }), Some(("max-surplus", "1Pi")), "may have 10Gi more"),
         (

@@ -16,7 +16,7 @@ pub const CAPABILITY: &str = crate::config::capability::CLONE;
 
 /// The text for a claim whose data source was dropped. A new claim is needed: the API does not allow to change the data
 /// source.
-const DROPPED: &str = "the manifest of the claim (annotation kubectl.kubernetes.io/last-applied-configuration) names a data source, or a namespace of one, that the API server has dropped; no empty volume is made instead. Delete the claim, and create it anew with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If the volume is to be empty, remove that annotation";
+const DROPPED: &str = "the manifest of the claim (annotation kubectl.kubernetes.io/last-applied-configuration) names a data source, or a namespace of one, that the API server has dropped; the provisioner makes no empty volume instead. Delete the claim, and create it again with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If you want an empty volume, remove that annotation";
 
 /// Checks whether a class can fill a claim from its data source at all.
 ///
@@ -30,14 +30,14 @@ pub fn fillable(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
         Some(DataSource::Dropped) => return Err(DROPPED.into()),
         Some(other) => {
             return Err(format!(
-                "the claim wants to be filled from {other}, which no image of this version can do; remove the data source, or ask for another class"
+                "the claim's data source is {other}, from which no image of this version can fill a volume; remove the data source, or ask for another class"
             ));
         }
     };
     let what = claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
     if !recipe.can(capability) {
         return Err(format!(
-            "the claim wants to be a copy of {what}, but the provisioner config {} of class {} does not declare that its image can do that (`capabilities: {capability}`); no empty volume is made instead",
+            "the claim's data source is {what}, but the provisioner config {} of class {} does not declare that its image can copy it (`capabilities: {capability}`); the provisioner makes no empty volume instead",
             recipe.config, recipe.class
         ));
     }
@@ -118,25 +118,27 @@ impl Copied<'_> {
     /// If it cannot. The text, for the copy's event, says what the copy waits for or what the user must change.
     pub fn check(&self, copy: &Claim) -> Result<(), String> {
         let source = copy.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
-        let waits = |why: &str| Err(format!("{source}, which this claim wants to be a copy of, {why}"));
+        let waits = |why: &str| Err(format!("{source}, the data source of this claim, {why}"));
         // The event says nothing about an object that the user may not see. A copy that has begun is finished.
         if !self.granted && !self.is_kept_for(copy) {
             return waits(&not_granted(copy));
         }
-        let Some(original) = self.claim else { return waits("is not there; it is waited for") };
+        let Some(original) = self.claim else { return waits("does not exist; the provisioner waits for it") };
         if original.class != copy.class {
             let class = original.class.as_deref().unwrap_or("none");
-            return waits(&format!("is of another class, {class}: a copy has the class of its original"));
+            return waits(&format!("is of another class, {class}: a clone must have the class of its source"));
         }
         if original.deleting && !self.is_kept_for(copy) {
             return waits("is being deleted");
         }
         if !original.is_bound() || original.phase != "Bound" {
-            return waits("is not bound; it is waited for");
+            return waits("is not bound; the provisioner waits for it");
         }
-        let Some(volume) = self.volume else { return waits("has a volume that is not seen yet; it is waited for") };
+        let Some(volume) = self.volume else {
+            return waits("has a volume that the provisioner does not see yet, and waits for");
+        };
         if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != original.uid) {
-            return waits("has a volume that says it is another's");
+            return waits("has a volume whose claimRef names another claim");
         }
         if !self.ours || Some(&volume.class) != copy.class.as_ref() {
             return waits(&format!(
@@ -149,13 +151,13 @@ impl Copied<'_> {
         }
         if volume.volume_mode != copy.volume_mode {
             return waits(&format!(
-                "has the volume mode {}, this claim {}: they must be the same",
+                "has the volume mode {}, this claim has {}: they must be the same",
                 volume.volume_mode, copy.volume_mode
             ));
         }
         match (&volume.size, &copy.size) {
             (Ok(has), Ok(wants)) if wants < has => waits(&format!(
-                "has {}, this claim asks for {}: a copy cannot be smaller than its original",
+                "has {}, this claim asks for {}: a clone cannot be smaller than its source",
                 quantity(*has).0,
                 quantity(*wants).0
             )),

@@ -62,14 +62,12 @@ impl Words {
             lists().map(|text| text.len() + 1).sum::<usize>() + serde_json::json!(self.metadata).to_string().len();
         if bytes > limits::CLAIM {
             return Err(format!(
-                "the labels and annotations of the claim that the image is given (`claim-metadata` of the provisioner config, and the claim's creator) have {bytes} bytes; shorten them to {}",
+                "the labels and annotations of the claim that the image gets (`claim-metadata` of the provisioner config, and the claim's creator) have {bytes} bytes; shorten them to {}",
                 limits::CLAIM
             ));
         }
         match lists().any(|text| text.contains('\0')) {
-            true => {
-                Err("the claim's creator has a zero byte in the name or a group, which no image can be given".into())
-            }
+            true => Err("the name or a group of the claim's creator has a zero byte, which no image can get".into()),
             false => Ok(()),
         }
     }

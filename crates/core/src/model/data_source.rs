@@ -77,7 +77,7 @@ impl fmt::Display for DataSource {
 pub fn not_granted(claim: &Claim) -> String {
     let namespace = &claim.name.namespace;
     format!(
-        "is in another namespace, where no ReferenceGrant (gateway.networking.k8s.io/v1beta1) lets claims of namespace {namespace} use it; who owns it can create one"
+        "is in another namespace, where no ReferenceGrant (gateway.networking.k8s.io/v1beta1) lets claims of namespace {namespace} use it; its owner can create one"
     )
 }
 

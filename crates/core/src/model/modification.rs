@@ -137,7 +137,7 @@ impl Report {
         let named = |class: &str| Some(class.to_owned()).filter(|class| !class.is_empty());
         let modifying = match (self.is_modifying(), target) {
             (true, Some((class, _))) => {
-                holds(MODIFYING, "", &format!("the volume is to have the attributes of class `{class}`"))
+                holds(MODIFYING, "", &format!("the volume should get the attributes of class `{class}`"))
             }
             _ => off(MODIFYING),
         };

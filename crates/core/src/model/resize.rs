@@ -90,7 +90,7 @@ impl Report {
     fn growing(&self) -> Option<String> {
         match self {
             Report::Growing { size, .. } | Report::Infeasible { size, .. } => {
-                Some(format!("the storage is to grow to {}", quantity(*size).0))
+                Some(format!("the storage should grow to {}", quantity(*size).0))
             }
             Report::OnNode { .. } | Report::Finished { .. } => None,
         }

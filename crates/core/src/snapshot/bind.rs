@@ -171,14 +171,17 @@ fn dynamic(o: &Observed<'_>) -> Decision {
     };
     if o.content.is_some() {
         let name = names::content_name(&snapshot.uid);
-        return refused(o, format!("the VolumeSnapshotContent {name} is another snapshot's; see who made it"));
+        return refused(
+            o,
+            format!("the VolumeSnapshotContent {name} belongs to another snapshot; find out who made it"),
+        );
     }
     match &o.source {
         Source::Ours(_) if !snapshot.is_held() => Step::Hold.into(),
         Source::Ours(_) => Step::CreateContent { policy }.into(),
         Source::Foreign => refused(
             o,
-            "the claim's volume was not made by the driver of the snapshot's class; name a VolumeSnapshotClass of the driver that made it".into(),
+            "the driver of the snapshot's class did not make the claim's volume; name a VolumeSnapshotClass of the driver that made it".into(),
         ),
         Source::Unbound(why) => refused(o, why.clone()),
     }
@@ -190,7 +193,7 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
     let Some(content) = o.content else {
         return match &o.class {
             ClassOf::Ours { .. } => {
-                refused(o, format!("the VolumeSnapshotContent {name} is not there; it is waited for"))
+                refused(o, format!("the VolumeSnapshotContent {name} does not exist; the provisioner waits for it"))
             }
             ClassOf::NotOurs | ClassOf::Unnamed(_) => Step::Nothing.into(),
         };
@@ -202,7 +205,7 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
         return refused(
             o,
             format!(
-                "the VolumeSnapshotContent {name} was made for another snapshot; only one with a snapshotHandle can be named"
+                "the VolumeSnapshotContent {name} was made for another snapshot; you can only name a content with a snapshotHandle"
             ),
         );
     }

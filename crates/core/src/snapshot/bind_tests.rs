@@ -157,12 +157,12 @@ fn rows_9_to_12_a_content_is_made_where_it_can_be() {
     assert_eq!(unnamed.step(), Step::SetClass { class: "d".into() });
     assert_eq!(unnamed.with(|w| w.source = Ok(None)).step(), Step::Nothing, "it may be anybody's");
     of_claim().with(|w| w.class = ClassOf::Unnamed(Err("none is the default".into()))).refuses("none is the default");
-    of_claim().with(|w| w.source = Ok(None)).refuses("was not made by the driver");
+    of_claim().with(|w| w.source = Ok(None)).refuses("did not make the claim's volume");
     of_claim().with(|w| w.source = Err("is not bound".into())).refuses("is not bound");
     of_claim()
         .bound()
         .with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into())
-        .refuses("is another snapshot's");
+        .refuses("belongs to another snapshot");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn rows_10_and_13_a_content_that_exists_is_bound() {
     assert_eq!(unbound.step(), Step::Hold);
     assert_eq!(unbound.clone().held().step(), Step::BindContent);
     assert!(matches!(of_content().held().step(), Step::Mirror(_)));
-    of_content().with(|w| w.content = None).refuses("VolumeSnapshotContent theirs is not there");
+    of_content().with(|w| w.content = None).refuses("VolumeSnapshotContent theirs does not exist");
     of_content().with(|w| w.content = Some(content(None))).refuses("was made for another snapshot");
     of_content()
         .with(|w| w.content.as_mut().unwrap().snapshot.name = "b".into())

@@ -242,14 +242,14 @@ fn let_go(o: &Observed<'_>) -> Option<Vec<String>> {
 fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
-        let told = "let go by annotation; what is stored for the snapshot was not deleted";
+        let told = "released by annotation; the provisioner did not delete the stored snapshot";
         return Decision::warning(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told);
     }
     match o.snapshot {
         SnapshotState::Missing => return Step::ConfirmSnapshot.into(),
         SnapshotState::Alive => {
             let told = format!(
-                "the VolumeSnapshotContent {} is kept as long as its VolumeSnapshot is there; delete that",
+                "the VolumeSnapshotContent {} stays as long as its VolumeSnapshot exists; delete that",
                 content.name
             );
             return Decision::warning(Step::Nothing, reason::SNAPSHOT_IN_USE, told);
@@ -262,7 +262,7 @@ fn leaving(o: &Observed<'_>, now: i64) -> Decision {
     let filling: Vec<_> =
         o.filling.iter().filter_map(|claim| claim.under_way.as_ref()).map(ToString::to_string).collect();
     if !filling.is_empty() {
-        let told = format!("the snapshot is kept until claims are filled from it: {}", filling.join(", "));
+        let told = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
         return Decision::from(Step::Nothing).saying(false, reason::SNAPSHOT_IN_USE, told);
     }
     if let Some(stop) = stopping(o) {
@@ -337,12 +337,11 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
         (NodeState::Missing, _) => Step::ConfirmNode { node: node.to_owned() }.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, elsewhere: true }.into(),
         (NodeState::Gone, NodeGone::Forget) => {
-            let told =
-                format!("node {node} is gone, and with it the snapshot that was stored there (node-gone: forget)");
+            let told = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
             Decision::warning(Step::Release, reason::SNAPSHOT_DELETE_FAILED, told)
         }
         (NodeState::Gone, NodeGone::Hold) => by_hand(&format!(
-            "node {node}, where it is, is gone; when it is back, it is deleted, or set `node-gone` in the provisioner config"
+            "node {node}, which stores it, is gone; the provisioner deletes it when the node is back, or set `node-gone` in the provisioner config"
         )),
     }
 }
@@ -405,12 +404,12 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o Source<'a>, String> {
     let begun = o.content.made_by().filter(|made_by| made_by.volume_id != source.provenance.volume_id);
     if let Some(made_by) = begun {
         return Err(format!(
-            "the snapshot was begun of the volume {}, and its claim is gone; another one has the name by now: delete the VolumeSnapshot, and make a new one",
+            "a run was started to snapshot the volume {}, whose claim is gone, and another claim now has its name: delete the VolumeSnapshot, and make a new one",
             made_by.pv_name
         ));
     }
     if source.going && !source.kept {
-        return Err("the claim that the snapshot is to be of is being deleted".into());
+        return Err("the source claim of the snapshot is being deleted".into());
     }
     Ok(source)
 }
@@ -471,7 +470,7 @@ pub fn failed_run(content: &Content, cause: &Cause, kind: Failure, recipe: Optio
     };
     let next = match (kind, recipe) {
         (Failure::Never, _) => format!(
-            "it will not work by trying again, so the next try is when the provisioner config changes, or in {} min",
+            "a retry would fail, too, so the next try is when the provisioner config changes, or in {} min",
             SLOW.as_secs() / 60
         ),
         (_, Some(recipe)) => format!("next try in {} s", pause(recipe, attempt)),

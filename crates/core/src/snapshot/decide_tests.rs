@@ -221,7 +221,7 @@ fn rows_3_to_6_a_content_that_goes_waits_for_those_who_need_it() {
     assert_eq!(going(ready()).with(|w| w.snapshot = SnapshotState::Missing).step(), Step::ConfirmSnapshot);
     let alive = going(ready()).with(|w| w.snapshot = SnapshotState::Alive);
     assert_eq!(alive.step(), Step::Nothing);
-    alive.says("as long as its VolumeSnapshot is there");
+    alive.says("as long as its VolumeSnapshot exists");
     let filling = going(ready()).with(|w| w.filling = vec![claim("a", true), claim("b", false)]);
     assert_eq!(filling.step(), Step::LetGo { claims: vec!["b".into()] });
     let filling = filling.with(|w| w.filling.truncate(1));
@@ -256,7 +256,7 @@ fn rows_10_and_11_a_snapshot_is_deleted_where_it_is() {
         going(ready()).with(|w| (w.places, w.node_gone) = (Places([(NODE.to_owned(), state)].into()), node_gone))
     };
     assert_eq!(world(NodeState::Missing, NodeGone::Hold).step(), Step::ConfirmNode { node: NODE.into() });
-    world(NodeState::Gone, NodeGone::Hold).says("node n1, where it is, is gone");
+    world(NodeState::Gone, NodeGone::Hold).says("node n1, which stores it, is gone");
     assert_eq!(world(NodeState::Gone, NodeGone::Hold).step(), Step::Nothing);
     assert_eq!(world(NodeState::Gone, NodeGone::Forget).step(), Step::Release);
     let elsewhere = Step::StartDelete { attempt: 1, elsewhere: true };
@@ -323,7 +323,7 @@ fn row_19_what_was_begun_of_a_claim_that_is_gone_is_not_made_of_another_of_its_n
             (w.kept, w.fresh) = (kept, true);
         });
         assert!(matches!(world.step(), Step::Report { .. }), "{:?}", world.step());
-        world.says("was begun of the volume pvc-old, and its claim is gone");
+        world.says("snapshot the volume pvc-old, whose claim is gone");
     }
 }
 

@@ -39,7 +39,7 @@ impl Stored<'_> {
     /// If it cannot. The text, for the claim's event, says what the claim waits for or what the user must change.
     pub fn check(&self, claim: &Claim) -> Result<(), String> {
         let source = claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
-        let waits = |why: &str| Err(format!("{source}, which this claim wants to be made from, {why}"));
+        let waits = |why: &str| Err(format!("{source}, the data source of this claim, {why}"));
         let kept = self.is_kept_for(claim);
         // The event says nothing about an object that the user may not see.
         if !self.granted && !kept {
@@ -48,17 +48,21 @@ impl Stored<'_> {
         match self.snapshot {
             // A restore that has begun is finished, even if the VolumeSnapshot is gone.
             _ if kept => {}
-            None => return waits("is not there; it is waited for"),
+            None => return waits("does not exist; the provisioner waits for it"),
             Some(snapshot) if snapshot.deleting => return waits("is being deleted"),
-            Some(snapshot) if snapshot.status.ready != Some(true) => return waits("is not ready; it is waited for"),
+            Some(snapshot) if snapshot.status.ready != Some(true) => {
+                return waits("is not ready; the provisioner waits for it");
+            }
             Some(_) => {}
         }
-        let Some(content) = self.content else { return waits("is not bound to its content; it is waited for") };
+        let Some(content) = self.content else {
+            return waits("is not bound to its content; the provisioner waits for it");
+        };
         if !self.ours {
-            return waits("is of another driver");
+            return waits("belongs to another driver");
         }
         if !content.ready {
-            return waits("is not ready; it is waited for");
+            return waits("is not ready; the provisioner waits for it");
         }
         if content.deleting && !kept {
             return waits("is being deleted");

@@ -94,7 +94,7 @@ pub(super) fn due(kind: Failure, at: i64, tries: u32, recipe: &Recipe) -> i64 {
 pub(super) fn next_try(kind: Failure, tries: u32, recipe: Option<&Recipe>, another: &str) -> String {
     match (kind, recipe) {
         (Failure::Never, _) => format!(
-            "it will not work by trying again, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
+            "a retry would fail, too, so the next try is when the claim asks for {another}, the provisioner config changes, or in {} min",
             SLOW.as_secs() / 60
         ),
         (_, Some(recipe)) => format!("next try in {} s", pause(recipe, tries)),

@@ -191,7 +191,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         }
         ClaimState::Alive if deletes && !volume.is_held() && volume.is_adopted() => {
             let message = format!(
-                "policy Delete came too late: the volume was deleted under another policy before, so that Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and clean up by hand",
+                "policy Delete came too late: somebody deleted the volume under another policy, so Kubernetes removes it with its claim, and its storage (id {}) stays; note where it is, and clean up by hand",
                 volume.id().unwrap_or_default()
             );
             return Decision::warning(Step::Nothing, reason::VOLUME_FAILED_DELETE, message);
@@ -213,7 +213,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         ClaimState::Gone | ClaimState::Elsewhere => {}
     }
     if volume.abandoned && deletes {
-        let message = "let go by annotation; its storage was not deleted";
+        let message = "released by annotation; the provisioner did not delete its storage";
         return match removal(volume) {
             Step::Nothing => Step::Nothing.into(),
             step => Decision::warning(step, reason::VOLUME_FAILED_DELETE, message),
@@ -234,10 +234,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 /// Decides row 1a. No claim released the volume, so that its storage is not deleted.
 fn taken_off(volume: &Volume, elsewhere: bool) -> Decision {
     if volume.abandoned || (volume.reclaim_policy != "Delete" && !elsewhere) {
-        let message = "somebody took its claim off it before it was deleted; its storage was not deleted";
+        let message = "somebody removed its claimRef before it was deleted; the provisioner did not delete its storage";
         return Decision::warning(Step::Unhold, reason::VOLUME_FAILED_DELETE, message);
     }
-    by_hand("it was deleted while it referred to no claim, so that no claim has released it")
+    by_hand("it was deleted while it had no claimRef, so no claim has released it")
 }
 
 /// Decides about size and attributes, one after the other, because a volume has only one run at a time.
@@ -276,8 +276,8 @@ fn clearing(o: &Observed<'_>, now: i64) -> Decision {
     // A deletion by this id would delete the storage of the volume that is named after the id. That volume may be in
     // use or retained.
     match volume.id() {
-        None => return by_hand("it bears no volume id"),
-        Some(id) if !is_run_id(id) => return by_hand("its volume id is none that a run can have"),
+        None => return by_hand("it has no volume id"),
+        Some(id) if !is_run_id(id) => return by_hand("its volume id is not one that a run can have"),
         Some(id) if volume.name != names::pv_name(id) => {
             return by_hand(&format!("it is not named {}, as the volume with the id {id} is", names::pv_name(id)));
         }
@@ -374,13 +374,13 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
         (NodeState::Gone, NodeGone::RunElsewhere) if o.claim.needs_it() => Step::Nothing.into(),
         (NodeState::Gone, NodeGone::RunElsewhere) => Step::StartDelete { attempt, node, elsewhere: true }.into(),
         (NodeState::Gone, NodeGone::Forget) => {
-            let message = format!("node {node} is gone, and with it what was stored there (node-gone: forget)");
+            let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
             let step = settled(o, &node).step;
             Decision::warning(step, reason::VOLUME_FAILED_DELETE, message)
         }
         (NodeState::Gone, NodeGone::Hold) => {
             let message = format!(
-                "node {node}, where something is to be deleted, is gone; when it is back, that is done. If it does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
+                "node {node}, where something must be deleted, is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
                 names::ABANDON,
                 names::ABANDON_YES
             );

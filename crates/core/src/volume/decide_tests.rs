@@ -207,7 +207,7 @@ fn row_5a_what_was_restored_is_never_deleted_before_somebody_vouches_for_it() {
     }
     let bound =
         Volume { claim_ref: Some(reference("new-uid", "data")), phase: "Released".into(), ..restored("Delete", None) };
-    world(bound, ClaimState::Gone).waits("neither deleted nor changed");
+    world(bound, ClaimState::Gone).waits("neither deletes nor changes");
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn row_7_an_admin_lets_go() {
     let world = World { recipe: Err("lost".into()), pods_alive: true, ..world(volume, ClaimState::Gone) };
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Remove);
-    assert!(decision.tell.unwrap().message.contains("its storage was not deleted"));
+    assert!(decision.tell.unwrap().message.contains("did not delete its storage"));
 }
 
 #[test]
@@ -322,14 +322,14 @@ fn row_5_a_quarantined_volume_may_be_deleted_by_hand() {
 #[test]
 fn row_10_without_an_id_nothing_is_deleted() {
     let disowned = Volume { claim_uuid: None, volume_id: None, ..volume("Delete") };
-    world(disowned, ClaimState::Gone).waits("it bears no volume id");
+    world(disowned, ClaimState::Gone).waits("it has no volume id");
 }
 
 #[test]
 fn row_10_an_id_that_no_run_can_have_is_told() {
     for id in ["$(id)", "a.b", "A", &"a".repeat(37)] {
         let odd = Volume { name: names::pv_name(id), volume_id: Some(id.into()), ..volume("Delete") };
-        world(odd, ClaimState::Gone).waits("none that a run can have");
+        world(odd, ClaimState::Gone).waits("not one that a run can have");
     }
 }
 
@@ -467,7 +467,7 @@ fn rows_13_and_14_a_node_that_is_gone() {
     let missing = with_state("c", NodeState::Missing, last.clone());
     assert_eq!(missing.step(), Step::ConfirmNode { node: "c".into() });
     let gone = with_state("c", NodeState::Gone, last);
-    gone.waits("node c, where something is to be deleted, is gone");
+    gone.waits("node c, where something must be deleted, is gone");
     let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
     assert_eq!(forget.step(), Step::Remove);
     assert!(forget.decide(NOW).tell.unwrap().message.contains("node-gone: forget"));

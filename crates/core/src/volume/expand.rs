@@ -192,7 +192,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: Option<u64>) 
             if stale || wish != Some(target) {
                 return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
             }
-            let message = format!("the run to {} does not go on: {}", text(target), cause.message);
+            let message = format!("the run to {} does not progress: {}", text(target), cause.message);
             let report = Report::Growing { size: target, error: Some(cause.message.clone()) };
             return Some(reporting(claim, report).saying(true, reason::RESIZE_FAILED, message));
         }
@@ -285,7 +285,7 @@ pub fn failed_start(
 fn record_failure(failed: FailedExpansion, recipe: Option<&Recipe>) -> Decision {
     let next = next_try(failed.kind, failed.tries, recipe, "another size");
     let told = format!(
-        "run {} to {} failed: {}; {next}; a smaller request, above the capacity, ends this one",
+        "run {} to {} failed: {}; {next}; a smaller request above the capacity ends this expansion",
         failed.attempt,
         text(failed.size),
         failed.message
@@ -331,7 +331,7 @@ fn larger(volume: &Volume, claim: &Claim, o: &Observed<'_>, wish: u64, now: i64)
     }
     if let Some(max) = recipe.max_size.filter(|max| wish > *max) {
         return refused(format!(
-            "the claim asks for {}, class {} ends at {}; ask for less",
+            "the claim asks for {}, and class {} provides at most {}; ask for less",
             text(wish),
             recipe.class,
             text(max)

@@ -176,7 +176,7 @@ fn row_3_a_run_that_cannot_go_on_is_told() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
     let report = Report::Growing { size: 3 * GI, error: Some("no such image".into()) };
     assert_eq!(world.step(), Step::Report(report.clone()));
-    assert_eq!(world.said(), "the run to 3Gi does not go on: no such image");
+    assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
     assert_eq!(world.after(&report).step(), Step::Nothing);
 }
 
@@ -210,9 +210,9 @@ fn row_6_a_failure_is_recorded_once() {
     let Step::Record(recorded) = world.step() else { panic!("{:?}", world.step()) };
     assert_eq!((recorded.attempt, recorded.size, recorded.tries, recorded.at), (1, 3 * GI, 1, NOW));
     let said =
-        "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request, above the capacity, ends this one";
+        "run 1 to 3Gi failed: disk on fire; next try in 2 s; a smaller request above the capacity ends this expansion";
     assert_eq!(world.said(), said);
-    assert!(world.with(&[(job(1, 3), failed(Failure::Never, true))]).said().contains("not work by trying again"));
+    assert!(world.with(&[(job(1, 3), failed(Failure::Never, true))]).said().contains("a retry would fail, too"));
 
     world.volume.expansion = Some(Box::new(recorded));
     let report = Report::Growing { size: 3 * GI, error: Some("disk on fire".into()) };
@@ -289,7 +289,7 @@ fn row_11_what_cannot_grow_is_told() {
     for (recipe, says) in [
         (Err("its provenance cannot be read".to_owned()), "cannot grow: its provenance cannot be read"),
         (Ok(cannot), "does not declare that its image can expand volumes (`capabilities: expand`)"),
-        (Ok(recipe(&[("max-size", "2Gi")])), "the claim asks for 3Gi, class c ends at 2Gi; ask for less"),
+        (Ok(recipe(&[("max-size", "2Gi")])), "the claim asks for 3Gi, and class c provides at most 2Gi; ask for less"),
     ] {
         let world = World { recipe, ..world(3) };
         assert!(world.step() == Step::Nothing && world.said().contains(says), "{}", world.said());

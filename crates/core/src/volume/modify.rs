@@ -161,7 +161,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         if stale || !wanted {
             return Some(Step::RemoveJob { job: run.job.name.clone() }.into());
         }
-        let message = format!("the run to {} does not go on: {}", target.words(), cause.message);
+        let message = format!("the run to {} does not progress: {}", target.words(), cause.message);
         let report = Report::Modifying { class, error: Some(cause.message.clone()) };
         return Some(reporting(claim, report).saying(true, reason::MODIFY_FAILED, message));
     }
@@ -245,7 +245,7 @@ pub fn failed_start(
 fn record(note: PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> Decision {
     let next = next_try(note.kind, note.tries, recipe, "another class");
     let told = format!(
-        "run {} to {} failed: {}; {next}; the claim may go back to the class that it had",
+        "run {} to {} failed: {}; {next}; the claim can return to its former class",
         note.attempt,
         target.words(),
         note.message

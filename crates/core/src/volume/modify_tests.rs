@@ -206,7 +206,7 @@ fn rows_2_and_3_a_run_that_cannot_go_on_is_given_up_for_another_wish_and_told() 
     assert_eq!(edited.step(), given_up);
     let error = Some("no such image".to_owned());
     assert_eq!(stuck("", "gold", "gold").step(), Step::Report(Report::Modifying { class: "gold".into(), error }));
-    assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not go on: no such image"));
+    assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
 
 #[test]

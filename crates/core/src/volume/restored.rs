@@ -71,7 +71,7 @@ pub fn adopts(claim: &Claim) -> bool {
 
 fn told(volume: &Volume, step: Step) -> Decision {
     let message = format!(
-        "the volume bears the record of its adoption but not the orchestrator's mark, as one restored from a backup does; its storage is neither deleted nor changed until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
+        "the volume has the record of its adoption but not the orchestrator's mark, as after a restore from a backup; the orchestrator neither deletes nor changes its storage until an admin confirms the record: `flex-provisioner vouch {}`. To drop the volume and keep its storage, annotate it with {}={}",
         volume.name,
         names::ABANDON,
         names::ABANDON_YES
@@ -82,7 +82,7 @@ fn told(volume: &Volume, step: Step) -> Decision {
 /// Says in the claim's event why its volume is not expanded or modified.
 fn unchanged(volume: &Volume) -> String {
     format!(
-        "volume {} was restored without the orchestrator's mark; an admin has to confirm its record with `flex-provisioner vouch {}` first",
+        "volume {} was restored without the orchestrator's mark; an admin must first confirm its record with `flex-provisioner vouch {}`",
         volume.name, volume.name
     )
 }

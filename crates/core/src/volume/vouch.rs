@@ -45,17 +45,17 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
         return Err("it belongs to another orchestrator".to_owned());
     }
     let Some(text) = volume.provenance.as_ref() else {
-        return Err(format!("it bears no record of an adoption (annotation {})", names::PROVENANCE));
+        return Err(format!("it has no record of an adoption (annotation {})", names::PROVENANCE));
     };
     if volume.is_adopted() {
-        return Err("it bears the orchestrator's mark already".to_owned());
+        return Err("it has the orchestrator's mark already".to_owned());
     }
     let provenance: Provenance =
         serde_json::from_str(text).map_err(|error| format!("its record cannot be read: {error}"))?;
     let record = &provenance.record;
     let recipe = record.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
     match volume.id() {
-        Some(id) if !is_run_id(id) => return Err("its volume id is none that a run can have".to_owned()),
+        Some(id) if !is_run_id(id) => return Err("its volume id is not one that a run can have".to_owned()),
         Some(id) if volume.name == names::pv_name(id) => {}
         id => {
             let id = id.unwrap_or("none");
@@ -77,7 +77,7 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
     source_fits(volume, &recipe)?;
     if !also_released && matches!(volume.phase.as_str(), "Released" | "Failed") && volume.reclaim_policy == "Delete" {
         return Err(format!(
-            "its claim is gone and its policy is Delete, so that its storage would be deleted at once; to keep it for a claim of the same name: kubectl patch pv {} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'; to delete it: vouch --also-released",
+            "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: kubectl patch pv {} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'; to delete it: vouch --also-released",
             volume.name
         ));
     }

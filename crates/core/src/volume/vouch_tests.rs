@@ -110,7 +110,7 @@ fn a_record_that_contradicts_its_volume_is_refused() {
     let elsewhere = Record { config: ObjectName::new("strangers", "c"), ..record(&[]) };
     let why = said(&restored(&elsewhere, |_| {}), Some(&[]), &[]).unwrap_err();
     assert!(why.contains("no config namespace"), "{why}");
-    refused(&|o| o["status"]["phase"] = json!("Released"), "deleted at once");
+    refused(&|o| o["status"]["phase"] = json!("Released"), "delete its storage at once");
     let marked = restored(&record(&[]), |o| {
         let mark = crate::model::volume::mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
         o["status"]["reason"] = json!(mark);

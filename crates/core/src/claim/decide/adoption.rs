@@ -97,7 +97,7 @@ pub(super) fn not_deleted_here(volume: &Volume) -> Decision {
     Decision::wait(
         reason::VOLUME_REFUSED,
         format!(
-            "volume {} was made for this claim, but claim {by} has it, so that it is not deleted with this claim; to let go of it, annotate this claim with {}={}",
+            "volume {} was made for this claim, but claim {by} has taken it, so it is not deleted with this claim; to give it up, annotate this claim with {}={}",
             volume.name,
             names::ABANDON,
             names::ABANDON_YES
@@ -154,5 +154,8 @@ fn left_on(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<St
 }
 
 pub(super) fn vanishing(volume: &Volume) -> Decision {
-    Decision::wait(reason::WAITING, format!("volume {} is being deleted; its end is waited for", volume.name))
+    Decision::wait(
+        reason::WAITING,
+        format!("volume {} is being deleted; the claim waits until it is gone", volume.name),
+    )
 }

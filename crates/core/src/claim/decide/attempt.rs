@@ -58,7 +58,7 @@ fn unserved(o: &Observed<'_>) -> Decision {
     let waits = || {
         Decision::wait(
             reason::WAITING,
-            "the claim's class is not served by this provisioner any more; what was begun waits for it, or for the claim's deletion",
+            "this provisioner does not serve the claim's class any more; the attempt waits until it does again, or until the claim is deleted",
         )
     };
     match o.claim.own_stamp() {
@@ -91,8 +91,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return was_given(o, volume);
     }
     if let Some(volume) = o.reserved {
-        let told =
-            format!("volume {volume} is reserved for this claim, so that none is made; Kubernetes binds the two");
+        let told = format!(
+            "volume {volume} is reserved for this claim, so the provisioner makes no other; Kubernetes binds the two"
+        );
         return Decision::nothing().saying(false, reason::WAITING, told);
     }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
@@ -123,7 +124,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     let stamp = Decision::from(Step::Stamp { attempt: 1, nodes, taken: 0 });
     match &claim.stamp {
-        Some(_) => stamp.saying(true, reason::STAMP_REPLACED, "the claim bore the stamp of another claim, as a copy or a restored backup does; it has been replaced"),
+        Some(_) => stamp.saying(true, reason::STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it"),
         None if !class.has_object => stamp.saying(
             false,
             reason::CLASS_WITHOUT_OBJECT,
@@ -274,7 +275,7 @@ fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decisio
         return Decision::wait(
             reason::PROVISIONING_FAILED,
             format!(
-                "{MOST_TAKEN} volumes that were made for this claim were taken by others; its class's image must reserve what it makes (`flex-pv create`, or the admission policies of this provisioner)"
+                "other claims have taken {MOST_TAKEN} volumes that were made for this claim; the image of its class must reserve each volume for its claim (`flex-pv create`, or the admission policies of this provisioner)"
             ),
         );
     }
@@ -286,7 +287,7 @@ fn afresh(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decisio
             Decision::from(Step::Stamp { attempt, nodes: node.into_iter().collect(), taken: lost }).saying(
                 false,
                 reason::PROVISIONING,
-                format!("another volume is made in place of {}", theirs.name),
+                format!("the provisioner makes another volume in place of {}", theirs.name),
             )
         }
         _ => decision,
@@ -326,7 +327,7 @@ fn begun_again(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let (removed, recipe) = (o.removed.filter(|removed| removed.times > 1)?, o.stamped_recipe?);
     let due = removed.at.min(now).saturating_add(pause(recipe, removed.times - 1));
     let told = format!(
-        "the attempt's Job was removed {} times while it was under way, and not by the provisioner; see who does that. It is begun again in {} s",
+        "somebody other than the provisioner has removed the attempt's Job {} times while it ran; find out who does that. The Job is created again in {} s",
         removed.times,
         due - now
     );
@@ -392,11 +393,13 @@ fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at
     };
     let next = match (kind, recipe(o)) {
         (Failure::Never, _) => format!(
-            "it will not work by trying again, so the next try is when the provisioner config or the class changes, or in {} min",
+            "a retry would fail, too, so the next try is when the provisioner config or the class changes, or in {} min",
             SLOW.as_secs() / 60
         ),
-        (Failure::NoRoom, _) if is_movable(o, class) => "the scheduler is asked for another node".to_owned(),
-        (Failure::NoRoom, _) if has_new_node(o, class) => "another node is tried".to_owned(),
+        (Failure::NoRoom, _) if is_movable(o, class) => {
+            "the provisioner asks the scheduler for another node".to_owned()
+        }
+        (Failure::NoRoom, _) if has_new_node(o, class) => "the provisioner tries another node".to_owned(),
         (_, Some(recipe)) => format!("next try in {} s", pause(recipe, attempt)),
         (_, None) => "next try when the class has a provisioner config".to_owned(),
     };
@@ -425,7 +428,10 @@ fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now: i64) -> D
             Some(node) => Decision::from(Step::Reschedule { failure: Some(failure.clone()) }).saying(
                 false,
                 reason::RESCHEDULING,
-                format!("no room on node {node}: {}; the scheduler is asked for another node", failure.message),
+                format!(
+                    "no room on node {node}: {}; the provisioner asks the scheduler for another node",
+                    failure.message
+                ),
             ),
             // Somebody else has removed the selected node.
             None => Step::RecordFailure { failure }.into(),
@@ -514,7 +520,7 @@ fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, attempt: u32, now: i64
         return Decision::wait(
             reason::PROVISIONING_FAILED,
             format!(
-                "attempts of this claim may have left something on {} nodes, and no further node is tried; find out why they fail, and create the claim anew: what they left is deleted with this one",
+                "attempts of this claim may have left something on {} nodes, so the provisioner tries no further node; find out why they fail, then delete the claim and create it again: its deletion removes what they left",
                 limits::NODES
             ),
         );

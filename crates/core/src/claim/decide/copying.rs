@@ -14,7 +14,7 @@ pub(super) fn left_to_others(o: &Observed<'_>) -> Option<Decision> {
     Some(Decision::nothing().saying(
         false,
         reason::LEFT_TO_POPULATOR,
-        format!("the claim is filled from {source} by the populator for such sources, which brings its volume; nothing is provisioned for it here"),
+        format!("the populator for {source} fills this claim and brings its volume; this provisioner makes none"),
     ))
 }
 
@@ -31,7 +31,7 @@ pub(super) fn waits_for_original(o: &Observed<'_>) -> Option<Decision> {
         NodeState::Gone => {
             let source = o.claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
             let why = format!(
-                "{source}, which this claim wants to be a copy of, has its storage on node {node}, which is gone; the node is waited for. If it does not come back, delete this claim"
+                "{source}, the data source of this claim, has its storage on node {node}, which is gone; the provisioner waits for the node. If the node does not come back, delete this claim"
             );
             Some(Decision::wait(reason::WAITING, why))
         }
@@ -69,8 +69,6 @@ pub(super) fn copied(o: &Observed<'_>, decision: Decision) -> Decision {
     decision.saying(
         false,
         reason::BEING_CLONED,
-        format!(
-            "the claim is kept until its copies and snapshots are made: {names}; to let go of it before, delete those"
-        ),
+        format!("the claim stays until its clones and snapshots are made: {names}; to free it before, delete those"),
     )
 }

@@ -48,9 +48,9 @@ fn row_18_a_claim_that_others_fill_is_left_to_them() {
     let decision = world.decide(NOW);
     let tell = decision.tell.unwrap();
     assert_eq!((decision.step, tell.warning, tell.reason), (Step::Nothing, false, reason::LEFT_TO_POPULATOR));
-    assert!(tell.message.contains("filled from Hello.example.com h"), "{}", tell.message);
+    assert!(tell.message.contains("populator for Hello.example.com h"), "{}", tell.message);
     world.class.recipe = Err("no config".into());
-    world.waits("filled from Hello.example.com h");
+    world.waits("populator for Hello.example.com h");
 }
 
 #[test]
@@ -58,17 +58,17 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
     assert!(matches!(copy(new(), "").step(), Step::Stamp { attempt: 1, .. }));
     type Spoilt = fn(&mut Original);
     let cases: [(Spoilt, &str); 10] = [
-        (|o| o.claim = None, "claim team/original, which this claim wants to be a copy of, is not there"),
+        (|o| o.claim = None, "claim team/original, the data source of this claim, does not exist"),
         (|o| o.claim.as_mut().unwrap().class = Some("gold".into()), "is of another class, gold"),
         (|o| o.claim.as_mut().unwrap().deleting = true, "is being deleted"),
-        (|o| o.claim.as_mut().unwrap().phase = "Pending".into(), "is not bound; it is waited for"),
-        (|o| o.volume = None, "has a volume that is not seen yet"),
-        (|o| o.volume.as_mut().unwrap().claim_ref = None, "has a volume that says it is another's"),
+        (|o| o.claim.as_mut().unwrap().phase = "Pending".into(), "is not bound; the provisioner waits for it"),
+        (|o| o.volume = None, "has a volume that the provisioner does not see yet"),
+        (|o| o.volume.as_mut().unwrap().claim_ref = None, "has a volume whose claimRef names another claim"),
         (|o| o.ours = false, "was not made by the provisioner of its class"),
         (|o| o.volume.as_mut().unwrap().deleting = true, "which is being deleted"),
         (
             |o| o.volume.as_mut().unwrap().volume_mode = "Block".into(),
-            "has the volume mode Block, this claim Filesystem",
+            "has the volume mode Block, this claim has Filesystem",
         ),
         (|o| o.volume.as_mut().unwrap().size = Ok(2 << 30), "has 2Gi, this claim asks for 1Gi"),
     ];
@@ -166,7 +166,7 @@ fn rows_35_and_36_an_original_is_kept_as_long_as_needed() {
     world.copying = vec![copying("a", true)];
     world.rests();
     world.claim.deleting = true;
-    world.waits("until its copies and snapshots are made: team/copy-a");
+    world.waits("until its clones and snapshots are made: team/copy-a");
     world.foreign = true;
     world.copying = vec![copying("a", false)];
     assert_eq!(world.step(), Step::LetOriginalGo { copies: vec!["a".into()] }, "whosoever the class is");

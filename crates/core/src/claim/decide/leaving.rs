@@ -20,7 +20,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
         return Decision::from(Step::Release).saying(
             true,
             reason::VOLUME_FAILED_DELETE,
-            "let go by annotation; what an attempt left behind was not deleted",
+            "released by annotation; the provisioner did not delete what an attempt left behind",
         );
     }
     // A pooled volume does not depend on its request, whatever the run that made it does now.
@@ -46,7 +46,7 @@ pub(super) fn leaving(o: &Observed<'_>, now: i64) -> Decision {
             return Decision::wait(
                 reason::VOLUME_FAILED_DELETE,
                 format!(
-                    "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then what an attempt left behind is deleted",
+                    "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then the provisioner deletes what an attempt left behind",
                     volume.name,
                     names::CLAIM_UUID
                 ),
@@ -157,7 +157,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
         (NodeState::Gone, NodeGone::Hold) => Decision::wait(
             reason::VOLUME_FAILED_DELETE,
             format!(
-                "an attempt may have left something on node {node}, which is gone; when the node is back, it is deleted there. If it does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
+                "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
                 names::ABANDON,
                 names::ABANDON_YES
             ),

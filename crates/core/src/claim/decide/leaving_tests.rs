@@ -18,7 +18,7 @@ fn row_7_an_admin_lets_go() {
     world.pods_alive = true;
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Release, "also from a pod on a node that is lost");
-    assert!(decision.tell.unwrap().message.contains("was not deleted"));
+    assert!(decision.tell.unwrap().message.contains("did not delete"));
 }
 
 #[test]
@@ -43,17 +43,17 @@ fn row_10_a_pod_that_may_run_is_waited_for() {
 #[test]
 fn row_11_a_volume_that_another_claim_has_is_not_deleted() {
     let world = with_volume(going(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
-    World { no_volume: true, ..world }.waits("so that it is not deleted with this claim");
+    World { no_volume: true, ..world }.waits("so it is not deleted with this claim");
     let mut unknown = with_volume(going(), taken_volume(), &["taken"]);
     (unknown.stamped_recipe, unknown.foreign) = (None, true);
-    unknown.waits("so that it is not deleted with this claim");
+    unknown.waits("so it is not deleted with this claim");
     let another = Volume { claim_uuid: Some("another".into()), ..volume() };
     with_volume(going(), another, &["annotation"]).waits("its annotation flex-provisioner.io/claim-uuid names another");
 }
 
 #[test]
 fn row_12_a_volume_that_goes_by_itself_is_waited_for() {
-    with_volume(going(), vanishing_volume(), &[]).waits("is being deleted; its end is waited for");
+    with_volume(going(), vanishing_volume(), &[]).waits("is being deleted; the claim waits until it is gone");
 }
 
 #[test]

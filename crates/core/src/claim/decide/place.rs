@@ -41,7 +41,7 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     let node = if had_no_room(o) { next().or_else(last) } else { last().or_else(next) };
     node.map(String::as_str).ok_or_else(|| {
         format!(
-            "no node takes a run for this claim: class {} makes volumes on nodes (`placement: selected-node`), and none answers, is within allowedTopologies, and is open to the runs (`node-selector`, `tolerations`, `pod-template`); for storage that is reached through the network, set `placement: any` in the provisioner config",
+            "no node can take a run for this claim: class {} makes volumes on nodes (`placement: selected-node`), and no node is ready, within allowedTopologies and open to the runs (`node-selector`, `tolerations`, `pod-template`); for storage that is reached through the network, set `placement: any` in the provisioner config",
             class.name
         )
     })
@@ -62,7 +62,10 @@ fn is_gone(o: &Observed<'_>, node: &str) -> bool {
 pub(super) fn passed_over(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Option<String> {
     let node = o.claim.selected_node.as_deref().filter(|_| selected(o, class).is_none())?;
     (recipe.placement == Placement::SelectedNode).then(|| {
-        format!("the claim names node {node} ({}), which does not exist; another node is chosen", names::SELECTED_NODE)
+        format!(
+            "the claim names node {node} ({}), which does not exist; the provisioner chooses another node",
+            names::SELECTED_NODE
+        )
     })
 }
 
@@ -115,7 +118,7 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
             Some(Decision::from(Step::Reschedule { failure: None }).saying(
                 false,
                 reason::RESCHEDULING,
-                format!("the selected node {node} is outside of the allowedTopologies of class {}; the scheduler is asked for another", class.name),
+                format!("the selected node {node} is outside the allowedTopologies of class {}; the provisioner asks the scheduler for another", class.name),
             ))
         }
         NodeState::Ready | NodeState::Unreachable => None,
@@ -123,7 +126,7 @@ pub(super) fn selected_is_unfit(o: &Observed<'_>, class: &Class) -> Option<Decis
         NodeState::Gone => Some(Decision::from(Step::Reschedule { failure: None }).saying(
             false,
             reason::RESCHEDULING,
-            format!("the selected node {node} is gone; the scheduler is asked for another"),
+            format!("the selected node {node} is gone; the provisioner asks the scheduler for another"),
         )),
     }
 }

@@ -10,7 +10,10 @@ fn rows_19_26_and_30_a_selected_node_that_is_gone_is_given_back() {
         let gone = with_state("a", NodeState::Gone, selected(world));
         let decision = gone.decide(NOW);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
-        assert_eq!(decision.tell.unwrap().message, "the selected node a is gone; the scheduler is asked for another");
+        assert_eq!(
+            decision.tell.unwrap().message,
+            "the selected node a is gone; the provisioner asks the scheduler for another"
+        );
     }
 }
 
@@ -34,7 +37,7 @@ fn rows_19_26_and_30_a_selected_node_that_the_class_does_not_allow_is_given_back
         let decision = outside.decide(NOW + 60);
         assert_eq!(decision.step, Step::Reschedule { failure: None });
         let said = decision.tell.unwrap().message;
-        assert!(said.contains("node a is outside of the allowedTopologies of class silver"), "{said}");
+        assert!(said.contains("node a is outside the allowedTopologies of class silver"), "{said}");
         outside.class.binding = BindingMode::Immediate;
         assert!(!matches!(outside.decide(NOW + 60).step, Step::Reschedule { .. }), "nobody would select another");
     }

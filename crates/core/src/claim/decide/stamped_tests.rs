@@ -101,7 +101,7 @@ fn row_30_a_job_that_is_removed_again_and_again_is_begun_at_the_pace_of_failures
     let recipe = recipe_with(&[]);
     for times in 2..8 {
         let (world, wait) = (removed(times), pause(&recipe, times - 1));
-        world.waits(&format!("removed {times} times"));
+        world.waits(&format!("removed the attempt's Job {times} times"));
         assert_eq!(world.decide(NOW).wake_at, Some(NOW + wait));
         assert_eq!(world.decide(NOW + wait).step, Step::StartRun);
     }
@@ -111,14 +111,14 @@ fn row_30_a_job_that_is_removed_again_and_again_is_begun_at_the_pace_of_failures
 fn row_22_a_volume_that_goes_is_not_bound_nor_looked_for() {
     let mut world = with_volume(stamped(1), vanishing_volume(), &[]);
     world.run = RunState::Succeeded;
-    world.waits("is being deleted; its end is waited for");
+    world.waits("is being deleted; the claim waits until it is gone");
     // Somebody deletes the volume between the two writes of the binding.
     world.volumes[0].0.phase = "Bound".into();
-    world.waits("is being deleted; its end is waited for");
+    world.waits("is being deleted; the claim waits until it is gone");
     world.volumes[0].0.claim_ref = adopted_volume().claim_ref;
     assert_eq!(world.step(), Step::Name { volume: names::pv_name(UID) });
     world.claim.volume_name = Some(names::pv_name(UID));
-    world.waits("is being deleted; its end is waited for");
+    world.waits("is being deleted; the claim waits until it is gone");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn row_26_no_room_where_the_node_is_chosen_here() {
     failed.choice = Choice::default();
     let decision = failed.decide(NOW + 2);
     assert_eq!(decision.step, Step::Nothing);
-    assert!(decision.tell.unwrap().message.contains("no node takes a run for this claim"));
+    assert!(decision.tell.unwrap().message.contains("no node can take a run for this claim"));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn row_29_a_chosen_node_that_takes_no_runs_any_more() {
     world.choice.last = true;
     assert_eq!(world.step(), Step::Stamp { attempt: 2, nodes: vec!["b".into()], taken: 0 }, "none was noted");
     world.choice = Choice::default();
-    world.waits("no node takes a run for this claim");
+    world.waits("no node can take a run for this claim");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn row_26_the_next_attempt() {
         (Step::StandInLine { nodes: nodes() }, Some(NOW + 32))
     );
     world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
-    world.waits("ends at 1Mi");
+    world.waits("provides at most 1Mi");
     world.class.recipe = Err("the config has errors".into());
     world.waits("the config has errors");
     let mut never = failed_with(Failure::Never);
@@ -400,10 +400,10 @@ fn row_33_a_failed_run_is_remembered_and_told() {
     assert!(
         told(Failure::Never, stamped(1)).contains("when the provisioner config or the class changes, or in 30 min")
     );
-    assert!(told(Failure::NoRoom, stamped(1)).ends_with("another node is tried"));
+    assert!(told(Failure::NoRoom, stamped(1)).ends_with("tries another node"));
     let alone = World { choice: Choice { last: true, ..Choice::default() }, ..stamped(1) };
     assert!(told(Failure::NoRoom, alone).contains("next try in 2 s"));
-    assert!(told(Failure::NoRoom, delayed(stamped(1), Some("a"))).contains("the scheduler is asked for another node"));
+    assert!(told(Failure::NoRoom, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
 }
 
 #[test]
@@ -483,9 +483,9 @@ fn row_17_an_attempt_ends_though_its_class_is_gone() {
     assert_eq!(done.step(), Step::ConfirmNoVolume);
     let mut refused = World { run: RunState::Succeeded, ..wrong };
     refused.volumes[0].0.quarantine = Some("size".into());
-    refused.waits("is not served by this provisioner any more");
+    refused.waits("this provisioner does not serve the claim's class any more");
     gone(World { run: RunState::Running, ..stamped(1) }).rests();
-    gone(World { no_volume: true, ..done }).waits("is not served by this provisioner any more");
+    gone(World { no_volume: true, ..done }).waits("this provisioner does not serve the claim's class any more");
 }
 
 #[test]

@@ -392,7 +392,7 @@ fn row_1_without_a_recipe_it_is_told_and_an_admin_may_let_go() {
 #[test]
 fn row_1_what_another_claim_has_is_not_taken_from_it() {
     let world = bound(with_volume(stamped(1), taken_volume(), &[]), &names::pv_name(UID));
-    world.waits("was made for this claim, but claim b/thief has it");
+    world.waits("was made for this claim, but claim b/thief has taken it");
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn row_1_a_volume_that_was_bound_before_it_was_checked_is_told() {
     let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
     let decision = world.decide(NOW);
     assert_eq!(decision.step, Step::Quarantine { volume: names::pv_name(UID), why: "a hostPath of /".into() });
-    assert!(decision.tell.unwrap().message.contains("delete the claim, and see who made the volume"));
+    assert!(decision.tell.unwrap().message.contains("delete the claim, and find out who made the volume"));
     world.volumes[0].0.quarantine = Some("a hostPath of /".into());
     world.waits("is bound to volume");
     world.claim.deleting = true;
@@ -470,7 +470,7 @@ fn row_5_bound_and_a_job_is_over() {
 #[test]
 fn row_17_what_is_not_ours_is_left_alone() {
     World { foreign: true, ..new() }.rests();
-    World { foreign: true, ..stamped(1) }.waits("is not served by this provisioner any more");
+    World { foreign: true, ..stamped(1) }.waits("this provisioner does not serve the claim's class any more");
     let mut asks = new();
     asks.claim.volume_name = Some(names::pv_name(UID));
     asks.rests();
@@ -488,21 +488,21 @@ fn row_18_what_cannot_be_served_is_told() {
         change(&mut world.claim);
         world
     };
-    with(&[("min-size", "2Gi")], |_| {}).waits("asks for 1Gi, class silver begins at 2Gi; ask for more");
-    with(&[("max-size", "1Mi")], |_| {}).waits("asks for 1Gi, class silver ends at 1Mi; ask for less");
-    with(&[("access-modes", "ReadWriteMany")], |_| {}).waits("has no access mode ReadWriteOnce; it has ReadWriteMany");
-    with(&[("volume-mode", "Block")], |_| {}).waits("has no volume mode Filesystem; it has Block");
+    with(&[("min-size", "2Gi")], |_| {}).waits("asks for 1Gi, and class silver provides at least 2Gi; ask for more");
+    with(&[("max-size", "1Mi")], |_| {}).waits("asks for 1Gi, and class silver provides at most 1Mi; ask for less");
+    with(&[("access-modes", "ReadWriteMany")], |_| {})
+        .waits("does not allow the access mode ReadWriteOnce; it allows ReadWriteMany");
+    with(&[("volume-mode", "Block")], |_| {}).waits("does not allow the volume mode Filesystem; it allows Block");
     with(&[], |claim| claim.size = Err("no size".into())).waits("no size");
     with(&[], |claim| claim.has_selector = true).waits("remove the selector");
     // A label that its user wrote does not make a claim a pool request.
     with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true)).waits("remove the selector");
     with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
-        .waits("filled from VolumeSnapshot s");
+        .waits("data source is VolumeSnapshot s");
     with(&[("capabilities", "clone, snapshot")], |claim| claim.data_source = Some(DataSource::Dropped))
-        .waits("no empty volume is made instead");
-    with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(
-        "to be a copy of claim team/a, but the provisioner config admin/silver of class silver does not declare",
-    );
+        .waits("makes no empty volume instead");
+    with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a"))))
+        .waits("data source is claim team/a, but the provisioner config admin/silver of class silver does not declare");
     let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
     World { attributes: Some("there is no VolumeAttributesClass gold"), ..gold }
         .waits("there is no VolumeAttributesClass gold");
