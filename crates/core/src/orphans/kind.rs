@@ -150,7 +150,7 @@ impl Kind {
             Kind::BackendMissing => {
                 "the storage of a volume is not on its backend any more: its data is lost, or the backend is not what it was"
             }
-            Kind::ClaimLost => "a claim is bound to a volume that does not exist any more",
+            Kind::ClaimLost => "Kubernetes cannot bind this claim to its volume any more",
             Kind::NoLeader => "no orchestrator is at work: nothing is provisioned or deleted",
             Kind::BackendUnknown => {
                 "storage that no claim, volume or run of this cluster knows; another cluster may use the same backend"

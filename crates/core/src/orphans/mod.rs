@@ -23,7 +23,7 @@
 //! | [`Kind::ClaimHeld`] | a claim has the orchestrator's finalizer, and its class or config is lost |
 //! | [`Kind::ClaimStuck`] | a claim gets no volume |
 //! | [`Kind::ClaimUndeleted`] | a terminating claim is held, because the storage of an attempt cannot be deleted |
-//! | [`Kind::ClaimLost`] | a claim is bound to a volume that does not exist |
+//! | [`Kind::ClaimLost`] | a claim has lost its volume, which does not exist or is reserved for another claim |
 //! | [`Kind::SnapshotStuck`] | a snapshot cannot be made |
 //! | [`Kind::ContentHeld`] | a stored snapshot cannot be deleted |
 //! | [`Kind::ContentWithoutSnapshot`] | the VolumeSnapshot of a content is gone, and nothing deletes the content |
@@ -292,11 +292,16 @@ pub fn sort(findings: &mut [Finding]) {
     });
 }
 
-/// Writes the command that abandons an object that cannot be deleted.
+/// Writes the command that abandons an object after the admin has cleaned up by hand.
 fn let_go(what: &str, namespace: &str, name: &str) -> String {
+    let_go_at("", what, namespace, name)
+}
+
+/// Writes the command that abandons an object after the admin has cleaned up by hand at a place.
+fn let_go_at(place: &str, what: &str, namespace: &str, name: &str) -> String {
     let namespace = if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") };
     format!(
-        "clean up by hand, then: kubectl {namespace}annotate {what} {name} {}={}",
+        "clean up by hand{place}, then: kubectl {namespace}annotate {what} {name} {}={}",
         names::ABANDON,
         names::ABANDON_YES
     )
