@@ -14,6 +14,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
+use super::out::say;
 use super::{Names, Namespaces, Output};
 use crate::api::{client, policies as live, sidecar};
 use crate::capacity::Published;
@@ -119,7 +120,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         Output::Json => {
             let mut all = to_json(&table, &rows, &volumes, &capacities, &policies);
             all["ignoredConfigs"] = json!(unseen.iter().map(ToString::to_string).collect::<Vec<_>>());
-            println!("{all}");
+            say!("{all}");
         }
         Output::Table => {
             print(&table, &rows, &volumes);
@@ -220,7 +221,7 @@ fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
 }
 
 fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
-    println!("{:<24} {:<12} {:<44} {:<28} STATE", "CLASS", "OBJECT", "CONFIG", "CLAIMS");
+    say!("{:<24} {:<12} {:<44} {:<28} STATE", "CLASS", "OBJECT", "CONFIG", "CLAIMS");
     for class in table.iter() {
         let config = class.recipe.as_ref().map(|recipe| recipe.version()).unwrap_or_else(|_| "-".into());
         let claims = states(rows, &class.name)
@@ -229,7 +230,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             .collect::<Vec<_>>()
             .join(", ");
         let object = if class.has_object { "yes" } else { "label only" };
-        println!(
+        say!(
             "{:<24} {object:<12} {config:<44} {:<28} {}",
             class.name,
             if claims.is_empty() { "-" } else { &claims },
@@ -238,58 +239,58 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
     }
     let pools = pools(table, volumes);
     if !pools.is_empty() {
-        println!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
+        say!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
         for Kept { class, size, marks: Marks { low, high }, ready } in pools {
             let size = contract::quantity::quantity(size).0;
             let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
-            println!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
+            say!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
         }
     }
     for (class, why) in table.left() {
-        println!("\nStorageClass {class} is left to another: {why}");
+        say!("\nStorageClass {class} is left to another: {why}");
     }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.warnings.is_empty()) {
-        println!("\nConfigMap {name} is accepted, but:");
-        verdict.warnings.iter().for_each(|warning| println!("  {warning}"));
+        say!("\nConfigMap {name} is accepted, but:");
+        verdict.warnings.iter().for_each(|warning| say!("  {warning}"));
     }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.problems.is_empty()) {
-        println!("\nConfigMap {name} is refused:");
-        verdict.problems.iter().for_each(|problem| println!("  {problem}"));
+        say!("\nConfigMap {name} is refused:");
+        verdict.problems.iter().for_each(|problem| say!("  {problem}"));
     }
     let open: Vec<_> = rows.iter().filter(|row| row.state != "Bound").collect();
     if !open.is_empty() {
-        println!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
+        say!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
         for row in open {
             let Row { claim, class, state, attempt, age, .. } = row;
             let words = if row.failure.is_some() { row.words() } else { "-".into() };
-            println!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {words}");
+            say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {words}");
         }
     }
     let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
     if !stunted.is_empty() {
-        println!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
+        say!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
         let text = |size: u64| contract::quantity::quantity(size).0;
         stunted.iter().for_each(|(volume, failed)| {
             let size = volume.size.clone().map(text).unwrap_or_else(|_| "-".into());
             let why = line(&format!("{}: {}", failed.reason, failed.message), usize::MAX);
             let wanted = text(failed.size);
-            println!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
+            say!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
         });
     }
     let unmodified = volumes.iter().filter_map(|volume| Some((volume, volume.modification.as_ref()?)));
     let unmodified: Vec<_> = unmodified.filter(|(_, note)| note.attempt > 0).collect();
     if !unmodified.is_empty() {
-        println!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
+        say!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
         unmodified.iter().for_each(|(volume, note)| {
             let why = line(&format!("{}: {}", note.reason, note.message), usize::MAX);
-            println!("{:<48} {:>7} {why}", volume.name, note.attempt)
+            say!("{:<48} {:>7} {why}", volume.name, note.attempt)
         });
     }
     let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
     if !failed.is_empty() {
-        println!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
+        say!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
         failed.iter().for_each(|(volume, failure)| {
-            println!("{:<48} {:<10} {}: {}", volume.name, volume.phase, failure.reason, failure.message)
+            say!("{:<48} {:<10} {}: {}", volume.name, volume.phase, failure.reason, failure.message)
         });
     }
 }
@@ -300,10 +301,10 @@ type Capacities = Result<Vec<Published>, String>;
 fn print_capacities(capacities: &Capacities) {
     let told = match capacities {
         Ok(told) => told.iter().filter(|told| told.record.is_some()).collect::<Vec<_>>(),
-        Err(why) => return println!("\nHow much room the scheduler is told of is not known: {why}"),
+        Err(why) => return say!("\nHow much room the scheduler is told of is not known: {why}"),
     };
     if !told.is_empty() {
-        println!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");
+        say!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");
     }
     for published in told {
         let Published { class, topology, record, .. } = published;
@@ -311,7 +312,7 @@ fn print_capacities(capacities: &Capacities) {
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
         let why = record.as_ref().map(|record| record.message.as_str()).filter(|why| !why.is_empty()).unwrap_or("-");
         let why = line(why, usize::MAX);
-        println!("{class:<24} {at:<44} {:>12} {why}", published.room());
+        say!("{class:<24} {at:<44} {:>12} {why}", published.room());
     }
 }
 
@@ -321,17 +322,17 @@ type Policies = Result<Vec<(&'static Policy, State)>, String>;
 fn print_policies(policies: &Policies) {
     let states = match policies {
         Ok(states) => states,
-        Err(why) => return println!("\nWhether the admission policies are installed is not known: {why}"),
+        Err(why) => return say!("\nWhether the admission policies are installed is not known: {why}"),
     };
-    println!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
+    say!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
     for (policy, state) in states {
-        println!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.words());
+        say!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.words());
     }
     let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
     if !off.is_empty() {
-        println!("Off without them:");
-        off.iter().for_each(|(policy, _)| println!("  {}", policy.without));
-        println!("Install them: {}", policies::INSTALL);
+        say!("Off without them:");
+        off.iter().for_each(|(policy, _)| say!("  {}", policy.without));
+        say!("Install them: {}", policies::INSTALL);
     }
 }
 

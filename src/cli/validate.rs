@@ -8,6 +8,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
+use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
@@ -251,13 +252,13 @@ fn print(findings: &[Finding], configs: usize, output: Output) {
                 .iter()
                 .map(|f| json!({ "file": f.file, "line": f.line, "severity": f.severity, "message": f.message }))
                 .collect();
-            println!("{}", json!({ "configs": configs, "errors": errors, "findings": list }));
+            say!("{}", json!({ "configs": configs, "errors": errors, "findings": list }));
         }
         Output::Table => {
             for Finding { file, line, severity, message } in findings {
-                println!("{file}:{line}: {severity}: {message}");
+                say!("{file}:{line}: {severity}: {message}");
             }
-            println!("{configs} provisioner configs checked: {errors} errors, {} warnings", findings.len() - errors);
+            say!("{configs} provisioner configs checked: {errors} errors, {} warnings", findings.len() - errors);
         }
     }
 }
