@@ -195,10 +195,13 @@ impl Checked {
         let mut findings = Vec::new();
         for Found { config, file, lines } in &self.configs {
             let Some(verdict) = table.verdicts.get(&config.name) else {
-                let message = format!(
-                    "ConfigMap {} is meant for another plugin than {} and is left alone",
-                    config.name, identity.plugin
-                );
+                let near = slips::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
+                let message = near.unwrap_or_else(|| {
+                    format!(
+                        "ConfigMap {} is meant for another plugin than {} and is left alone",
+                        config.name, identity.plugin
+                    )
+                });
                 findings.push(Finding {
                     file: file.clone(),
                     line: lines.of("plugin-name"),
