@@ -1,5 +1,7 @@
 //! `status`: shows the classes, the claims in progress, and the admission policies.
 
+mod health;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
@@ -14,11 +16,12 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
+use self::health::Health;
 use super::out::say;
 use super::{Names, Namespaces, Output};
 use crate::api::{client, policies as live, sidecar};
 use crate::capacity::Published;
-use crate::config::classes::{Class, ClassObject, Classes, Config, Lookup, classes};
+use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
 use crate::config::pool::Marks;
 use crate::config::sidecar::drivers_stood_for;
 use crate::model::claim::Claim;
@@ -27,8 +30,6 @@ use crate::policies::{self, Policy, State};
 use crate::run::failure::LastFailure;
 use crate::text::line;
 
-/// The note on a class that uses an older version of its config.
-const LAST_GOOD: &str = "the config has errors; its last good version is in use";
 /// The length of a failure's message beside its class. The claim has the whole message.
 const LAST_WORDS: usize = 200;
 
@@ -51,6 +52,8 @@ struct Row {
     attempt: u32,
     age: i64,
     created: i64,
+    /// The seconds since the attempt in progress began.
+    running: Option<i64>,
     failure: Option<LastFailure>,
 }
 
@@ -149,8 +152,10 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
         _ => "Running",
     };
     let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
+    let began = stamp.filter(|_| state == "Running").and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    let running = began.map(|began| now - began.as_second());
     let failure = failure.cloned();
-    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, failure })
+    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, running, failure })
 }
 
 /// Checks whether the claim requests more than it has.
@@ -177,20 +182,6 @@ fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let (_, last) = failed.iter().max_by_key(|(_, row)| row.failure.as_ref().map(|failure| failure.at))?;
     let last = line(&format!("{}: {}", last.claim, last.words()), LAST_WORDS);
     Some(Failing { claims: failed.len(), last })
-}
-
-fn verdict(class: &Class, failing: Option<&Failing>) -> String {
-    let failing = failing.map(|Failing { claims, last }| {
-        let claims = if *claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
-        format!("failing: {claims}, last {last}")
-    });
-    match (&class.recipe, class.last_good, failing) {
-        (Err(why), ..) => why.clone(),
-        (Ok(_), true, None) => LAST_GOOD.into(),
-        (Ok(_), true, Some(failing)) => format!("{LAST_GOOD}; {failing}"),
-        (Ok(_), false, None) => "ok".into(),
-        (Ok(_), false, Some(failing)) => failing,
-    }
 }
 
 /// The pooled volumes of a class, for one size.
@@ -234,7 +225,7 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             "{:<24} {object:<12} {config:<44} {:<28} {}",
             class.name,
             if claims.is_empty() { "-" } else { &claims },
-            verdict(class, failing(&class.name, rows, volumes).as_ref())
+            Health::of(&class.name, table, rows, volumes).verdict(class)
         );
     }
     let pools = pools(table, volumes);
@@ -346,12 +337,15 @@ fn to_json(
     let classes: Vec<_> = table
         .iter()
         .map(|class| {
+            let Health { failing, undeleted, slow, .. } = Health::of(&class.name, table, rows, volumes);
             json!({
                 "name": class.name,
                 "storageClassObject": class.has_object,
                 "config": class.recipe.as_ref().ok().map(|recipe| recipe.version()),
                 "lastGood": class.last_good,
-                "failing": failing(&class.name, rows, volumes),
+                "failing": failing,
+                "undeleted": undeleted,
+                "slow": slow,
                 "error": class.recipe.as_ref().err(),
                 "claims": states(rows, &class.name).into_iter().collect::<BTreeMap<_, _>>(),
             })
@@ -387,11 +381,20 @@ mod tests {
     use super::*;
     use crate::config::classes::Identity;
 
-    fn failed(name: &str, created: i64, kind: Failure, at: i64, words: &str) -> Row {
+    pub(super) fn failed(name: &str, created: i64, kind: Failure, at: i64, words: &str) -> Row {
         let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": words });
         let failure = LastFailure::read(&text.to_string());
         assert!(failure.is_some());
-        Row { claim: format!("team/{name}"), class: "c".into(), state: "Failed", attempt: 1, age: 1, created, failure }
+        Row {
+            claim: format!("team/{name}"),
+            class: "c".into(),
+            state: "Failed",
+            attempt: 1,
+            age: 1,
+            created,
+            running: None,
+            failure,
+        }
     }
 
     fn bound(name: &str) -> Row {
@@ -402,12 +405,29 @@ mod tests {
             attempt: 1,
             age: 1,
             created: 1,
+            running: None,
             failure: None,
         }
     }
 
+    /// Returns the table of one class, whose config has this data.
+    pub(super) fn one_class(mut data: serde_json::Value) -> Classes {
+        let identity = Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: "default".into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "flex-provisioner".into(),
+        };
+        (data["plugin-name"], data["image"]) = (json!(names::DEFAULT_PLUGIN), json!("example/image"));
+        let labels = json!({ "type": "provisioner-config", "storage-class": "c" });
+        let object = json!({ "metadata": { "name": "c", "namespace": "admin", "labels": labels }, "data": data });
+        let config = Config::from(&serde_json::from_value::<ConfigMap>(object).unwrap());
+        classes(&identity, &[config], &[], &BTreeMap::new(), &Default::default())
+    }
+
     /// Returns an adopted volume of a class that was made at that time.
-    fn made(class: &str, created: i64) -> Volume {
+    pub(super) fn made(class: &str, created: i64) -> Volume {
         let provenance = "{}";
         let mark = Some(crate::model::volume::mark(provenance));
         let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
@@ -457,22 +477,9 @@ mod tests {
 
     #[test]
     fn the_state_of_a_class_that_fails_says_how_many_claims_and_the_last_words() {
-        let classes = |data: serde_json::Value| {
-            let identity = Identity {
-                provisioner: names::DEFAULT_PROVISIONER.into(),
-                plugin: names::DEFAULT_PLUGIN.into(),
-                instance: "default".into(),
-                config_namespaces: vec!["admin".into()],
-                namespace: "flex-provisioner".into(),
-            };
-            let labels = json!({ "type": "provisioner-config", "storage-class": "c" });
-            let object = json!({ "metadata": { "name": "c", "namespace": "admin", "labels": labels }, "data": data });
-            let config = Config::from(&serde_json::from_value::<ConfigMap>(object).unwrap());
-            classes(&identity, &[config], &[], &BTreeMap::new(), &Default::default())
-        };
-        let table = classes(json!({ "plugin-name": names::DEFAULT_PLUGIN, "image": "example/image" }));
+        let table = one_class(json!({ "service-account-name": "c" }));
         let class = table.iter().next().expect("the config names a class");
-        let says = |rows: &[Row]| verdict(class, failing("c", rows, &[]).as_ref());
+        let says = |rows: &[Row]| Health::of("c", &table, rows, &[]).verdict(class);
         assert_eq!(says(&[bound("a")]), "ok");
         let row = |name: &str, words: &str| failed(name, 1, Failure::Retry, 9, words);
         assert_eq!(
