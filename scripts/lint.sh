@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that can be said about the sources without running them. All checks run, also after one has failed; the
+# Everything that can be said about the sources without running the product. All checks run, also after one has failed; the
 # last lines say which failed and which could not be run.
 #
 # Installs what is missing by its Debian package (shellcheck), has helm from helm.sh beside this script, and takes kubectl
@@ -264,6 +264,7 @@ check "cargo clippy of tests with stages of their own" \
     cargo clippy --workspace --locked --test cinder --test faults --test whole_faults --test soak -- -D warnings
 check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/libfuzzer --locked "${fuzzers[@]}" -- -D warnings
 deny
+check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages
 check "unused dependencies" unused_dependencies
 check "one version of Rust" rust_version
 check "arrows between modules" scripts/floors.py

@@ -18,192 +18,68 @@ use crate::capacity::{CAPABILITY, Published};
 use crate::config::classes::Verdict;
 use crate::orphans::Kind;
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Class {
-    class: String,
+mod spec;
+
+use spec::{Labels, Measured, help, labels, metrics};
+pub use spec::{MetricKind, MetricSpec};
+
+labels! {
+    Class { class: String }
+    Category { category: String }
+    OrphanKind { kind: &'static str }
+    Outcome { operation: &'static str, outcome: &'static str }
+    Size { class: String, size: String }
+    Segment { class: String, topology: String }
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Category {
-    category: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OrphanKind {
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Outcome {
-    operation: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Size {
-    class: String,
-    size: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Segment {
-    class: String,
-    topology: String,
-}
-
-/// All metrics of the orchestrator.
-#[derive(Clone)]
-pub struct Metrics {
-    registry: Arc<Registry>,
-    provisioned: Family<Class, Counter>,
-    provision_failed: Family<Class, Counter>,
-    provision_seconds: Family<Class, Histogram>,
-    deleted: Family<Class, Counter>,
-    delete_failed: Family<Class, Counter>,
-    expanded: Family<Class, Counter>,
-    expand_failed: Family<Class, Counter>,
-    modified: Family<Class, Counter>,
-    modify_failed: Family<Class, Counter>,
-    snapshot_runs: Family<Outcome, Counter>,
-    capacities: Family<Segment, Gauge<u64, AtomicU64>>,
-    capacity_runs: Family<Outcome, Counter>,
-    batches: Family<Class, Counter>,
-    batch_claims: Family<Class, Counter>,
-    pool_ready: Family<Size, Gauge>,
-    pool_hits: Family<Class, Counter>,
-    pool_misses: Family<Class, Counter>,
-    errors: Family<Category, Counter>,
-    orphans: Family<OrphanKind, Gauge>,
-    orphans_removed: Family<OrphanKind, Counter>,
-    configs: Gauge,
-    configs_refused: Gauge,
-    /// The value is 1 while this process leads.
-    pub leader: Gauge,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        let seconds = || Histogram::new(exponential_buckets(0.05, 2.0, 14));
-        let provision_seconds = Family::<Class, Histogram>::new_with_constructor(seconds);
-        let mut registry = Registry::default();
-        let (provisioned, provision_failed, deleted, delete_failed) =
-            <(Family<_, _>, Family<_, _>, Family<_, _>, Family<_, _>)>::default();
-        let (expanded, expand_failed) = <(Family<_, _>, Family<_, _>)>::default();
-        let (modified, modify_failed) = <(Family<_, _>, Family<_, _>)>::default();
-        let snapshot_runs = Family::<Outcome, Counter>::default();
-        let (capacities, capacity_runs) = <(Family<Segment, _>, Family<Outcome, Counter>)>::default();
-        let (batches, batch_claims) = <(Family<Class, Counter>, Family<Class, Counter>)>::default();
-        let pool_ready = Family::<Size, Gauge>::default();
-        let (pool_hits, pool_misses) = <(Family<Class, Counter>, Family<Class, Counter>)>::default();
-        let errors = Family::<Category, Counter>::default();
-        let (orphans, orphans_removed) = <(Family<OrphanKind, Gauge>, Family<OrphanKind, Counter>)>::default();
-        let (configs, configs_refused, leader) = <(Gauge, Gauge, Gauge)>::default();
-        registry.register("controller_persistentvolumeclaim_provision", "Claims bound, by class", provisioned.clone());
-        registry.register(
-            "controller_persistentvolumeclaim_provision_failed",
-            "Failed attempts, by class",
-            provision_failed.clone(),
-        );
-        registry.register(
-            "controller_persistentvolumeclaim_provision_duration_seconds",
-            "From the beginning of the attempt to the claim's binding",
-            provision_seconds.clone(),
-        );
-        registry.register(
-            "controller_persistentvolume_delete",
-            "Volumes deleted with their storage, by class",
-            deleted.clone(),
-        );
-        registry.register(
-            "controller_persistentvolume_delete_failed",
-            "Failed delete runs, by class",
-            delete_failed.clone(),
-        );
-        registry.register(
-            "controller_persistentvolumeclaim_expand",
-            "Claims whose storage has grown, by class",
-            expanded.clone(),
-        );
-        registry.register(
-            "controller_persistentvolumeclaim_expand_failed",
-            "Failed expand runs, by class",
-            expand_failed.clone(),
-        );
-        registry.register(
-            "controller_persistentvolumeclaim_modify",
-            "Claims whose volume has got other attributes, by class",
-            modified.clone(),
-        );
-        registry.register(
-            "controller_persistentvolumeclaim_modify_failed",
-            "Failed modify runs, by class",
-            modify_failed.clone(),
-        );
-        registry.register(
-            "flex_snapshot_runs",
-            "Snapshot and delete-snapshot runs that ended, by outcome",
-            snapshot_runs.clone(),
-        );
-        registry.register(
-            "flex_capacity_bytes",
-            "Room that the scheduler is told of, by class and by the labels of the nodes that it is for",
-            capacities.clone(),
-        );
-        registry.register("flex_capacity_runs", "Capacity runs that ended, by outcome", capacity_runs.clone());
-        registry.register(
-            "flex_batches",
-            "Runs for several claims or volumes that were begun, by class",
-            batches.clone(),
-        );
-        registry.register(
-            "flex_batch_claims",
-            "Claims and volumes for which they were, by class",
-            batch_claims.clone(),
-        );
-        registry.register(
-            "flex_pool_ready",
-            "Volumes that are kept ready, by class and size in bytes",
-            pool_ready.clone(),
-        );
-        registry.register("flex_pool_hits", "Claims that were given such a volume, by class", pool_hits.clone());
-        registry.register(
-            "flex_pool_misses",
-            "Claims of a class with a pool for which a volume had to be made, by class",
-            pool_misses.clone(),
-        );
-        registry.register("flex_errors", "Steps that did not succeed and are repeated, by category", errors.clone());
-        registry.register("flex_orphans", "What is left over, or does not get on, by kind", orphans.clone());
-        registry.register("flex_orphans_removed", "What was left over and has been removed", orphans_removed.clone());
-        registry.register("flex_configs", "Provisioner ConfigMaps", configs.clone());
-        registry.register("flex_configs_refused", "Provisioner ConfigMaps with errors", configs_refused.clone());
-        registry.register("flex_leader", "1 while this process leads", leader.clone());
-        Metrics {
-            registry: Arc::new(registry),
-            provisioned,
-            provision_failed,
-            provision_seconds,
-            deleted,
-            delete_failed,
-            expanded,
-            expand_failed,
-            modified,
-            modify_failed,
-            snapshot_runs,
-            capacities,
-            capacity_runs,
-            batches,
-            batch_claims,
-            pool_ready,
-            pool_hits,
-            pool_misses,
-            errors,
-            orphans,
-            orphans_removed,
-            configs,
-            configs_refused,
-            leader,
-        }
-    }
+metrics! {
+    /// Claims bound to the volumes of their attempts.
+    provisioned: Family<Class, Counter> = "controller_persistentvolumeclaim_provision";
+    /// Attempts that failed.
+    provision_failed: Family<Class, Counter> = "controller_persistentvolumeclaim_provision_failed";
+    /// Time from the beginning of the last attempt to the binding.
+    provision_seconds: Family<Class, Histogram> = "controller_persistentvolumeclaim_provision_duration_seconds",
+        made by Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.05, 2.0, 14)));
+    /// Volumes deleted with their storage.
+    deleted: Family<Class, Counter> = "controller_persistentvolume_delete";
+    /// Delete runs that failed.
+    delete_failed: Family<Class, Counter> = "controller_persistentvolume_delete_failed";
+    /// Claims whose storage has grown.
+    expanded: Family<Class, Counter> = "controller_persistentvolumeclaim_expand";
+    /// Expand runs that failed.
+    expand_failed: Family<Class, Counter> = "controller_persistentvolumeclaim_expand_failed";
+    /// Claims whose volume has got other attributes.
+    modified: Family<Class, Counter> = "controller_persistentvolumeclaim_modify";
+    /// Modify runs that failed.
+    modify_failed: Family<Class, Counter> = "controller_persistentvolumeclaim_modify_failed";
+    /// Snapshot and delete-snapshot runs that ended, `done` or `failed`.
+    snapshot_runs: Family<Outcome, Counter> = "flex_snapshot_runs";
+    /// Published capacity of each node or zone of a class.
+    capacities: Family<Segment, Gauge<u64, AtomicU64>> = "flex_capacity_bytes";
+    /// Capacity runs that ended, `done` or `failed`.
+    capacity_runs: Family<Outcome, Counter> = "flex_capacity_runs";
+    /// Batches that began.
+    batches: Family<Class, Counter> = "flex_batches";
+    /// Claims or volumes in these batches.
+    batch_claims: Family<Class, Counter> = "flex_batch_claims";
+    /// Pooled volumes; the size in bytes.
+    pool_ready: Family<Size, Gauge> = "flex_pool_ready";
+    /// Claims that got a pooled volume.
+    pool_hits: Family<Class, Counter> = "flex_pool_hits";
+    /// Claims of classes with a pool for which a volume had to be made.
+    pool_misses: Family<Class, Counter> = "flex_pool_misses";
+    /// Steps that failed and are repeated.
+    errors: Family<Category, Counter> = "flex_errors";
+    /// Findings of the last sweep, by the kinds of the doctor.
+    orphans: Family<OrphanKind, Gauge> = "flex_orphans";
+    /// Objects that the sweep has removed.
+    orphans_removed: Family<OrphanKind, Counter> = "flex_orphans_removed";
+    /// Provisioner ConfigMaps.
+    configs: Gauge = "flex_configs";
+    /// Provisioner ConfigMaps with errors.
+    configs_refused: Gauge = "flex_configs_refused";
+    /// 1 while this process leads.
+    pub leader: Gauge = "flex_leader";
 }
 
 fn class(class: &str) -> Class {
@@ -309,7 +185,7 @@ impl Metrics {
         let mut counts: BTreeMap<Kind, i64> = BTreeMap::new();
         kinds.for_each(|kind| *counts.entry(*kind).or_default() += 1);
         for kind in Kind::ALL {
-            let count = counts.get(&kind).copied().unwrap_or(0);
+            let count = counts.get(kind).copied().unwrap_or(0);
             self.orphans.get_or_create(&OrphanKind { kind: kind.as_str() }).set(count);
         }
     }
@@ -350,6 +226,52 @@ impl Metrics {
 mod tests {
     use super::*;
     use crate::capacity::Record;
+
+    /// The names of the labels of a line such as `name{a="x",b="y"} 1`.
+    fn labels(line: &str) -> Vec<&str> {
+        let labels = line.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}')).map_or("", |(labels, _)| labels);
+        labels.split("=\"").filter_map(|part| part.rsplit(['"', ',']).next()).filter(|name| !name.is_empty()).collect()
+    }
+
+    #[test]
+    fn each_metric_is_counted_and_has_the_labels_of_its_documentation() {
+        let metrics = Metrics::default();
+        let published = Published { class: "c".into(), record: Some(Record::default()), ..Published::default() };
+        metrics.provisioned("c", Duration::from_secs(1));
+        metrics.capacities([&published].into_iter());
+        metrics.capacity_run(true);
+        metrics.snapshot_run(Operation::Snapshot, true);
+        metrics.ready([(("c".to_owned(), 1), 1)].into());
+        metrics.batch("c", 2);
+        metrics.errors("conflict");
+        metrics.orphans([Kind::NodeGone].iter());
+        metrics.orphan_removed(Kind::JobFinished);
+        metrics.configs(std::iter::empty());
+        type Counts = fn(&Metrics, &str);
+        let by_class: [Counts; 9] = [
+            Metrics::provision_failed,
+            Metrics::deleted,
+            Metrics::delete_failed,
+            Metrics::expanded,
+            Metrics::expand_failed,
+            Metrics::modified,
+            Metrics::modify_failed,
+            Metrics::pool_hit,
+            Metrics::pool_miss,
+        ];
+        by_class.iter().for_each(|count| count(&metrics, "c"));
+        let text = metrics.text();
+        for spec in Metrics::ALL {
+            let name = match spec.kind {
+                MetricKind::Histogram => format!("{}_count", spec.name),
+                _ => spec.exposed(),
+            };
+            let is_of = |line: &&str| line.strip_prefix(&name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+            let line = text.lines().find(is_of).unwrap_or_else(|| panic!("nothing counts {name}: {text}"));
+            assert_eq!(labels(line), spec.labels, "{line}");
+            assert!(text.contains(&format!("# TYPE {} {}\n", spec.name, spec.kind)), "{name}: {text}");
+        }
+    }
 
     #[test]
     fn room_is_that_of_the_last_look() {

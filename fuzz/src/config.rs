@@ -8,7 +8,7 @@ use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, ClassObject, Config, Lookup, classes};
 use flex_provisioner::config::document::{self, Document};
 use flex_provisioner::config::sidecar::Sidecars;
-use flex_provisioner::config::{Recipe, check};
+use flex_provisioner::config::{Recipe, keys};
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::volume::Provenance;
 use flex_provisioner::object::ObjectName;
@@ -142,9 +142,7 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
         return;
     };
     for problem in &verdict.problems {
-        let known = problem.key.is_empty()
-            || config.data.contains_key(&problem.key)
-            || check::KEYS.contains(&problem.key.as_str());
+        let known = problem.key.is_empty() || config.data.contains_key(&problem.key) || keys::is_key(&problem.key);
         assert!(known && !problem.message.is_empty(), "{problem:?}");
         tellable(&problem.to_string(), 2048);
     }
@@ -196,7 +194,7 @@ fn renders(recipe: &Recipe) {
     let place = Place { namespace: recipe.config.namespace.clone(), node: Some(node), ..Place::default() };
     let job = job(recipe, &request, &place);
     // What the admin writes elsewhere than in parameters is meant to have an effect.
-    let has_effect = |key: &String| check::KEYS.contains(&key.as_str()) && key != "mount-options";
+    let has_effect = |key: &String| keys::is_key(key) && key != "mount-options";
     if recipe.record.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {
         sound(&job, recipe, &request);
     }

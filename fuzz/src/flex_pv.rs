@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use contract::names;
-use contract::request::{CONTRACT, Request};
+use contract::request::Request;
+use contract::variable;
 use contract::volume::{persistent_volume, placeholder, source_kind};
 use kit::Failure;
 use kit::flex_pv::args::{Cli, Command};
@@ -78,7 +79,7 @@ fn drawn(draw: &mut Draw<'_>) {
     let mut env: BTreeMap<String, String> =
         ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     for _ in 0..draw.below(6) {
-        let name = contract::parameter::env_name(draw.pick(CONTRACT));
+        let name = draw.pick(variable::ALL).name.to_owned();
         let value = draw.text_or(&["1", "", "a,b", "{\"a\":\"b\"}", "Block"]);
         env.insert(name, value);
     }
@@ -98,7 +99,7 @@ fn creates(env: &BTreeMap<String, String>, args: &[String], file: &str) {
         Ok(request) => request,
         Err(error) => {
             let message = error.to_string();
-            let named = CONTRACT.iter().any(|name| message.contains(&contract::parameter::env_name(name)));
+            let named = variable::properties().any(|variable| message.contains(variable.name));
             assert!(named, "{message} names no variable");
             return;
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use contract::reason::Reason;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{PatchParams, PostParams};
@@ -87,7 +88,7 @@ struct Note {
     at: jiff::Timestamp,
     about: About,
     warning: bool,
-    reason: &'static str,
+    reason: &'static Reason,
     message: String,
 }
 
@@ -156,14 +157,16 @@ impl Events {
     }
 
     /// Emits an event on an object.
-    pub fn tell(&self, about: About, warning: bool, reason: &'static str, message: impl Into<String>) {
+    pub fn tell(&self, about: About, warning: bool, reason: &'static Reason, message: impl Into<String>) {
+        debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
+        debug_assert!(reason.is_on(about.kind), "no event {reason} is on a {}", about.kind);
         let message = note(&message.into());
         let key = hash(format!("{}\0{reason}\0{message}", about.uid).as_bytes());
         let object = short(&hash(about.uid.as_bytes()));
         let Some(count) = locked(&self.told).tell(short(&key), object, self.clock.passed()) else { return };
         match warning {
-            true => tracing::warn!(kind = about.kind, name = %about.name, reason, message),
-            false => tracing::info!(kind = about.kind, name = %about.name, reason, message),
+            true => tracing::warn!(kind = about.kind, name = %about.name, reason = reason.name, message),
+            false => tracing::info!(kind = about.kind, name = %about.name, reason = reason.name, message),
         }
         let lane = object as usize % LANES;
         let at = self.clock.wall();
@@ -223,7 +226,7 @@ async fn drain(
                     None => format!("no answer within {PATIENCE:?}"),
                 },
             };
-            tracing::warn!(about = %note.about.name, reason = note.reason, message = note.message, error, "an event was not written");
+            tracing::warn!(about = %note.about.name, reason = note.reason.name, message = note.message, error, "an event was not written");
             // Forgotten, the event is emitted again when the object is reconciled.
             locked(&told).forget(short(&note.key), short(&hash(note.about.uid.as_bytes())));
             break;
@@ -261,7 +264,7 @@ async fn write(client: &Client, component: &str, note: &Note) -> Result<(), kube
             ..ObjectReference::default()
         },
         type_: Some(if note.warning { "Warning".into() } else { "Normal".into() }),
-        reason: Some(note.reason.into()),
+        reason: Some(note.reason.name.into()),
         message: Some(note.message.clone()),
         count: Some(*count),
         first_timestamp: Some(now.clone()),
@@ -294,6 +297,7 @@ mod tests {
     use axum::body::Bytes;
     use axum::http::{StatusCode, header};
     use axum::{Router, routing};
+    use contract::reason;
     use serde_json::Value;
 
     use super::*;
@@ -342,24 +346,24 @@ mod tests {
     async fn what_cannot_be_written_now_is_written_later_and_in_order() {
         let (client, written) = api_server(2, StatusCode::INTERNAL_SERVER_ERROR).await;
         let (events, end) = Events::start(client, "test".into(), Clock::default());
-        events.tell(claim(), true, "First", "one");
-        events.tell(claim(), true, "Second", "two");
+        events.tell(claim(), true, reason::WAITING, "one");
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "two");
         events.close();
         end.await.unwrap();
         let reasons: Vec<_> = written.lock().unwrap().iter().map(|event| event["reason"].clone()).collect();
-        assert_eq!(reasons, ["First", "Second"]);
+        assert_eq!(reasons, ["WaitingForProvisioner", "ProvisioningFailed"]);
     }
 
     #[tokio::test]
     async fn what_was_refused_is_told_again_and_what_was_written_is_not() {
         let (client, written) = api_server(1, StatusCode::UNPROCESSABLE_ENTITY).await;
         let (events, end) = Events::start(client, "test".into(), Clock::default());
-        events.tell(claim(), true, "Refused", "one");
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
         while !events.told.lock().unwrap().hashes.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        events.tell(claim(), true, "Refused", "one");
-        events.tell(claim(), true, "Refused", "one");
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
+        events.tell(claim(), true, reason::PROVISIONING_FAILED, "one");
         events.close();
         end.await.unwrap();
         assert_eq!(written.lock().unwrap().len(), 1);

@@ -8,6 +8,7 @@ use kube::{Api, Client};
 use super::out::say;
 use crate::config::accounts::{Account, Accounts};
 use crate::config::classes::{Config, Identity};
+use crate::config::keys;
 use crate::object::ObjectName;
 
 /// Returns the ServiceAccounts of the config namespaces, as far as they can be read.
@@ -34,7 +35,8 @@ pub(super) async fn unseen_configs(client: &Client, identity: &Identity) -> Vec<
 
 /// Selects the configs with the orchestrator's plugin name. Without it a config may belong to another orchestrator.
 fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<ObjectName> {
-    let is_meant = |config: &Config| config.data.get("plugin-name").is_some_and(|name| name.trim() == identity.plugin);
+    let is_meant =
+        |config: &Config| config.data.get(keys::PLUGIN_NAME.name).is_some_and(|name| name.trim() == identity.plugin);
     let elsewhere = configs.filter(|config| !identity.config_namespaces.contains(&config.name.namespace));
     elsewhere.filter(is_meant).map(|config| config.name).collect()
 }

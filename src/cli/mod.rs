@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use contract::names;
 
 use crate::config::classes::Identity;
@@ -31,7 +31,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Provision, bind and delete volumes until stopped.
+    /// Run the orchestrator: provision, bind and delete volumes until stopped.
     Run(run::RunArgs),
     /// Check provisioner ConfigMaps in files, as `run` checks them in the cluster.
     Validate(validate::ValidateArgs),
@@ -48,17 +48,17 @@ enum Command {
     /// nor changed. Prints the record, checks it against the volume and its class, and writes the mark again. Exits 0
     /// if all were confirmed, 2 if any was refused, and 1 if the cluster could not be read.
     Vouch(vouch::VouchArgs),
-    /// Show the classes and the claims in progress.
+    /// Show classes, claims in progress, pools, capacity and admission policies.
     Status(status::StatusArgs),
 }
 
 /// The names of the orchestrator, which are the same for all subcommands.
 #[derive(Clone, Debug, Args)]
 struct Names {
-    /// The provisioner name in StorageClasses.
+    /// The `provisioner` of StorageClasses: a DNS name without a slash, not of kubernetes.io.
     #[arg(long, env = "FLEX_PROVISIONER_NAME", default_value = names::DEFAULT_PROVISIONER, value_parser = provisioner_name)]
     provisioner_name: String,
-    /// The plugin name in provisioner ConfigMaps.
+    /// The `plugin-name` of provisioner ConfigMaps.
     #[arg(long, env = "FLEX_PLUGIN_NAME", default_value = names::DEFAULT_PLUGIN)]
     plugin_name: String,
     /// The id of this orchestrator on all its objects. Several orchestrators in one cluster need different ids.
@@ -69,10 +69,10 @@ struct Names {
 /// The namespaces of the orchestrator and of its configs.
 #[derive(Clone, Debug, Args)]
 struct Namespaces {
-    /// The orchestrator's own namespace.
+    /// The orchestrator's own namespace, with its Lease and the versions of configs.
     #[arg(long, env = "POD_NAMESPACE", default_value = "flex-provisioner")]
     namespace: String,
-    /// Namespaces of provisioner ConfigMaps [default: the orchestrator's own].
+    /// Namespaces of provisioner ConfigMaps, comma-separated [default: the orchestrator's own].
     #[arg(long = "config-namespace", env = "FLEX_CONFIG_NAMESPACES", value_delimiter = ',')]
     config_namespaces: Vec<String>,
 }
@@ -138,6 +138,11 @@ fn expand(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         files.extend(found);
     }
     Ok(files)
+}
+
+/// The commands with their flags, as the documentation lists them.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the command line and runs the subcommand.

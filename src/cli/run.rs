@@ -50,7 +50,7 @@ pub(super) struct RunArgs {
     names: Names,
     #[command(flatten)]
     namespaces: Namespaces,
-    /// How claims and volumes become bound.
+    /// The controller that completes a claim: `direct` for the orchestrator, `controller` for the PV controller.
     #[arg(long, env = "FLEX_BINDING", default_value = "direct", value_parser = bindings())]
     binding: Binding,
     /// The address that serves health and metrics.
@@ -59,10 +59,10 @@ pub(super) struct RunArgs {
     /// The API address that images get as KUBE_API [default: the address in use].
     #[arg(long, env = "FLEX_KUBE_API")]
     kube_api: Option<String>,
-    /// The form of the log.
+    /// The form of the log: `text` or `json`.
     #[arg(long, env = "FLEX_LOG_FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
-    /// The log filter, such as `info` or `flex_provisioner=debug`.
+    /// The log filter, such as `info` or `flex_provisioner=debug,info`.
     #[arg(long, env = "FLEX_LOG", default_value = "info")]
     log: String,
     /// The time between two searches for orphaned and stuck objects, such as `10m`, or `off`.

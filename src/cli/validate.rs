@@ -12,6 +12,7 @@ use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
+use crate::config::keys;
 use crate::config::sidecar::Sidecars;
 use crate::config::slips;
 use crate::object::ObjectName;
@@ -204,7 +205,7 @@ impl Checked {
                 });
                 findings.push(Finding {
                     file: file.clone(),
-                    line: lines.of("plugin-name"),
+                    line: lines.of(keys::PLUGIN_NAME.name),
                     severity: "warning",
                     message,
                 });
@@ -229,7 +230,7 @@ impl Checked {
 /// Returns the message if a config names a ServiceAccount that is not among those in the files. Without any
 /// ServiceAccount in the files, the accounts are elsewhere.
 fn account(config: &Config, accounts: &[ObjectName]) -> Option<(&'static str, String)> {
-    const KEY: &str = "service-account-name";
+    const KEY: &str = keys::SERVICE_ACCOUNT_NAME.name;
     let named = config.data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())?;
     let here = |account: &&ObjectName| account.namespace == config.name.namespace || account.namespace.is_empty();
     if accounts.is_empty() || accounts.iter().filter(here).any(|account| account.name == named) {

@@ -11,7 +11,7 @@ use super::{Names, Namespaces};
 use crate::api::client;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
-use crate::config::check;
+use crate::config::keys;
 use crate::volume::vouch::{Known, Vouchable, vouchable};
 
 #[derive(Debug, Args)]
@@ -73,7 +73,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 say!("    made on node: {}", provenance.node);
             }
             for (key, value) in &record.data {
-                let kind = if check::KEYS.contains(&key.as_str()) { "" } else { "parameter " };
+                let kind = if keys::is_key(key) { "" } else { "parameter " };
                 say!("    {kind}{key}: {}", crate::text::printable(value, 400));
             }
             match unfamiliar.filter(|_| !args.trust_record) {

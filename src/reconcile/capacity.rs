@@ -128,6 +128,8 @@ fn told(context: &Context, config: &ObjectName, tell: Tell) {
     let uid = context.shared.index().config(config).map(|config| config.uid.clone());
     match uid {
         Some(uid) => context.tell(About { kind: "ConfigMap", name: config.clone(), uid }, tell),
-        None => tracing::warn!(%config, reason = tell.reason, message = tell.message, "about a config that is gone"),
+        None => {
+            tracing::warn!(%config, reason = tell.reason.name, message = tell.message, "about a config that is gone")
+        }
     }
 }

@@ -204,7 +204,7 @@ async fn mistaken(ring: &Ring, class: &str, more: &[(&str, &str)]) {
     until("an attempt is told to be in trouble", || async {
         let claim = ring.get_claim("never").await;
         let events = kubectl(ring.cluster(), &["-n", &ring.user, "get", "events", "-o", "json"]);
-        match events.contains(reason::PROVISIONING_FAILED) && annotation(&claim, names::CLAIM_UUID).is_some() {
+        match events.contains(reason::PROVISIONING_FAILED.name) && annotation(&claim, names::CLAIM_UUID).is_some() {
             true => Ok(()),
             false => seen(phase(&claim)),
         }

@@ -153,6 +153,20 @@ async fn quota_and_admission_are_told_and_retried() {
     attempt(&ring, "b", 2).await;
 }
 
+/// A Job that the API server calls malformed never existed. So nothing is left, and no delete run is needed, which would be
+/// refused for the same reason.
+#[tokio::test]
+async fn a_claim_whose_job_can_never_be_created_is_deleted_at_once() {
+    let ring = Ring::start().await;
+    let template = "spec: {volumes: [{name: a, hostPath: {path: /a, type: Directroy}}]}";
+    ring.config("c", "c", &[("pod-template", template)]).await;
+    ring.claim("a", "c").await;
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "Directroy").await;
+    ring.delete_claim("a").await;
+    ring.claim_gone("a").await;
+    ring.nothing_left().await;
+}
+
 #[tokio::test]
 async fn pods_pass_the_restricted_level_unless_the_config_asks_for_more() {
     let ring = Ring::start().await;

@@ -360,7 +360,8 @@ impl Ring {
     }
 
     /// Waits for an event about an object that contains a text; returns its message.
-    pub async fn event(&self, namespace: &str, about: &str, reason: &str, text: &str) -> String {
+    pub async fn event(&self, namespace: &str, about: &str, reason: impl AsRef<str>, text: &str) -> String {
+        let reason = reason.as_ref();
         let found = until(format!("event {reason} on {about} that says `{text}`"), || async {
             let list = ListParams::default().fields(&format!("involvedObject.name={about}"));
             let events = self.api::<Event>(namespace).list(&list).await.map_err(|error| error.to_string())?;

@@ -146,7 +146,7 @@ impl Ring {
     async fn messages(&self, claim: &str) -> Vec<String> {
         let list = kube::api::ListParams::default().fields(&format!("involvedObject.name={claim}"));
         let events = self.api::<k8s_openapi::api::core::v1::Event>(&self.user).list(&list).await.unwrap();
-        let ours = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason::WAITING));
+        let ours = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason::WAITING.name));
         ours.filter_map(|event| event.message).collect()
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use contract::names::{self, reason};
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::deployed::{HOSTPATH, clean, directory, kubectl, local_class, log_of, pod, users, volumes_in};
@@ -131,4 +131,33 @@ async fn the_daemon_set_closes_the_base_path_and_removes_what_deleted_volumes_le
     let removed = kubectl(ring.cluster(), &[&["-n", OWN][..], &at_once].concat());
     assert!(removed.contains(&id) || !fs::exists(&left).unwrap(), "{removed}");
     assert!(!fs::exists(&left).unwrap());
+}
+
+/// A kubelet makes the directory of a `subPath` that is missing. A pod of the claim must not start on it as if nothing were lost.
+#[tokio::test]
+async fn a_directory_that_was_lost_is_called_lost_and_not_made_again() {
+    let ring = users("lost").await;
+    ring.claim("c", "hostpath").await;
+    pod(&ring, "writer", "c", "echo here > /data/file").await;
+    log_of(&ring, "writer").await;
+    delete_pod(&ring, "writer").await;
+    let directory = format!("{HOSTPATH}/{}", uid(&ring.get_claim("c").await));
+    fs::remove_dir_all(&directory).unwrap();
+
+    let words = "its data are lost, or its disk is not mounted";
+    let more = json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } });
+    ring.claims().patch("c", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
+    ring.event(&ring.user, "c", reason::RESIZE_FAILED, words).await;
+    assert!(!fs::exists(&directory).unwrap(), "made anew by the expand run");
+    let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "c" } } });
+    ring.claim_with("copy", "hostpath", source).await;
+    pod(&ring, "reader", "copy", "ls /data").await;
+    ring.event(&ring.user, "copy", reason::PROVISIONING_FAILED, words).await;
+    assert!(!fs::exists(&directory).unwrap(), "made anew by the run of the copy");
+    delete_pod(&ring, "reader").await;
+    for claim in ["copy", "c"] {
+        ring.delete_claim(claim).await;
+        ring.claim_gone(claim).await;
+    }
+    clean(&ring).await;
 }

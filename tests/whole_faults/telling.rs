@@ -200,7 +200,7 @@ impl Record {
 
     fn told(&self, claim: &str, says: &str) -> Option<Timestamp> {
         let reasons =
-            [reason::PROVISIONING_FAILED, reason::VOLUME_REFUSED, reason::WAITING].map(|reason| json!(reason));
+            [reason::PROVISIONING_FAILED, reason::VOLUME_REFUSED, reason::WAITING].map(|reason| json!(reason.name));
         self.first(|value| {
             value["kind"] == "Event"
                 && value["involvedObject"]["kind"] == "PersistentVolumeClaim"

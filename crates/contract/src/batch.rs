@@ -30,7 +30,7 @@ use crate::text::cut;
 /// The value of `OPERATION` in the environment of a batch run.
 pub const OPERATION: &str = "batch";
 /// The variable with the path of the list of members.
-pub const VARIABLE: &str = "BATCH";
+pub const VARIABLE: &str = crate::variable::BATCH.name;
 /// The name of the file with the list of members. It is in the directory of the properties.
 pub const FILE: &str = "batch";
 /// The first word of the outcomes.

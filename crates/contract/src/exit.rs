@@ -1,29 +1,6 @@
-//! Exit codes of images. The numbers are those of `sysexits.h`.
+//! Exit codes of images: each stands here once, with its documentation. The numbers are those of `sysexits.h`.
 //!
-//! | code | name | meaning |
-//! |---|---|---|
-//! | 0 | `OK` | done |
-//! | 64, 65 | `USAGE`, `DATAERR` | never for this request: the same call would fail again |
-//! | 78 | `CONFIG` | never with this config: the orchestrator tries again when the config or the class changes |
-//! | 69 | `UNAVAILABLE` | no room on this node or in this zone; another node may have room |
-//! | 75 | `TEMPFAIL` | try again later |
-//! | 77 | `NOPERM` | the image lacks a permission: the orchestrator tries again later |
-//! | any other | – | try again later |
-
-/// The operation is done.
-pub const OK: i32 = 0;
-/// Never for this request: the image was called in a wrong way.
-pub const USAGE: i32 = 64;
-/// Never for this request: the image cannot accept its data.
-pub const DATAERR: i32 = 65;
-/// This node or zone has no room.
-pub const UNAVAILABLE: i32 = 69;
-/// The failure is temporary: try again later.
-pub const TEMPFAIL: i32 = 75;
-/// The image lacks a permission.
-pub const NOPERM: i32 = 77;
-/// The image can never succeed with this config.
-pub const CONFIG: i32 = 78;
+//! The table of `docs/contract.md` is printed from here.
 
 /// The orchestrator's reaction to a failed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -38,23 +15,75 @@ pub enum Failure {
     NoRoom,
 }
 
+/// An exit code of the contract.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ExitCode {
+    /// The number.
+    pub code: i32,
+    /// Its name in `sysexits.h`.
+    pub name: &'static str,
+    /// What the orchestrator does about a run that ends with it.
+    pub failure: Failure,
+    /// What it says, in the words of events; empty for a success.
+    pub words: &'static str,
+    /// What it says: lines of Markdown.
+    pub doc: &'static [&'static str],
+    /// What follows, as Markdown.
+    pub follows: &'static str,
+}
+
+/// Declares a constant for each code, with its comment as documentation, and the list of all.
+macro_rules! exit_codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $failure:ident, $words:literal: $follows:literal;)*) => {
+        $($(#[doc = $doc])+ pub const $name: i32 = $code;)*
+
+        /// All codes of the contract; every other one means [`Failure::Retry`].
+        pub const ALL: &[ExitCode] = &[$(ExitCode {
+            code: $code,
+            name: stringify!($name),
+            failure: Failure::$failure,
+            words: $words,
+            doc: &[$($doc),+],
+            follows: $follows,
+        }),*];
+    };
+}
+
+exit_codes! {
+    /// Done.
+    OK = 0, Retry, "": "";
+    /// Never for this request: the image was called wrongly.
+    USAGE = 64, Never, "never for this request":
+        "The next attempt starts when the config or the class changes, else every 30 minutes.";
+    /// Never for this request: its data is unacceptable.
+    DATAERR = 65, Never, "never for this request": "As after 64.";
+    /// Never with this config.
+    CONFIG = 78, Never, "the config cannot work": "As after 64.";
+    /// No capacity on this node or in this zone.
+    UNAVAILABLE = 69, NoRoom, "no room here":
+        "Where the class waits for its first consumer, the orchestrator asks the scheduler for another node; else as after 75.";
+    /// Try again.
+    TEMPFAIL = 75, Retry, "try again later": "The next attempt starts after the config's [`backoff`](#attempts).";
+    /// The image lacks a permission.
+    NOPERM = 77, Retry, "permission denied": "As after 75.";
+}
+
+fn find(code: i32) -> Option<&'static ExitCode> {
+    ALL.iter().find(|known| known.code == code)
+}
+
 /// Returns the orchestrator's reaction to a non-zero exit code.
 pub fn failure(code: i32) -> Failure {
-    match code {
-        USAGE | DATAERR | CONFIG => Failure::Never,
-        UNAVAILABLE => Failure::NoRoom,
-        _ => Failure::Retry,
-    }
+    find(code).map_or(Failure::Retry, |known| known.failure)
 }
 
 /// Explains an exit code in a few words, for events. Codes above 128 mean that a signal killed the image.
 pub fn explain(code: i32) -> String {
+    if let Some(known) = find(code).filter(|known| !known.words.is_empty()) {
+        return format!("exit code {code}: {}", known.words);
+    }
     match code {
-        USAGE | DATAERR => format!("exit code {code}: never for this request"),
-        CONFIG => format!("exit code {code}: the config cannot work"),
-        UNAVAILABLE => format!("exit code {code}: no room here"),
-        TEMPFAIL => format!("exit code {code}: try again later"),
-        NOPERM => format!("exit code {code}: permission denied"),
         126 => "exit code 126: the command is not executable".into(),
         127 => "exit code 127: the command was not found in the image".into(),
         137 => "exit code 137: killed (out of memory, or by the deadline)".into(),
@@ -81,5 +110,10 @@ mod tests {
         ] {
             assert_eq!(failure(code), expected, "code {code}");
         }
+        assert_eq!(explain(69), "exit code 69: no room here");
+        assert_eq!(
+            [explain(0), explain(1), explain(143)],
+            ["exit code 0", "exit code 1", "exit code 143: killed by signal 15"]
+        );
     }
 }

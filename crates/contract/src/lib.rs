@@ -2,12 +2,14 @@
 //!
 //! The crate holds everything that both sides must spell alike, and nothing else:
 //!
-//! - [`names`]: labels, annotations, finalizers, reasons of events and paths
+//! - [`names`]: labels, annotations, finalizers and paths
+//! - [`reason`]: the reasons of events, with their documentation
 //! - [`request::Operation`]: the operations of an image
 //! - [`request`]: the properties of one run, as environment variables and files
+//! - [`variable`]: these variables, with their documentation
 //! - [`batch`]: several requests for one run
 //! - [`parameter`]: how the name of a parameter becomes an environment variable
-//! - [`quantity`]: sizes
+//! - [`quantity`]: sizes as Kubernetes writes them
 //! - [`exit`]: the meaning of exit codes
 //! - [`listing`], [`capacity`]: the answers of `list` and `capacity` runs
 //! - [`storage`]: directories of a run that sees only its own storage
@@ -24,7 +26,9 @@ pub mod names;
 mod operation;
 pub mod parameter;
 pub mod quantity;
+pub mod reason;
 pub mod request;
 pub mod storage;
 pub mod text;
+pub mod variable;
 pub mod volume;

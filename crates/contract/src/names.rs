@@ -1,5 +1,7 @@
 //! All names that appear in the Kubernetes API or in a pod: labels, annotations, finalizers, reasons, paths.
 
+pub use crate::reason;
+
 /// The provisioner name of StorageClasses, unless the orchestrator is started with another.
 pub const DEFAULT_PROVISIONER: &str = "flex-provisioner.io";
 /// The plugin name of provisioner ConfigMaps, unless the orchestrator is started with another.
@@ -185,76 +187,4 @@ pub fn pv_name(claim_uuid: &str) -> String {
 /// Reads a comma-separated list, as annotations hold it.
 pub fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
-}
-
-/// Reasons of events. The events are on claims, unless the comment names another object. The first three reasons are
-/// those of the external provisioner.
-pub mod reason {
-    /// An attempt has begun.
-    pub const PROVISIONING: &str = "Provisioning";
-    /// The claim is bound.
-    pub const PROVISIONING_SUCCEEDED: &str = "ProvisioningSucceeded";
-    /// An attempt failed. The message says why and what follows.
-    pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
-    /// The claim waits for an action of somebody else.
-    pub const WAITING: &str = "WaitingForProvisioner";
-    /// The class, or the namespace, has reached a limit. The message says which.
-    pub const LIMIT_REACHED: &str = "LimitReached";
-    /// The claim waits for a volume populator, which must fill its volume.
-    pub const LEFT_TO_POPULATOR: &str = "LeftToPopulator";
-    /// The claim is terminating. It is kept until its clones and snapshots are made.
-    pub const BEING_CLONED: &str = "BeingCloned";
-    /// The node had no room. The orchestrator asks the scheduler for another node.
-    pub const RESCHEDULING: &str = "Rescheduling";
-    /// Explains the PV controller's event `storageclass … not found` on claims of a class without an object.
-    pub const CLASS_WITHOUT_OBJECT: &str = "ClassWithoutObject";
-    /// The orchestrator replaced a stamp that it had not written.
-    pub const STAMP_REPLACED: &str = "StampReplaced";
-    /// On volumes and claims: a volume does not fit its claim. The orchestrator does not bind it.
-    pub const VOLUME_REFUSED: &str = "VolumeRefused";
-    /// On volumes: a backup tool restored the volume without its adoption mark. An admin must vouch for it.
-    pub const VOLUME_RESTORED: &str = "VolumeRestored";
-    /// On volumes: the delete run has begun.
-    pub const VOLUME_DELETING: &str = "VolumeDeleting";
-    /// On volumes, and on claims that were deleted half-way: a delete run failed.
-    pub const VOLUME_FAILED_DELETE: &str = "VolumeFailedDelete";
-    /// An expand run has begun.
-    pub const RESIZING: &str = "Resizing";
-    /// The volume has the size that the claim requests.
-    pub const RESIZE_SUCCEEDED: &str = "VolumeResizeSuccessful";
-    /// An expand run failed, or cannot begin. The message says why and what follows.
-    pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
-    /// The storage has its new size. The kubelet must resize the file system on it.
-    pub const RESIZE_ON_NODE: &str = "FileSystemResizeRequired";
-    /// A modify run has begun.
-    pub const MODIFYING: &str = "VolumeModify";
-    /// The volume has the attributes that the claim requests.
-    pub const MODIFY_SUCCEEDED: &str = "VolumeModifySuccessful";
-    /// A modify run failed, or cannot begin. The message says why and what follows.
-    pub const MODIFY_FAILED: &str = "VolumeModifyFailed";
-    /// On ConfigMaps: a capacity run failed.
-    pub const CAPACITY_FAILED: &str = "CapacityFailed";
-    /// On ConfigMaps: the orchestrator cannot create the pool requests of the class.
-    pub const POOL_FAILED: &str = "PoolFailed";
-    /// On ConfigMaps: the config makes the orchestrator ask for capacity, but nothing uses the answer.
-    pub const CAPACITY_UNUSED: &str = "CapacityUnused";
-    /// On VolumeSnapshots: a snapshot run has begun.
-    pub const SNAPSHOTTING: &str = "CreatingSnapshot";
-    /// On VolumeSnapshots: the snapshot is ready to be restored.
-    pub const SNAPSHOT_READY: &str = "SnapshotReady";
-    /// On VolumeSnapshots and their contents: a snapshot run failed, or cannot begin. The message says why and what
-    /// follows.
-    pub const SNAPSHOT_FAILED: &str = "SnapshotCreationFailed";
-    /// On VolumeSnapshots and their contents: a delete-snapshot run failed, or cannot begin.
-    pub const SNAPSHOT_DELETE_FAILED: &str = "SnapshotDeletionFailed";
-    /// On VolumeSnapshots and their contents: the object is terminating. It is kept for the claims that still need it.
-    pub const SNAPSHOT_IN_USE: &str = "SnapshotInUse";
-    /// On any object: it is orphaned or stuck, and nothing in progress will fix it.
-    pub const ORPHAN_FOUND: &str = "OrphanFound";
-    /// On any object: it was orphaned and provably the orchestrator's own, and the orchestrator has deleted it.
-    pub const ORPHAN_REMOVED: &str = "OrphanRemoved";
-    /// On ConfigMaps: the config has no errors and is in use.
-    pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
-    /// On ConfigMaps: the config has errors and is not in use.
-    pub const CONFIG_REFUSED: &str = "ConfigRefused";
 }

@@ -82,7 +82,7 @@ impl FromStr for Operation {
             "snapshot" => Ok(Operation::Snapshot),
             "delete-snapshot" => Ok(Operation::DeleteSnapshot),
             _ => Err(RequestError::Invalid {
-                variable: "OPERATION",
+                variable: crate::variable::OPERATION.name,
                 value: text.into(),
                 expected: "provision, delete, expand, modify, snapshot, delete-snapshot, list or capacity",
             }),

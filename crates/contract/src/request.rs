@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 pub use crate::operation::Operation;
 use crate::parameter;
+use crate::variable::{self, Variable};
 
 /// The claim that a run is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,65 +137,13 @@ impl Property {
     }
 }
 
-/// The names of the contract's own properties, which are also the names of their files.
-pub const CONTRACT: &[&str] = &[
-    "operation",
-    "claim-uuid",
-    "provision-ts",
-    "attempt",
-    "pv-name",
-    "pvc-name",
-    "pvc-namespace",
-    "pvc-uid",
-    "storage-class",
-    "size",
-    "size-bytes",
-    "old-size-bytes",
-    "clone-of",
-    "clone-of-pv-name",
-    "clone-of-source",
-    "clone-of-size-bytes",
-    "clone-of-node",
-    "snapshot-id",
-    "snapshot-of",
-    "snapshot-size-bytes",
-    "snapshot-node",
-    "snapshot-namespace",
-    "snapshot-name",
-    "attributes-class",
-    "attributes",
-    "old-attributes-class",
-    "old-attributes",
-    "access-modes",
-    "volume-mode",
-    "mount-options",
-    "reclaim-policy",
-    "fs-type",
-    "username",
-    "user-groups",
-    "service-account",
-    "kube-api",
-    "node-name",
-    "topology",
-    "class-topologies",
-    "provisioner",
-    "instance",
-    "volume-source",
-    "claim-metadata",
-    "parameter-names",
-];
-
-/// The variables of a pod that are no properties.
-pub const POD_VARIABLES: &[&str] =
-    &["SERVICE_TOKEN", "POD_NAME", "POD_NAMESPACE", "POD_NODE", crate::batch::VARIABLE, crate::storage::VARIABLE];
-
 /// Checks whether the contract uses a variable. No parameter may have its name.
 pub fn is_reserved(env: &str) -> bool {
-    POD_VARIABLES.contains(&env) || CONTRACT.iter().any(|name| parameter::env_name(name) == env)
+    variable::ALL.iter().any(|variable| variable.name == env)
 }
 
 impl Request {
-    /// Returns all properties: the contract's own in the order of [`CONTRACT`], then the parameters.
+    /// Returns all properties: the contract's own, then the parameters.
     pub fn properties(&self) -> Vec<Property> {
         let Self {
             operation,
@@ -236,53 +185,56 @@ impl Request {
         };
         let original = clone_of.clone().unwrap_or_default();
         let of_snapshot = snapshot.clone().unwrap_or_default();
-        let values = [
-            operation.to_string(),
-            claim_uuid.clone(),
-            provision_ts.clone(),
-            attempt.to_string(),
-            pv_name.clone(),
-            claim.name.clone(),
-            claim.namespace.clone(),
-            claim.uid.clone(),
-            storage_class.clone(),
-            crate::quantity::quantity(*size_bytes).0,
-            size_bytes.to_string(),
-            old_size_bytes.map(|size| size.to_string()).unwrap_or_default(),
-            original.id,
-            original.pv_name,
-            original.source,
-            clone_of.as_ref().map(|original| original.size_bytes.to_string()).unwrap_or_default(),
-            original.node,
-            of_snapshot.id,
-            of_snapshot.of,
-            of_snapshot.size_bytes.map(|size| size.to_string()).unwrap_or_default(),
-            of_snapshot.node,
-            of_snapshot.namespace,
-            of_snapshot.name,
-            attributes_class.clone(),
-            pairs(attributes),
-            old_attributes_class.clone(),
-            pairs(old_attributes),
-            access_modes.join(","),
-            volume_mode.clone(),
-            mount_options.join(","),
-            reclaim_policy.clone(),
-            fs_type.clone(),
-            username.clone(),
-            user_groups.join(","),
-            service_account.clone(),
-            kube_api.clone(),
-            node_name.clone(),
-            pairs(topology),
-            class_topologies.clone(),
-            provisioner.clone(),
-            instance.clone(),
-            volume_source.clone(),
-            pairs(claim_metadata),
-            parameters.keys().cloned().collect::<Vec<_>>().join(","),
+        let own = [
+            (variable::OPERATION, operation.to_string()),
+            (variable::CLAIM_UUID, claim_uuid.clone()),
+            (variable::PROVISION_TS, provision_ts.clone()),
+            (variable::ATTEMPT, attempt.to_string()),
+            (variable::PV_NAME, pv_name.clone()),
+            (variable::PVC_NAME, claim.name.clone()),
+            (variable::PVC_NAMESPACE, claim.namespace.clone()),
+            (variable::PVC_UID, claim.uid.clone()),
+            (variable::STORAGE_CLASS, storage_class.clone()),
+            (variable::SIZE, crate::quantity::quantity(*size_bytes).0),
+            (variable::SIZE_BYTES, size_bytes.to_string()),
+            (variable::OLD_SIZE_BYTES, old_size_bytes.map(|size| size.to_string()).unwrap_or_default()),
+            (variable::CLONE_OF, original.id),
+            (variable::CLONE_OF_PV_NAME, original.pv_name),
+            (variable::CLONE_OF_SOURCE, original.source),
+            (
+                variable::CLONE_OF_SIZE_BYTES,
+                clone_of.as_ref().map(|original| original.size_bytes.to_string()).unwrap_or_default(),
+            ),
+            (variable::CLONE_OF_NODE, original.node),
+            (variable::SNAPSHOT_ID, of_snapshot.id),
+            (variable::SNAPSHOT_OF, of_snapshot.of),
+            (variable::SNAPSHOT_SIZE_BYTES, of_snapshot.size_bytes.map(|size| size.to_string()).unwrap_or_default()),
+            (variable::SNAPSHOT_NODE, of_snapshot.node),
+            (variable::SNAPSHOT_NAMESPACE, of_snapshot.namespace),
+            (variable::SNAPSHOT_NAME, of_snapshot.name),
+            (variable::ATTRIBUTES_CLASS, attributes_class.clone()),
+            (variable::ATTRIBUTES, pairs(attributes)),
+            (variable::OLD_ATTRIBUTES_CLASS, old_attributes_class.clone()),
+            (variable::OLD_ATTRIBUTES, pairs(old_attributes)),
+            (variable::ACCESS_MODES, access_modes.join(",")),
+            (variable::VOLUME_MODE, volume_mode.clone()),
+            (variable::MOUNT_OPTIONS, mount_options.join(",")),
+            (variable::RECLAIM_POLICY, reclaim_policy.clone()),
+            (variable::FS_TYPE, fs_type.clone()),
+            (variable::USERNAME, username.clone()),
+            (variable::USER_GROUPS, user_groups.join(",")),
+            (variable::SERVICE_ACCOUNT, service_account.clone()),
+            (variable::KUBE_API, kube_api.clone()),
+            (variable::NODE_NAME, node_name.clone()),
+            (variable::TOPOLOGY, pairs(topology)),
+            (variable::CLASS_TOPOLOGIES, class_topologies.clone()),
+            (variable::PROVISIONER, provisioner.clone()),
+            (variable::INSTANCE, instance.clone()),
+            (variable::VOLUME_SOURCE, volume_source.clone()),
+            (variable::CLAIM_METADATA, pairs(claim_metadata)),
+            (variable::PARAMETER_NAMES, parameters.keys().cloned().collect::<Vec<_>>().join(",")),
         ];
-        let own = CONTRACT.iter().zip(values).map(|(name, value)| Property { name: (*name).into(), value });
+        let own = own.into_iter().map(|(variable, value)| Property { name: variable.file(), value });
         let parameters =
             parameters.iter().map(|(name, value)| Property { name: parameter::file_name(name), value: value.clone() });
         own.chain(parameters).collect()
@@ -293,107 +245,114 @@ impl Request {
     /// # Errors
     /// If the environment is not that of a run for one volume, snapshot or list.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, RequestError> {
-        let optional = |name: &str| env(name).unwrap_or_default();
-        let list = |name: &str| -> Vec<String> {
-            optional(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        let optional = |variable: &Variable| env(variable.name).unwrap_or_default();
+        let list = |variable: &Variable| -> Vec<String> {
+            optional(variable).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
         };
-        if optional("OPERATION") == crate::batch::OPERATION {
+        if optional(variable::OPERATION) == crate::batch::OPERATION {
             return Err(RequestError::Batch);
         }
-        let operation: Operation = optional("OPERATION").parse().unwrap_or(Operation::Provision);
+        let operation: Operation = optional(variable::OPERATION).parse().unwrap_or(Operation::Provision);
         // When a snapshot is deleted, its volume may be gone.
         let needs_volume = operation.is_of_volume() && operation != Operation::DeleteSnapshot;
-        let of_volume = ["CLAIM_UUID", "PV_NAME", "SIZE_BYTES"].into_iter().filter(|_| needs_volume);
-        let of_snapshot = ["SNAPSHOT_ID"].into_iter().filter(|_| operation.is_of_snapshot());
-        let missing: Vec<&str> = ["OPERATION", "STORAGE_CLASS"]
+        let of_volume =
+            [variable::CLAIM_UUID, variable::PV_NAME, variable::SIZE_BYTES].into_iter().filter(|_| needs_volume);
+        let of_snapshot = [variable::SNAPSHOT_ID].into_iter().filter(|_| operation.is_of_snapshot());
+        let missing: Vec<&str> = [variable::OPERATION, variable::STORAGE_CLASS]
             .into_iter()
             .chain(of_volume)
             .chain(of_snapshot)
-            .filter(|name| env(name).is_none_or(|value| value.is_empty()))
+            .filter(|variable| optional(variable).is_empty())
+            .map(|variable| variable.name)
             .collect();
         if !missing.is_empty() {
             return Err(RequestError::Missing(missing.join(", ")));
         }
-        let number = |variable: &'static str, value: String| -> Result<u64, RequestError> {
-            value.parse().map_err(|_| RequestError::Invalid { variable, value, expected: "a whole number" })
+        let number = |variable: &Variable, value: String| -> Result<u64, RequestError> {
+            let invalid = |value| RequestError::Invalid { variable: variable.name, value, expected: "a whole number" };
+            value.parse().map_err(|_| invalid(value))
         };
-        let pairs = |variable: &'static str| -> Result<BTreeMap<String, String>, RequestError> {
+        let pairs = |variable: &Variable| -> Result<BTreeMap<String, String>, RequestError> {
             let value = optional(variable);
             if value.is_empty() {
                 return Ok(BTreeMap::new());
             }
             serde_json::from_str(&value).map_err(|_| RequestError::Invalid {
-                variable,
+                variable: variable.name,
                 value,
                 expected: "a JSON object of strings",
             })
         };
         let or = |value: String, default: &str| if value.is_empty() { default.to_owned() } else { value };
         Ok(Request {
-            operation: optional("OPERATION").parse()?,
-            claim_uuid: optional("CLAIM_UUID"),
-            provision_ts: optional("PROVISION_TS"),
-            attempt: u32::try_from(number("ATTEMPT", or(optional("ATTEMPT"), "1"))?).unwrap_or(u32::MAX),
-            pv_name: optional("PV_NAME"),
+            operation: optional(variable::OPERATION).parse()?,
+            claim_uuid: optional(variable::CLAIM_UUID),
+            provision_ts: optional(variable::PROVISION_TS),
+            attempt: u32::try_from(number(variable::ATTEMPT, or(optional(variable::ATTEMPT), "1"))?)
+                .unwrap_or(u32::MAX),
+            pv_name: optional(variable::PV_NAME),
             claim: ClaimRef {
-                namespace: optional("PVC_NAMESPACE"),
-                name: optional("PVC_NAME"),
-                uid: optional("PVC_UID"),
+                namespace: optional(variable::PVC_NAMESPACE),
+                name: optional(variable::PVC_NAME),
+                uid: optional(variable::PVC_UID),
             },
-            storage_class: optional("STORAGE_CLASS"),
-            size_bytes: number("SIZE_BYTES", or(optional("SIZE_BYTES"), "0"))?,
-            old_size_bytes: match optional("OLD_SIZE_BYTES") {
+            storage_class: optional(variable::STORAGE_CLASS),
+            size_bytes: number(variable::SIZE_BYTES, or(optional(variable::SIZE_BYTES), "0"))?,
+            old_size_bytes: match optional(variable::OLD_SIZE_BYTES) {
                 size if size.is_empty() => None,
-                size => Some(number("OLD_SIZE_BYTES", size)?),
+                size => Some(number(variable::OLD_SIZE_BYTES, size)?),
             },
-            clone_of: match optional("CLONE_OF") {
+            clone_of: match optional(variable::CLONE_OF) {
                 id if id.is_empty() => None,
                 id => Some(Original {
                     id,
-                    pv_name: optional("CLONE_OF_PV_NAME"),
-                    source: optional("CLONE_OF_SOURCE"),
-                    size_bytes: number("CLONE_OF_SIZE_BYTES", or(optional("CLONE_OF_SIZE_BYTES"), "0"))?,
-                    node: optional("CLONE_OF_NODE"),
+                    pv_name: optional(variable::CLONE_OF_PV_NAME),
+                    source: optional(variable::CLONE_OF_SOURCE),
+                    size_bytes: number(
+                        variable::CLONE_OF_SIZE_BYTES,
+                        or(optional(variable::CLONE_OF_SIZE_BYTES), "0"),
+                    )?,
+                    node: optional(variable::CLONE_OF_NODE),
                 }),
             },
-            snapshot: match optional("SNAPSHOT_ID") {
+            snapshot: match optional(variable::SNAPSHOT_ID) {
                 id if id.is_empty() => None,
                 id => Some(Snapshot {
                     id,
-                    of: optional("SNAPSHOT_OF"),
-                    size_bytes: match optional("SNAPSHOT_SIZE_BYTES") {
+                    of: optional(variable::SNAPSHOT_OF),
+                    size_bytes: match optional(variable::SNAPSHOT_SIZE_BYTES) {
                         size if size.is_empty() => None,
-                        size => Some(number("SNAPSHOT_SIZE_BYTES", size)?),
+                        size => Some(number(variable::SNAPSHOT_SIZE_BYTES, size)?),
                     },
-                    node: optional("SNAPSHOT_NODE"),
-                    namespace: optional("SNAPSHOT_NAMESPACE"),
-                    name: optional("SNAPSHOT_NAME"),
+                    node: optional(variable::SNAPSHOT_NODE),
+                    namespace: optional(variable::SNAPSHOT_NAMESPACE),
+                    name: optional(variable::SNAPSHOT_NAME),
                 }),
             },
-            attributes_class: optional("ATTRIBUTES_CLASS"),
-            attributes: pairs("ATTRIBUTES")?,
-            old_attributes_class: optional("OLD_ATTRIBUTES_CLASS"),
-            old_attributes: pairs("OLD_ATTRIBUTES")?,
-            access_modes: list("ACCESS_MODES"),
-            volume_mode: or(optional("VOLUME_MODE"), "Filesystem"),
-            mount_options: list("MOUNT_OPTIONS"),
-            reclaim_policy: or(optional("RECLAIM_POLICY"), "Delete"),
-            fs_type: optional("FS_TYPE"),
-            username: optional("USERNAME"),
-            user_groups: list("USER_GROUPS"),
-            service_account: optional("SERVICE_ACCOUNT"),
-            kube_api: optional("KUBE_API"),
-            node_name: optional("NODE_NAME"),
-            topology: pairs("TOPOLOGY")?,
-            class_topologies: optional("CLASS_TOPOLOGIES"),
-            provisioner: or(optional("PROVISIONER"), crate::names::DEFAULT_PROVISIONER),
-            instance: or(optional("INSTANCE"), crate::names::DEFAULT_INSTANCE),
-            volume_source: optional("VOLUME_SOURCE"),
-            claim_metadata: pairs("CLAIM_METADATA")?,
-            pod_namespace: or(optional("POD_NAMESPACE"), crate::names::FIELD_MANAGER),
-            parameters: list("PARAMETER_NAMES")
+            attributes_class: optional(variable::ATTRIBUTES_CLASS),
+            attributes: pairs(variable::ATTRIBUTES)?,
+            old_attributes_class: optional(variable::OLD_ATTRIBUTES_CLASS),
+            old_attributes: pairs(variable::OLD_ATTRIBUTES)?,
+            access_modes: list(variable::ACCESS_MODES),
+            volume_mode: or(optional(variable::VOLUME_MODE), "Filesystem"),
+            mount_options: list(variable::MOUNT_OPTIONS),
+            reclaim_policy: or(optional(variable::RECLAIM_POLICY), "Delete"),
+            fs_type: optional(variable::FS_TYPE),
+            username: optional(variable::USERNAME),
+            user_groups: list(variable::USER_GROUPS),
+            service_account: optional(variable::SERVICE_ACCOUNT),
+            kube_api: optional(variable::KUBE_API),
+            node_name: optional(variable::NODE_NAME),
+            topology: pairs(variable::TOPOLOGY)?,
+            class_topologies: optional(variable::CLASS_TOPOLOGIES),
+            provisioner: or(optional(variable::PROVISIONER), crate::names::DEFAULT_PROVISIONER),
+            instance: or(optional(variable::INSTANCE), crate::names::DEFAULT_INSTANCE),
+            volume_source: optional(variable::VOLUME_SOURCE),
+            claim_metadata: pairs(variable::CLAIM_METADATA)?,
+            pod_namespace: or(optional(variable::POD_NAMESPACE), crate::names::FIELD_MANAGER),
+            parameters: list(variable::PARAMETER_NAMES)
                 .into_iter()
-                .map(|name| (name.clone(), optional(&parameter::env_name(&name))))
+                .map(|name| (name.clone(), env(&parameter::env_name(&name)).unwrap_or_default()))
                 .collect(),
         })
     }

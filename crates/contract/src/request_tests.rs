@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 pub(crate) fn request() -> Request {
@@ -59,6 +61,16 @@ pub(crate) fn request() -> Request {
 fn what_is_written_is_read_back() {
     let env: BTreeMap<_, _> = request().properties().into_iter().map(|p| (p.env(), p.value)).collect();
     assert_eq!(Request::from_env(|name| env.get(name).cloned()), Ok(request()));
+}
+
+#[test]
+fn the_properties_are_those_that_are_documented() {
+    let mut request = request();
+    request.parameters.clear();
+    let written: BTreeSet<String> = request.properties().iter().map(Property::env).collect();
+    let documented: BTreeSet<String> = variable::properties().map(|variable| variable.name.to_owned()).collect();
+    assert_eq!(written, documented);
+    assert_eq!(written.len(), request.properties().len(), "one stands there twice");
 }
 
 #[test]

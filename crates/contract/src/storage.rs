@@ -2,7 +2,7 @@
 
 /// The variable with the paths of the config's `storage-mounts`, comma-separated. It is empty where the config has
 /// none.
-pub const VARIABLE: &str = "STORAGE_MOUNTS";
+pub const VARIABLE: &str = crate::variable::STORAGE_MOUNTS.name;
 
 /// An empty directory that a capacity run sees, and nothing else. It is on the file system whose free bytes the run
 /// reports.

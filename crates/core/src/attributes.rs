@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Recipe, check, joined};
+use crate::config::{Recipe, joined, keys};
 use crate::limits;
 use crate::object::hash;
 
 /// The capability with which a config declares modify runs.
-pub const CAPABILITY: &str = "modify";
+pub const CAPABILITY: &str = crate::config::capability::MODIFY;
 
 /// The fields of `storage.k8s.io/v1` that the orchestrator reads. The Kubernetes types of this build are those of the
 /// oldest supported version, which does not serve the kind.
@@ -115,7 +115,7 @@ impl Attributes {
         let words = || format!("{} cannot be given with class {}: ", self.words(), recipe.class);
         // A class that was written for another provisioner has parameters, but no keys of this project.
         let own = recipe.record.stands_for.is_empty();
-        if let Some(key) = self.parameters.keys().find(|key| own && check::KEYS.contains(&key.as_str())) {
+        if let Some(key) = self.parameters.keys().find(|key| own && keys::is_key(key)) {
             return Err(
                 words() + &format!("its parameter {key} is a key of the provisioner config, which it may not change")
             );

@@ -1,12 +1,14 @@
 //! The form of a decision: a step, an event, and the time of the next decision.
 
+use contract::reason::Reason;
+
 /// An event to emit on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
     /// The event is a warning.
     pub warning: bool,
     /// The reason of the event.
-    pub reason: &'static str,
+    pub reason: &'static Reason,
     /// The message of the event.
     pub message: String,
 }
@@ -30,12 +32,13 @@ impl<Step> From<Step> for Decision<Step> {
 
 impl<Step> Decision<Step> {
     /// Makes a decision of a step with a warning.
-    pub fn warning(step: Step, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn warning(step: Step, reason: &'static Reason, message: impl Into<String>) -> Self {
         Decision::from(step).saying(true, reason, message)
     }
 
     /// Adds an event to the decision.
-    pub fn saying(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn saying(mut self, warning: bool, reason: &'static Reason, message: impl Into<String>) -> Self {
+        debug_assert!(reason.allows(warning), "an event {reason} is no warning, or always one");
         self.tell = Some(Tell { warning, reason, message: message.into() });
         self
     }

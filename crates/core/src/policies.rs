@@ -234,7 +234,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::config::check::KEYS;
+    use crate::config::keys;
     use crate::config::slips::{SECRETS, letters, near_key};
 
     fn all(live: &[Value]) -> Vec<State> {
@@ -302,11 +302,11 @@ mod tests {
         let words: Vec<_> = map.split('\'').skip(1).step_by(2).collect();
         let known: BTreeMap<_, _> = words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1])).collect();
         assert_eq!(words.len(), known.len() * 2, "each once");
-        for key in KEYS {
-            assert_eq!(known.get(&letters(key)), Some(key), "{key} is missing in the policy configs");
+        for key in keys::ALL.iter().map(|key| key.name) {
+            assert_eq!(known.get(&letters(key)), Some(&key), "{key} is missing in the policy configs");
         }
         for (word, key) in known {
-            assert!(KEYS.contains(&key), "{word} leads to {key}, which is no key");
+            assert!(keys::is_key(key), "{word} leads to {key}, which is no key");
             assert!(letters(key) == word || near_key(&word) == Some(key), "{word}: the verdict does not say {key}");
         }
     }

@@ -14,6 +14,7 @@ use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::lean::Lean;
 use crate::api::unread::Unread;
 use crate::attributes::Attributes;
+use crate::config::keys;
 use crate::model::claim::Claim;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -219,7 +220,7 @@ impl Writes {
         // A volume that nobody has used yet is deleted, whatever the class says of claims.
         let (uid, size, policy) = match owner {
             Owner::Claim(uid) => {
-                let says = provenance.record.data.get("reclaim-policy");
+                let says = provenance.record.data.get(keys::RECLAIM_POLICY.name);
                 (Some(uid), None, says.map_or("Delete", String::as_str))
             }
             Owner::Pool(size) => (None, Some(size.to_string()), "Delete"),

@@ -20,6 +20,7 @@ use crate::api::writes::{Binding, Writes};
 use crate::api::{client, policies};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
+use crate::config::keys;
 use crate::object::{ObjectName, is_dns_name};
 use crate::orphans::backend::{Listing, compare, views};
 use crate::orphans::{Finding, Removal, Severity, Snapshot, find, sort};
@@ -139,7 +140,7 @@ async fn leaderless(client: &Client, identity: &Identity, clock: &Clock) -> anyh
 async fn accountless(client: &Client, identity: &Identity) -> anyhow::Result<Vec<Finding>> {
     let mut found = Vec::new();
     for config in gather::configs(client, identity).await?.into_iter().filter(|config| config.is_for(identity)) {
-        let named = config.data.get("service-account-name").map(|name| name.trim());
+        let named = config.data.get(keys::SERVICE_ACCOUNT_NAME.name).map(|name| name.trim());
         let Some(account) = named.filter(|name| is_dns_name(name)) else { continue };
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &config.name.namespace);
         match accounts.get_metadata_opt(account).await {

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::text::line;
 
 /// The capability with which a config declares capacity runs.
-pub const CAPABILITY: &str = "capacity";
+pub const CAPABILITY: &str = crate::config::capability::CAPACITY;
 
 /// The question that a published number answers. The object carries it as an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -68,6 +68,7 @@ mod place;
 mod ready;
 
 use contract::names::{self, reason};
+use contract::reason::Reason;
 
 use self::adoption::{adopted, is_taken, is_unholdable, not_deleted_here};
 pub use self::attempt::failed_start;
@@ -320,7 +321,7 @@ impl Decision {
         Step::Nothing.into()
     }
 
-    fn wait(reason: &'static str, message: impl Into<String>) -> Self {
+    fn wait(reason: &'static Reason, message: impl Into<String>) -> Self {
         Decision::nothing().saying(true, reason, message)
     }
 }

@@ -12,7 +12,7 @@ use crate::model::volume::Volume;
 use crate::snapshot::restore::Stored;
 
 /// The capability with which a config declares clones.
-pub const CAPABILITY: &str = "clone";
+pub const CAPABILITY: &str = crate::config::capability::CLONE;
 
 /// The text for a claim whose data source was dropped. A new claim is needed: the API does not allow to change the data
 /// source.

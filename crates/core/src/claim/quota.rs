@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use contract::quantity::quantity;
 
-use crate::config::{Recipe, Share};
+use crate::config::{Recipe, Share, keys};
 
 /// The number and the size of some volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,11 +101,11 @@ fn over(share: Share, usage: Usage, bytes: u64, (key, whose): (&str, &str), reci
         )
     };
     if let Some(most) = share.volumes.filter(|most| usage.volumes >= *most) {
-        let remedy = remedy("max-volumes");
+        let remedy = remedy(keys::MAX_VOLUMES.name);
         return Some(format!("{whose} may have {most} volumes of class {class}, and has them; {remedy}"));
     }
     let most = share.bytes.filter(|most| usage.bytes.saturating_add(u128::from(bytes)) > u128::from(*most))?;
-    let (remedy, text) = (remedy("max-bytes"), |bytes| quantity(bytes).0);
+    let (remedy, text) = (remedy(keys::MAX_BYTES.name), |bytes| quantity(bytes).0);
     let taken = u64::try_from(usage.bytes).unwrap_or(u64::MAX);
     Some(format!(
         "{whose} may have {} of class {class}, {} are taken, and this asks for {}; {remedy}",

@@ -6,10 +6,8 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 
 use super::Problem;
 use super::classes::Config;
+use super::keys::SERVICE_ACCOUNT_NAME;
 use crate::object::ObjectName;
-
-/// The key with which a config names an account.
-pub const KEY: &str = "service-account-name";
 
 /// The name of a ServiceAccount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +53,8 @@ impl Accounts {
 
     /// Returns the warning about a config whose account does not exist.
     pub fn missing(&self, config: &Config) -> Option<Problem> {
-        let named = config.data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())?;
+        let named =
+            config.data.get(SERVICE_ACCOUNT_NAME.name).map(|name| name.trim()).filter(|name| !name.is_empty())?;
         let namespace = &config.name.namespace;
         if !self.whole.contains(namespace) || self.there.contains(&ObjectName::new(namespace, named)) {
             return None;
@@ -63,7 +62,7 @@ impl Accounts {
         let message = format!(
             "there is no ServiceAccount {named} in the namespace {namespace}, and no run begins without it: kubectl -n {namespace} create serviceaccount {named}, and let it create volumes: kubectl create clusterrolebinding flex-provisioner-image-{namespace}-{named} --clusterrole=flex-provisioner-image --serviceaccount={namespace}:{named}"
         );
-        Some(Problem::new(KEY, message))
+        Some(Problem::new(SERVICE_ACCOUNT_NAME.name, message))
     }
 }
 
@@ -79,7 +78,7 @@ mod tests {
     fn an_account_is_only_missed_where_all_are_known() {
         let named = |account: &str| Config {
             name: name("c"),
-            data: [(KEY.to_owned(), account.to_owned())].into(),
+            data: [(SERVICE_ACCOUNT_NAME.name.to_owned(), account.to_owned())].into(),
             ..Config::default()
         };
         let mut accounts = Accounts::default();

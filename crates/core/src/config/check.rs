@@ -2,14 +2,16 @@
 
 mod mounts;
 mod pool;
+mod resources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::{names, parameter, quantity, request};
 
+use super::capability;
+use super::keys::{self, KeySpec};
 use super::record::Record;
-use super::sidecar;
 use super::slips::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
@@ -17,69 +19,8 @@ use crate::config::pool::Pool;
 use crate::limits;
 use crate::object::is_dns_name;
 
-/// The keys that the orchestrator interprets. All other keys are parameters.
-pub const KEYS: &[&str] = &[
-    "plugin-name",
-    "stands-for",
-    "stands-for-namespace",
-    "image",
-    "command",
-    "args",
-    "image-pull-policy",
-    "image-pull-secrets",
-    "service-account-name",
-    "service-token",
-    "node-selector",
-    "tolerations",
-    "priority-class",
-    "resources",
-    "run-as-user",
-    "placement",
-    "volume-affinity",
-    "node-gone",
-    "secret-env",
-    "secret-volume",
-    "reclaim-policy",
-    "access-modes",
-    "volume-mode",
-    "mount-options",
-    "fs-type",
-    "timeout",
-    "retries",
-    "backoff",
-    "max-in-flight",
-    "max-in-flight-per-namespace",
-    "max-in-flight-per-node",
-    "max-volumes",
-    "max-volumes-per-namespace",
-    "max-bytes",
-    "max-bytes-per-namespace",
-    "capacity-interval",
-    "min-size",
-    "max-size",
-    "volume-sources",
-    "volume-mount-options",
-    "volume-finalizers",
-    "volume-metadata",
-    "secret-namespaces",
-    "max-surplus",
-    "claim-metadata",
-    "capabilities",
-    "batch-size",
-    "batch-window",
-    "pool",
-    "pool-max-bytes",
-    "pool-in-flight",
-    "pod-template",
-    "storage-mounts",
-];
-
-/// The keys, beside parameters, with which a StorageClass may override its config.
-pub const CLASS_KEYS: &[&str] = &["fs-type", "min-size", "max-size"];
-
 const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
-const CAPABILITIES: &[&str] = &["clone", "snapshot", "expand", "modify", "capacity", "batch", "pool", "list"];
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
@@ -96,15 +37,15 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn text(&self, key: &str) -> Option<&str> {
-        self.data.get(key).map(|value| value.trim()).filter(|value| !value.is_empty())
+    fn text(&self, key: &KeySpec) -> Option<&str> {
+        self.data.get(key.name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
-    fn fail(&mut self, key: &str, message: impl Into<String>) {
-        self.problems.push(Problem::new(key, message));
+    fn fail(&mut self, key: &KeySpec, message: impl Into<String>) {
+        self.problems.push(Problem::new(key.name, message));
     }
 
-    fn read<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+    fn read<T>(&mut self, key: &KeySpec, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         match parse(self.text(key)?) {
             Ok(value) => Some(value),
             Err(message) => {
@@ -114,7 +55,7 @@ impl Reader<'_> {
         }
     }
 
-    fn names(&mut self, key: &str, what: &str) -> Vec<String> {
+    fn names(&mut self, key: &KeySpec, what: &str) -> Vec<String> {
         self.read(key, |text| {
             let names = list(text)?;
             match names.iter().find(|name| !is_dns_name(name)) {
@@ -125,14 +66,14 @@ impl Reader<'_> {
         .unwrap_or_default()
     }
 
-    fn name(&mut self, key: &str, what: &str) -> Option<String> {
+    fn name(&mut self, key: &KeySpec, what: &str) -> Option<String> {
         self.read(key, |text| match is_dns_name(text) {
             true => Ok(text.to_owned()),
             false => Err(format!("`{text}` cannot be the name of a {what}")),
         })
     }
 
-    fn one_of(&mut self, key: &str, allowed: &[&str], default: &str) -> String {
+    fn one_of(&mut self, key: &KeySpec, allowed: &[&str], default: &str) -> String {
         self.read(key, |text| match allowed.contains(&text) {
             true => Ok(text.to_owned()),
             false => Err(format!("`{text}` is not known; write one of {}", allowed.join(", "))),
@@ -140,7 +81,7 @@ impl Reader<'_> {
         .unwrap_or_else(|| default.to_owned())
     }
 
-    fn some_of(&mut self, key: &str, allowed: &[&str], default: &[&str]) -> Vec<String> {
+    fn some_of(&mut self, key: &KeySpec, allowed: &[&str], default: &[&str]) -> Vec<String> {
         self.read(key, |text| {
             let chosen = list(text)?;
             match chosen.iter().find(|item| !allowed.contains(&item.as_str())) {
@@ -160,98 +101,100 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     let mut reader = Reader { data: &data, problems: Vec::new() };
     let r = &mut reader;
 
-    let _ = r.read(sidecar::KEY, driver);
-    let _ = r.names(sidecar::NAMESPACE_KEY, "namespace");
-    if r.text(sidecar::NAMESPACE_KEY).is_some() && r.text(sidecar::KEY).is_none() {
-        r.fail(sidecar::NAMESPACE_KEY, "says where an external provisioner is, and the config stands for none; write `stands-for: DRIVER`, too, or remove it");
+    let _ = r.read(&keys::STANDS_FOR, driver);
+    let _ = r.names(&keys::STANDS_FOR_NAMESPACE, "namespace");
+    if r.text(&keys::STANDS_FOR_NAMESPACE).is_some() && r.text(&keys::STANDS_FOR).is_none() {
+        r.fail(&keys::STANDS_FOR_NAMESPACE, "says where an external provisioner is, and the config stands for none; write `stands-for: DRIVER`, too, or remove it");
     }
-    let image = r.read("image", image).unwrap_or_default();
-    if r.text("image").is_none() {
+    let image = r.read(&keys::IMAGE, image).unwrap_or_default();
+    if r.text(&keys::IMAGE).is_none() {
         r.fail(
-            "image",
+            &keys::IMAGE,
             "is missing; name the image that makes the volumes, such as registry.example/team/provisioner:1.0",
         );
     }
     let recipe = Recipe {
         image,
-        command: r.read("command", words).unwrap_or_default(),
-        args: r.read("args", words).unwrap_or_default(),
+        command: r.read(&keys::COMMAND, words).unwrap_or_default(),
+        args: r.read(&keys::ARGS, words).unwrap_or_default(),
         pull_policy: r
-            .text("image-pull-policy")
+            .text(&keys::IMAGE_PULL_POLICY)
             .is_some()
-            .then(|| r.one_of("image-pull-policy", &["Always", "IfNotPresent", "Never"], "")),
-        pull_secrets: r.names("image-pull-secrets", "Secret"),
-        service_account: r.name("service-account-name", "ServiceAccount"),
+            .then(|| r.one_of(&keys::IMAGE_PULL_POLICY, &["Always", "IfNotPresent", "Never"], "")),
+        pull_secrets: r.names(&keys::IMAGE_PULL_SECRETS, "Secret"),
+        service_account: r.name(&keys::SERVICE_ACCOUNT_NAME, "ServiceAccount"),
         service_token: record.service_token,
-        node_selector: r.read("node-selector", map).unwrap_or_default(),
-        tolerations: r.read("tolerations", known_yaml).unwrap_or_default(),
-        priority_class: r.name("priority-class", "PriorityClass"),
-        resources: r.read("resources", known_yaml),
-        run_as_user: r.read("run-as-user", |text| match text.parse::<i64>() {
+        node_selector: r.read(&keys::NODE_SELECTOR, map).unwrap_or_default(),
+        tolerations: r.read(&keys::TOLERATIONS, known_yaml).unwrap_or_default(),
+        priority_class: r.name(&keys::PRIORITY_CLASS, "PriorityClass"),
+        resources: r.read(&keys::RESOURCES, resources::resources),
+        run_as_user: r.read(&keys::RUN_AS_USER, |text| match text.parse::<i64>() {
             Ok(user) if (0..=i64::from(i32::MAX)).contains(&user) => Ok(user),
             _ => Err(format!("`{text}` is not a user id; write a number, \"0\" for root")),
         }),
-        placement: match r.one_of("placement", &["selected-node", "any"], "selected-node").as_str() {
+        placement: match r.one_of(&keys::PLACEMENT, &["selected-node", "any"], "selected-node").as_str() {
             "any" => Placement::Any,
             _ => Placement::SelectedNode,
         },
-        volume_affinity: r.read("volume-affinity", label_keys).unwrap_or_default(),
-        node_gone: match r.one_of("node-gone", &["hold", "forget", "run-elsewhere"], "hold").as_str() {
+        volume_affinity: r.read(&keys::VOLUME_AFFINITY, label_keys).unwrap_or_default(),
+        node_gone: match r.one_of(&keys::NODE_GONE, &["hold", "forget", "run-elsewhere"], "hold").as_str() {
             "forget" => NodeGone::Forget,
             "run-elsewhere" => NodeGone::RunElsewhere,
             _ => NodeGone::Hold,
         },
-        secret_env: r.names("secret-env", "Secret"),
-        secret_volume: r.names("secret-volume", "Secret"),
-        reclaim_policy: r.one_of("reclaim-policy", &["Delete", "Retain"], "Delete"),
-        access_modes: r.some_of("access-modes", ACCESS_MODES, ACCESS_MODES),
-        volume_modes: r.some_of("volume-mode", VOLUME_MODES, VOLUME_MODES),
-        mount_options: r.read("mount-options", list).unwrap_or_default(),
-        fs_type: r.read("fs-type", fs_type).unwrap_or_default(),
-        timeout: r.read("timeout", duration).unwrap_or(DEFAULT_TIMEOUT),
-        retries: r.read("retries", |text| number(text, 0, 1000)).map_or(DEFAULT_RETRIES, |n| n as u32),
-        backoff: r.read("backoff", |text| backoff(text, DEFAULT_BACKOFF.max)).unwrap_or(DEFAULT_BACKOFF),
+        secret_env: r.names(&keys::SECRET_ENV, "Secret"),
+        secret_volume: r.names(&keys::SECRET_VOLUME, "Secret"),
+        reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete"),
+        access_modes: r.some_of(&keys::ACCESS_MODES, ACCESS_MODES, ACCESS_MODES),
+        volume_modes: r.some_of(&keys::VOLUME_MODE, VOLUME_MODES, VOLUME_MODES),
+        mount_options: r.read(&keys::MOUNT_OPTIONS, list).unwrap_or_default(),
+        fs_type: r.read(&keys::FS_TYPE, fs_type).unwrap_or_default(),
+        timeout: r.read(&keys::TIMEOUT, duration).unwrap_or(DEFAULT_TIMEOUT),
+        retries: r.read(&keys::RETRIES, |text| number(text, 0, 1000)).map_or(DEFAULT_RETRIES, |n| n as u32),
+        backoff: r.read(&keys::BACKOFF, |text| backoff(text, DEFAULT_BACKOFF.max)).unwrap_or(DEFAULT_BACKOFF),
         max_in_flight: r
-            .read("max-in-flight", |text| number(text, 1, 10_000))
+            .read(&keys::MAX_IN_FLIGHT, |text| number(text, 1, 10_000))
             .map_or(DEFAULT_MAX_IN_FLIGHT, |n| n as usize),
         max_in_flight_per_namespace: r
-            .read("max-in-flight-per-namespace", |text| number(text, 1, 10_000))
+            .read(&keys::MAX_IN_FLIGHT_PER_NAMESPACE, |text| number(text, 1, 10_000))
             .map(|n| n as usize),
-        max_in_flight_per_node: r.read("max-in-flight-per-node", |text| number(text, 1, 10_000)).map(|n| n as usize),
+        max_in_flight_per_node: r
+            .read(&keys::MAX_IN_FLIGHT_PER_NODE, |text| number(text, 1, 10_000))
+            .map(|n| n as usize),
         batch_size: r
-            .read("batch-size", |text| number(text, 1, contract::batch::MOST as u64))
+            .read(&keys::BATCH_SIZE, |text| number(text, 1, contract::batch::MOST as u64))
             .map_or(1, |n| n as usize),
-        batch_window: r.read("batch-window", moment).unwrap_or(DEFAULT_BATCH_WINDOW),
+        batch_window: r.read(&keys::BATCH_WINDOW, moment).unwrap_or(DEFAULT_BATCH_WINDOW),
         share: Share {
-            volumes: r.read("max-volumes", |text| number(text, 0, 1_000_000)),
-            bytes: r.read("max-bytes", size),
+            volumes: r.read(&keys::MAX_VOLUMES, |text| number(text, 0, 1_000_000)),
+            bytes: r.read(&keys::MAX_BYTES, size),
         },
         namespace_share: Share {
-            volumes: r.read("max-volumes-per-namespace", |text| number(text, 0, 1_000_000)),
-            bytes: r.read("max-bytes-per-namespace", size),
+            volumes: r.read(&keys::MAX_VOLUMES_PER_NAMESPACE, |text| number(text, 0, 1_000_000)),
+            bytes: r.read(&keys::MAX_BYTES_PER_NAMESPACE, size),
         },
         capacity_interval: r
-            .read("capacity-interval", |text| refresh(text, DEFAULT_CAPACITY_INTERVAL.pause))
+            .read(&keys::CAPACITY_INTERVAL, |text| refresh(text, DEFAULT_CAPACITY_INTERVAL.pause))
             .unwrap_or(DEFAULT_CAPACITY_INTERVAL),
-        min_size: r.read("min-size", size),
-        max_size: r.read("max-size", size),
+        min_size: r.read(&keys::MIN_SIZE, size),
+        max_size: r.read(&keys::MAX_SIZE, size),
         volume_sources: r
-            .read("volume-sources", |text| list(text)?.iter().map(|rule| source_rule(rule)).collect())
+            .read(&keys::VOLUME_SOURCES, |text| list(text)?.iter().map(|rule| source_rule(rule)).collect())
             .unwrap_or_default(),
-        volume_mount_options: r.read("volume-mount-options", list).unwrap_or_default(),
+        volume_mount_options: r.read(&keys::VOLUME_MOUNT_OPTIONS, list).unwrap_or_default(),
         volume_finalizers: r
-            .read("volume-finalizers", |text| keys_of(text, "the name of a finalizer"))
+            .read(&keys::VOLUME_FINALIZERS, |text| keys_of(text, "the name of a finalizer"))
             .unwrap_or_default(),
         volume_metadata: r
-            .read("volume-metadata", |text| keys_of(text, "the key of a label or annotation"))
+            .read(&keys::VOLUME_METADATA, |text| keys_of(text, "the key of a label or annotation"))
             .unwrap_or_default(),
-        secret_namespaces: r.names("secret-namespaces", "namespace"),
-        max_surplus: r.read("max-surplus", size),
-        claim_metadata: r.read("claim-metadata", claim_metadata).unwrap_or_default(),
+        secret_namespaces: r.names(&keys::SECRET_NAMESPACES, "namespace"),
+        max_surplus: r.read(&keys::MAX_SURPLUS, size),
+        claim_metadata: r.read(&keys::CLAIM_METADATA, claim_metadata).unwrap_or_default(),
         capabilities: capabilities(r),
         pool: pool::pool(r),
-        pod_template: r.read("pod-template", pod_template),
-        storage_mounts: r.read(mounts::KEY, mounts::paths).unwrap_or_default(),
+        pod_template: r.read(&keys::POD_TEMPLATE, pod_template),
+        storage_mounts: r.read(&keys::STORAGE_MOUNTS, mounts::paths).unwrap_or_default(),
         parameters: BTreeMap::new(),
         config: record.config.clone(),
         class: record.class.clone(),
@@ -261,13 +204,13 @@ pub fn recipe(record: Record) -> Result<Recipe, Vec<Problem>> {
     if let (Some(min), Some(max)) = (recipe.min_size, recipe.max_size)
         && min > max
     {
-        r.fail("min-size", "is larger than max-size; no claim could be served");
+        r.fail(&keys::MIN_SIZE, "is larger than max-size; no claim could be served");
     }
     if recipe.max_in_flight_per_node.is_some() && recipe.placement != Placement::SelectedNode {
-        r.fail("max-in-flight-per-node", "counts runs that must be on one node, and those of this config may be on any: set `placement: selected-node`, or leave it out");
+        r.fail(&keys::MAX_IN_FLIGHT_PER_NODE, "counts runs that must be on one node, and those of this config may be on any: set `placement: selected-node`, or leave it out");
     }
     // A template with errors has its own problem, and nothing is added here.
-    if recipe.pod_template.is_some() || r.text("pod-template").is_none() {
+    if recipe.pod_template.is_some() || r.text(&keys::POD_TEMPLATE).is_none() {
         mounts::check(r, &recipe);
     }
     if let Some(pool) = &recipe.pool {
@@ -319,10 +262,13 @@ fn bounded(record: &Record) -> Result<(), Vec<Problem>> {
 
 /// Reads the operations that the image can do beside provision and delete.
 fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
-    let declared = r.read("capabilities", |text| {
+    let declared = r.read(&keys::CAPABILITIES, |text| {
         let chosen = list(text)?;
-        match chosen.iter().find(|item| !CAPABILITIES.contains(&item.as_str())) {
-            Some(item) => Err(format!("`{item}` is no capability; known are {}", CAPABILITIES.join(", "))),
+        match chosen.iter().find(|item| !capability::names().any(|name| name == *item)) {
+            Some(item) => Err(format!(
+                "`{item}` is no capability; known are {}",
+                capability::names().collect::<Vec<_>>().join(", ")
+            )),
             None => Ok(chosen),
         }
     });
@@ -332,7 +278,7 @@ fn capabilities(r: &mut Reader<'_>) -> Vec<String> {
 /// Returns the parameters: the unknown keys, overridden by those that stand in a place for parameters. Checks their
 /// names, each by itself and all against each other.
 fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let unknown = r.data.iter().filter(|(key, _)| !KEYS.contains(&key.as_str()));
+    let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key));
     let parameters: BTreeMap<String, String> =
         unknown.chain(given).map(|(key, value)| (key.clone(), value.clone())).collect();
     let mut by_env: BTreeMap<String, &str> = BTreeMap::new();

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::accounts::Accounts;
+use super::capability;
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, Identity, Revision, record_of, record_with,
 };
+use super::keys;
 use super::record::{Checked, Record};
 use super::sidecar::{self, Sidecar, Sidecars};
 use super::slips;
@@ -131,15 +133,6 @@ impl Classes {
     }
 }
 
-/// The keys that only a StorageClass object can have, as people write them.
-const OBJECT_KEYS: &[&str] = &[
-    "volume-binding-mode",
-    "volumeBindingMode",
-    "allow-volume-expansion",
-    "allowVolumeExpansion",
-    "allowed-topologies",
-    "allowedTopologies",
-];
 /// Decides about all classes again. The inputs are small and change rarely.
 pub fn classes<'a>(
     identity: &Identity,
@@ -234,13 +227,13 @@ pub fn classes<'a>(
     for ((config, driver), classes) in left {
         if let Some(why) = sidecars.of(driver).keeps(driver, &classes) {
             table.left.extend(classes.iter().map(|class| ((*class).clone(), why.clone())));
-            warn(&mut table, configs[config], sidecar::KEY, why);
+            warn(&mut table, configs[config], keys::STANDS_FOR.name, why);
         }
     }
     for config in configs.values() {
         let Some(driver) = config.stands_for() else { continue };
         if let Some(lease) = sidecars.elsewhere(driver) {
-            warn(&mut table, config, sidecar::NAMESPACE_KEY, sidecar::does_not_count(driver, lease));
+            warn(&mut table, config, keys::STANDS_FOR_NAMESPACE.name, sidecar::does_not_count(driver, lease));
         }
     }
     for (config, problem) in std::mem::take(&mut table.pairs) {
@@ -257,10 +250,11 @@ pub fn classes<'a>(
 /// Checks a ConfigMap by itself.
 fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
     let mut verdict = Verdict::default();
-    if !config.data.contains_key("plugin-name") {
-        verdict
-            .problems
-            .push(Problem::new("plugin-name", format!("is missing; write `plugin-name: {}`", identity.plugin)));
+    if !config.data.contains_key(keys::PLUGIN_NAME.name) {
+        verdict.problems.push(Problem::new(
+            keys::PLUGIN_NAME.name,
+            format!("is missing; write `plugin-name: {}`", identity.plugin),
+        ));
     }
     match record_of(config, config.class.as_deref().unwrap_or_default()).checked() {
         Err(problems) => verdict.problems.extend(problems),
@@ -271,7 +265,7 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             };
             verdict.warnings.extend(recipe.volume_sources.iter().find(any).map(|rule| {
                 let kind = &rule.kind;
-                Problem::new("volume-sources", format!(
+                Problem::new(keys::VOLUME_SOURCES.name, format!(
                     "allows volumes of every {kind} driver of the cluster, with whatever the image tells it; name the driver, such as `{kind}:driver.example`"
                 ))
             }));
@@ -280,10 +274,10 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
     if config.stands_for() == Some(identity.provisioner.as_str()) {
         let why =
             "is this provisioner's own name; name the CSI driver whose external provisioner it takes the place of";
-        verdict.problems.push(Problem::new(sidecar::KEY, why));
+        verdict.problems.push(Problem::new(keys::STANDS_FOR.name, why));
     }
-    if config.data.contains_key("service-token") {
-        verdict.warnings.push(Problem::new("service-token", format!(
+    if config.data.contains_key(keys::SERVICE_TOKEN.name) {
+        verdict.warnings.push(Problem::new(keys::SERVICE_TOKEN.name, format!(
             "stands in a ConfigMap, where many can read it; better: `kubectl -n {} create secret generic {}-token --from-literal=SERVICE_TOKEN=…`, then `secret-env: {}-token` in place of this key",
             config.name.namespace, config.name.name, config.name.name
         )));
@@ -403,22 +397,23 @@ fn with_object(
     let recipe = record_with(config, object).and_then(|record| record.checked());
     let is_ours = config.stands_for() != Some(object.provisioner.as_str());
     table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
-    if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can("expand")) {
+    if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can(capability::EXPAND)) {
         warn(
             table,
             config,
-            "capabilities",
+            keys::CAPABILITIES.name,
             format!(
                 "lacks `expand`, but the StorageClass {} allows expansion: its claims may ask for more, and never get it",
                 object.name
             ),
         );
     }
-    if object.binding == BindingMode::Immediate && recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+    if object.binding == BindingMode::Immediate && recipe.as_ref().is_ok_and(|recipe| recipe.can(capability::CAPACITY))
+    {
         warn(
             table,
             config,
-            "capabilities",
+            keys::CAPABILITIES.name,
             format!(
                 "has `capacity`, but the StorageClass {} says `volumeBindingMode: Immediate`: for its claims nobody asks how much room there is; it matters with WaitForFirstConsumer",
                 object.name
@@ -445,7 +440,7 @@ fn pure(
     name: &str,
     revisions: &BTreeMap<String, Revision>,
 ) -> Class {
-    for key in OBJECT_KEYS.iter().filter(|key| config.data.contains_key(**key)) {
+    for key in keys::STORAGE_CLASS_FIELDS.iter().filter(|key| config.data.contains_key(**key)) {
         refuse(
             table,
             config,
@@ -459,22 +454,22 @@ fn pure(
         );
     }
     let recipe = record_of(config, name).checked();
-    if recipe.as_ref().is_ok_and(|recipe| recipe.can("expand")) {
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can(capability::EXPAND)) {
         warn(
             table,
             config,
-            "capabilities",
+            keys::CAPABILITIES.name,
             format!(
                 "has `expand`, but without a StorageClass object the API server lets no claim ask for more; create it:\n{}",
                 class_to_create(identity, name)
             ),
         );
     }
-    if recipe.as_ref().is_ok_and(|recipe| recipe.can("capacity")) {
+    if recipe.as_ref().is_ok_and(|recipe| recipe.can(capability::CAPACITY)) {
         warn(
             table,
             config,
-            "capabilities",
+            keys::CAPABILITIES.name,
             format!(
                 "has `capacity`, but without a StorageClass object nobody asks how much room there is; create it:\n{}",
                 class_to_create(identity, name)

@@ -306,7 +306,7 @@ fn the_service_token_is_never_kept() {
 
 #[test]
 fn keys_of_an_object_in_the_pure_form_print_the_object() {
-    for key in OBJECT_KEYS {
+    for key in keys::STORAGE_CLASS_FIELDS {
         let table = table(&[&config("a", Some("silver"), &[(key, "x")])], &[]);
         let said = problems(&table, "a");
         assert!(said.starts_with(&format!("{key}: asks for what only a StorageClass object can do")), "{said}");

@@ -11,7 +11,7 @@ use super::record::Record;
 use super::sidecar;
 use super::slips;
 use super::topology::Topologies;
-use super::{Problem, check};
+use super::{Problem, keys};
 use crate::object::ObjectName;
 
 /// The names of the orchestrator, and the namespaces of configs.
@@ -72,7 +72,8 @@ impl Config {
     /// Checks whether the config is meant for this orchestrator.
     pub fn is_for(&self, identity: &Identity) -> bool {
         let plugin = |plugin: &String| plugin.trim() == identity.plugin;
-        identity.config_namespaces.contains(&self.name.namespace) && self.data.get("plugin-name").is_none_or(plugin)
+        identity.config_namespaces.contains(&self.name.namespace)
+            && self.data.get(keys::PLUGIN_NAME.name).is_none_or(plugin)
     }
 }
 
@@ -147,8 +148,8 @@ const FS_TYPE: &[&str] = &["fsType", "fstype"];
 /// Builds the record of a config for a class without an object.
 pub fn record_of(config: &Config, class: &str) -> Record {
     let mut data = config.data.clone();
-    let service_token = data.remove("service-token").is_some();
-    data.remove("plugin-name");
+    let service_token = data.remove(keys::SERVICE_TOKEN.name).is_some();
+    data.remove(keys::PLUGIN_NAME.name);
     Record { config: config.name.clone(), class: class.to_owned(), service_token, data, ..Record::default() }
 }
 
@@ -166,11 +167,11 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<
         if key == CONFIG_PARAMETER {
             continue;
         }
-        if check::KEYS.contains(&key.as_str()) && !check::CLASS_KEYS.contains(&key.as_str()) {
+        if keys::find(key).is_some_and(|key| !key.class_may_set) {
             problems.push(Problem::new(key.clone(), "as a parameter of the StorageClass is not allowed: it belongs in the provisioner ConfigMap (or, for the reclaim policy and mount options, in the StorageClass's own fields)"));
         }
         if FS_TYPE.contains(&key.as_str()) {
-            if object.parameters.contains_key("fs-type") {
+            if object.parameters.contains_key(keys::FS_TYPE.name) {
                 problems.push(Problem::new(
                     key.clone(),
                     "names the file system a second time, beside `fs-type`; write one of the two",
@@ -178,7 +179,7 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<
             }
             // Images that pass parameters on need this one by its own name, too.
             record.parameters.insert(key.clone(), value.clone());
-            record.data.insert("fs-type".into(), value.clone());
+            record.data.insert(keys::FS_TYPE.name.into(), value.clone());
             continue;
         }
         record.data.insert(key.clone(), value.clone());
@@ -186,10 +187,12 @@ pub fn record_with(config: &Config, object: &ClassObject) -> Result<Record, Vec<
     if !problems.is_empty() {
         return Err(problems);
     }
-    record.data.insert("reclaim-policy".into(), object.reclaim_policy.clone());
+    record.data.insert(keys::RECLAIM_POLICY.name.into(), object.reclaim_policy.clone());
     match object.mount_options.is_empty() {
-        true => record.data.remove("mount-options"),
-        false => record.data.insert("mount-options".into(), serde_json::json!(object.mount_options).to_string()),
+        true => record.data.remove(keys::MOUNT_OPTIONS.name),
+        false => {
+            record.data.insert(keys::MOUNT_OPTIONS.name.into(), serde_json::json!(object.mount_options).to_string())
+        }
     };
     Ok(record)
 }

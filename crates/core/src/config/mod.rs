@@ -1,5 +1,6 @@
 //! Provisioner configs: the data that an admin writes, its check, and the classes that each config serves.
 //!
+//! - [`keys`] and [`capability`] list what an admin may write, with its documentation.
 //! - [`check`] turns a ConfigMap's data, overridden by the StorageClass's parameters, into a [`Recipe`]. A run needs
 //!   nothing else.
 //! - [`classes`] decides which config serves which class, from their [`input`].
@@ -9,10 +10,12 @@
 //! - [`document`] reads the files that `validate` and `render` get.
 
 pub mod accounts;
+pub mod capability;
 pub mod check;
 pub mod classes;
 pub mod document;
 pub mod input;
+pub mod keys;
 pub mod pool;
 pub mod record;
 pub mod sidecar;

@@ -9,37 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::check;
+use super::keys;
 use super::{Problem, Recipe};
 use crate::object::{ObjectName, hash};
-
-/// The keys that make no difference to a volume.
-const PACE: &[&str] = &[
-    "stands-for-namespace",
-    "pool",
-    "pool-max-bytes",
-    "pool-in-flight",
-    "timeout",
-    "retries",
-    "backoff",
-    "max-in-flight",
-    "max-in-flight-per-namespace",
-    "max-in-flight-per-node",
-    "max-volumes",
-    "max-volumes-per-namespace",
-    "max-bytes",
-    "max-bytes-per-namespace",
-    "min-size",
-    "max-size",
-    "batch-size",
-    "batch-window",
-    "capacity-interval",
-    "reclaim-policy",
-    "node-gone",
-    "priority-class",
-    "resources",
-    "image-pull-policy",
-    "image-pull-secrets",
-];
 
 /// The effective data of a class, with its origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -82,7 +54,7 @@ impl Record {
     /// Returns a hash of the data that make a difference to the volumes. It leaves out settings that only say how, when
     /// or how many.
     pub fn kind(&self) -> String {
-        let data = self.data.iter().filter(|(key, _)| !PACE.contains(&key.as_str()));
+        let data = self.data.iter().filter(|(key, _)| keys::find(key).is_none_or(|key| key.affects_volume));
         let data = data.map(|(key, value)| (key.clone(), value.clone())).collect();
         Record { data, ..self.clone() }.hash()
     }
@@ -150,13 +122,6 @@ mod tests {
         assert_eq!(*other.checked().unwrap(), other.recipe().unwrap());
         for _ in 0..2 {
             assert_eq!(record("").checked().unwrap_err(), record("").recipe().unwrap_err());
-        }
-    }
-
-    #[test]
-    fn what_makes_no_difference_to_a_volume_is_a_key_of_configs() {
-        for key in PACE {
-            assert!(check::KEYS.contains(key), "{key} is none");
         }
     }
 

@@ -10,28 +10,25 @@ use std::time::Duration;
 
 use super::Problem;
 use super::classes::{Config, Identity};
+use super::keys;
 use super::values::list;
 use crate::object::ObjectName;
 use crate::text::line;
 
-/// The key with which a config names the CSI driver whose external provisioner it replaces.
-pub const KEY: &str = "stands-for";
-
-/// The key with the namespaces in which that external provisioner may run.
-pub const NAMESPACE_KEY: &str = "stands-for-namespace";
 /// The namespace of external provisioners in most clusters. No tenant writes there.
 const USUAL_NAMESPACE: &str = "kube-system";
 
 /// Returns the namespaces whose Leases count for a config with this data. These are the namespaces that the config
 /// names, else its own and that of Kubernetes.
 pub fn namespaces(own: &str, data: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let named = data.get(NAMESPACE_KEY).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
+    let named =
+        data.get(keys::STANDS_FOR_NAMESPACE.name).and_then(|text| list(text).ok()).filter(|names| !names.is_empty());
     named.unwrap_or_else(|| vec![own.to_owned(), USUAL_NAMESPACE.to_owned()]).into_iter().collect()
 }
 
 /// Returns the driver that a config with this data replaces.
 pub fn driver(data: &BTreeMap<String, String>) -> Option<&str> {
-    data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())
+    data.get(keys::STANDS_FOR.name).map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 
 /// The term of a Lease that states none.
@@ -100,7 +97,7 @@ pub fn stand_ins<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, V
             "the older ConfigMap {} stands for {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
             older.name
         );
-        second.push((config, Problem::new(KEY, why)));
+        second.push((config, Problem::new(keys::STANDS_FOR.name, why)));
     }
     (first, second)
 }
@@ -130,8 +127,9 @@ impl From<Sidecar> for Found {
 
 /// Says that a Lease does not count, for the config's verdict.
 pub fn does_not_count(driver: &str, lease: &ObjectName) -> String {
+    let key = keys::STANDS_FOR_NAMESPACE.name;
     format!(
-        "somebody holds the Lease {lease}, which does not count for {driver}, since anybody may create one in a namespace of their own; if the driver's external provisioner runs there, write `{NAMESPACE_KEY}: {}`",
+        "somebody holds the Lease {lease}, which does not count for {driver}, since anybody may create one in a namespace of their own; if the driver's external provisioner runs there, write `{key}: {}`",
         lease.namespace
     )
 }
@@ -360,10 +358,10 @@ mod tests {
             ..Config::default()
         };
         let counted = |configs: &[Config]| drivers_stood_for(&identity, configs).remove("d").unwrap_or_default();
-        let stands = (KEY, "d");
+        let stands = (keys::STANDS_FOR.name, "d");
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(counted(&[config(&[stands])]), set(&["admin", "kube-system"]), "without the key");
-        let named = config(&[stands, (NAMESPACE_KEY, "rook, ceph")]);
+        let named = config(&[stands, (keys::STANDS_FOR_NAMESPACE.name, "rook, ceph")]);
         assert_eq!(counted(std::slice::from_ref(&named)), set(&["ceph", "rook"]), "these alone");
         assert_eq!(counted(&[named, config(&[stands])]), set(&["admin", "ceph", "kube-system", "rook"]), "of all");
 

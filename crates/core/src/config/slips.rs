@@ -8,23 +8,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use strsim::osa_distance;
 
 use super::Problem;
-use super::check::KEYS;
 use super::input::{CONFIG_PARAMETER, ClassObject};
+use super::keys::{self, KeySpec};
 use crate::object::is_dns_name;
 use contract::names;
 use contract::parameter::check_name;
 use contract::request::is_reserved;
 
 /// Synonyms of keys, whose letters differ too much from the key to be found as a typing error.
-const OTHER_WORDS: &[(&str, &str)] = &[
-    ("capability", "capabilities"),
-    ("mountopts", "mount-options"),
-    ("priorityclassname", "priority-class"),
-    ("pullpolicy", "image-pull-policy"),
-    ("reclaimpolicies", "reclaim-policy"),
-    ("retry", "retries"),
-    ("runasuid", "run-as-user"),
-    ("serviceaccount", "service-account-name"),
+const OTHER_WORDS: &[(&str, KeySpec)] = &[
+    ("capability", keys::CAPABILITIES),
+    ("mountopts", keys::MOUNT_OPTIONS),
+    ("priorityclassname", keys::PRIORITY_CLASS),
+    ("pullpolicy", keys::IMAGE_PULL_POLICY),
+    ("reclaimpolicies", keys::RECLAIM_POLICY),
+    ("retry", keys::RETRIES),
+    ("runasuid", keys::RUN_AS_USER),
+    ("serviceaccount", keys::SERVICE_ACCOUNT_NAME),
 ];
 
 /// The last words in the names of parameters that hold secrets. The other words say whose secret it is.
@@ -55,7 +55,7 @@ pub fn letters(text: &str) -> String {
 /// Returns the key from which a name differs only in separators or case.
 pub fn misspelt(name: &str) -> Option<&'static str> {
     let wanted = letters(name);
-    KEYS.iter().copied().find(|key| letters(key) == wanted && *key != name)
+    keys::ALL.iter().map(|key| key.name).find(|key| letters(key) == wanted && *key != name)
 }
 
 /// Returns the key that a name with other letters was probably meant to be.
@@ -63,11 +63,11 @@ pub fn near_key(name: &str) -> Option<&'static str> {
     let word = letters(name);
     // StorageClasses of CSI drivers and several images use such names.
     let is_reference = ["secretname", "secretnamespace"].iter().any(|end| word.ends_with(end));
-    if KEYS.contains(&name) || is_reference {
+    if keys::is_key(name) || is_reference {
         return None;
     }
-    let other = OTHER_WORDS.iter().find(|(other, _)| *other == word).map(|(_, key)| *key);
-    other.or_else(|| KEYS.iter().copied().find(|key| is_near(&word, &letters(key))))
+    let other = OTHER_WORDS.iter().find(|(other, _)| *other == word).map(|(_, key)| key.name);
+    other.or_else(|| keys::ALL.iter().map(|key| key.name).find(|key| is_near(&word, &letters(key))))
 }
 
 /// Checks whether a word is another word with a typing error: one letter, or two in long words. People hardly ever
@@ -126,7 +126,7 @@ pub fn unmarked(map: &ConfigMap) -> Option<String> {
     }
     let has = |key: &str| map.data.as_ref().is_some_and(|data| data.contains_key(key));
     let names_class = || labels().any(|(key, _)| key == names::LABEL_STORAGE_CLASS || names_class(key));
-    let meant = has("plugin-name") || has("image") && names_class();
+    let meant = has(keys::PLUGIN_NAME.name) || has(keys::IMAGE.name) && names_class();
     meant.then(|| match labels().find(|(key, _)| *key == label) {
         Some((_, value)) => format!("has the label `{label}: {value}`"),
         None => format!("lacks the label `{label}`"),
@@ -149,23 +149,23 @@ fn names_class(key: &str) -> bool {
 
 /// Finds slips in the data of a ConfigMap.
 pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
-    let is_key = |key: &str| KEYS.contains(&key);
-    let is_text = |key: &str| !is_key(key) || key == "service-token";
+    let is_text = |key: &str| !keys::is_key(key) || key == keys::SERVICE_TOKEN.name;
     // The check refuses the others.
     let is_parameter = |name: &&String| misspelt(name).is_none() && check_name(name, is_reserved).is_ok();
     let mut found: Vec<_> = data.keys().filter(is_parameter).filter_map(|name| near(name)).collect();
     found.extend(data.iter().filter(|(key, _)| is_text(key)).filter_map(|(key, value)| at_the_ends(key, value)));
-    found.extend(data.iter().filter(|(key, _)| !is_key(key)).filter_map(|(key, value)| secret(key, value)));
+    found.extend(data.iter().filter(|(key, _)| !keys::is_key(key)).filter_map(|(key, value)| secret(key, value)));
     found
 }
 
 /// Finds a config whose image has no account with which it could create a PersistentVolume.
 pub fn without_account(data: &BTreeMap<String, String>) -> Option<Problem> {
-    const WAYS: [&str; 5] = ["service-account-name", "service-token", "secret-env", "secret-volume", "pod-template"];
-    let has = |key: &&str| data.get(*key).is_some_and(|value| !value.trim().is_empty());
+    const WAYS: [KeySpec; 5] =
+        [keys::SERVICE_ACCOUNT_NAME, keys::SERVICE_TOKEN, keys::SECRET_ENV, keys::SECRET_VOLUME, keys::POD_TEMPLATE];
+    let has = |key: &KeySpec| data.get(key.name).is_some_and(|value| !value.trim().is_empty());
     (!WAYS.iter().any(has)).then(|| {
         Problem::new(
-            WAYS[0],
+            WAYS[0].name,
             "is missing, so that the image has no access to the Kubernetes API and can create no PersistentVolume; name a ServiceAccount that is bound to the ClusterRole flex-provisioner-image",
         )
     })

@@ -16,7 +16,7 @@ use crate::run::view::seconds;
 use crate::text::cut;
 
 /// The capability with which a config declares snapshots.
-pub const CAPABILITY: &str = "snapshot";
+pub const CAPABILITY: &str = crate::config::capability::SNAPSHOT;
 
 /// The parameter of a VolumeSnapshotClass that names a StorageClass. The image of that class deletes snapshots that
 /// this orchestrator did not make.

@@ -9,18 +9,13 @@ use contract::names;
 use super::{Finding, Kind, Object, Snapshot, sort};
 use crate::claim::nodes::takes_at_times;
 use crate::config::record::Record;
-use crate::config::{Placement, Recipe, check};
+use crate::config::{Placement, Recipe, keys};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, hash};
 
 /// The capability with which a config declares list runs.
-pub const CAPABILITY: &str = "list";
-
-/// The keys of this project that may lead an image to its storage. Each parameter may do so too. Two configs that
-/// differ only in other keys have the same backend.
-const LEADING: &[&str] =
-    &["plugin-name", "command", "args", "service-token", "placement", "secret-env", "secret-volume", "pod-template"];
+pub const CAPABILITY: &str = crate::config::capability::LIST;
 
 /// A backend, as a class and its config lead to it.
 #[derive(Clone, Debug)]
@@ -46,9 +41,9 @@ pub struct Listing {
     pub entries: Result<Vec<Entry>, String>,
 }
 
-/// Returns the key that distinguishes a backend from others.
+/// Returns the key that distinguishes a backend from others: every parameter does, and some keys.
 fn key(record: &Record) -> String {
-    let leads = |key: &str| LEADING.contains(&key) || !check::KEYS.contains(&key);
+    let leads = |key: &str| keys::find(key).is_none_or(|key| key.leads_to_backend);
     let data: BTreeMap<_, _> = record.data.iter().filter(|(key, _)| leads(key)).collect();
     hash(serde_json::json!([record.config, record.class, data]).to_string().as_bytes())
 }
@@ -189,7 +184,7 @@ fn missing(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Fin
         .filter(in_use)
         .filter_map(|volume| {
             let Provenance { record, node } = provenance(volume)?;
-            let by_any = record.data.get("placement").is_some_and(|placement| placement.trim() == "any");
+            let by_any = record.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
             let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
             let key = key(&record);
             let listed = lists.get(&(key.as_str(), node))?;

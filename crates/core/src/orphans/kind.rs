@@ -1,45 +1,26 @@
-//! The kinds of findings, and their severity.
+//! The kinds of findings: each stands here once, with its documentation and severity.
+//!
+//! The tables of `docs/troubleshooting.md` are printed from here.
 
 use std::fmt;
 
-/// The kind of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)] // The table in `orphans` says what each is.
-pub enum Kind {
-    BackendMissing,
-    ClaimLost,
-    NoLeader,
-    BackendUnknown,
-    BackendRubbish,
-    BackendNotListed,
-    NodeGone,
-    VolumeHeld,
-    VolumeNotAdopted,
-    VolumeRestored,
-    VolumeUnreadable,
-    VolumeMisnamed,
-    VolumeQuarantined,
-    VolumeElsewhere,
-    VolumeUnasked,
-    VolumeForeign,
-    ClaimHeld,
-    ClaimStuck,
-    ClaimUndeleted,
-    SnapshotStuck,
-    ContentHeld,
-    ContentWithoutSnapshot,
-    FinalizerLeft,
-    JobStalled,
-    JobWithoutOwner,
-    PodWithoutJob,
-    AccountMissing,
-    PolicyOutdated,
-    PolicyMissing,
-    JobFinished,
-    RevisionUnused,
-    VolumeRetained,
-    ContentRetained,
+/// The documentation and properties of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct FindingSpec {
+    /// The name of the kind in metrics and in the output of `doctor`.
+    pub name: &'static str,
+    /// Its severity.
+    pub severity: Severity,
+    /// When it is found: lines of Markdown.
+    pub doc: &'static [&'static str],
+    /// Its meaning, in the words of doctor and event.
+    pub meaning: &'static str,
+    /// What an admin does, as Markdown. Each finding has a remedy of its own as well, with the names of its objects.
+    pub remedy: &'static str,
+    /// A step of the orchestrator already emits an event about it on the object.
+    pub emitted_by_steps: bool,
+    /// The time for which a finding must be seen without a break, in seconds. Shorter ones are passing states.
+    pub confirm_after: i64,
 }
 
 /// The severity of a finding.
@@ -54,179 +35,331 @@ pub enum Severity {
     Error,
 }
 
-impl Kind {
-    /// All kinds, the most severe first.
-    pub const ALL: [Kind; 33] = [
-        Kind::BackendMissing,
-        Kind::ClaimLost,
-        Kind::NoLeader,
-        Kind::BackendUnknown,
-        Kind::BackendRubbish,
-        Kind::BackendNotListed,
-        Kind::NodeGone,
-        Kind::VolumeHeld,
-        Kind::VolumeNotAdopted,
-        Kind::VolumeRestored,
-        Kind::VolumeUnreadable,
-        Kind::VolumeMisnamed,
-        Kind::VolumeQuarantined,
-        Kind::VolumeElsewhere,
-        Kind::VolumeUnasked,
-        Kind::VolumeForeign,
-        Kind::ClaimHeld,
-        Kind::ClaimStuck,
-        Kind::ClaimUndeleted,
-        Kind::SnapshotStuck,
-        Kind::ContentHeld,
-        Kind::ContentWithoutSnapshot,
-        Kind::FinalizerLeft,
-        Kind::JobStalled,
-        Kind::JobWithoutOwner,
-        Kind::PodWithoutJob,
-        Kind::AccountMissing,
-        Kind::PolicyOutdated,
-        Kind::PolicyMissing,
-        Kind::JobFinished,
-        Kind::RevisionUnused,
-        Kind::VolumeRetained,
-        Kind::ContentRetained,
-    ];
+/// Declares the kinds, with their comments as documentation, and what is known of each.
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $severity:ident {
+        meaning: $meaning:literal,
+        remedy: $remedy:literal,
+        emitted_by_steps: $emitted:ident, confirm_after: $confirm:expr,
+    })*) => {
+        /// The kind of a finding.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Kind {
+            $($(#[doc = $doc])+ $kind,)*
+        }
 
+        impl Kind {
+            /// All kinds, the most severe first.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+
+            /// Returns the documentation and properties of the kind.
+            pub const fn spec(self) -> &'static FindingSpec {
+                match self {
+                    $(Kind::$kind => &FindingSpec {
+                        name: $name,
+                        severity: Severity::$severity,
+                        doc: &[$($doc),+],
+                        meaning: $meaning,
+                        remedy: $remedy,
+                        emitted_by_steps: kinds!(@ $emitted),
+                        confirm_after: $confirm,
+                    },)*
+                }
+            }
+        }
+    };
+    (@ yes) => { true };
+    (@ no) => { false };
+}
+
+kinds! {
+    /// A volume's storage is not in a complete list of the backend and node where it was made.
+    BackendMissing = "backend-missing", Error {
+        meaning: "the storage of a volume is not on its backend any more: its data is lost, or the backend is not what it was",
+        remedy: "Look at the backend. Restore from a backup, or delete the claim.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A claim's volume does not exist, or is reserved for another UID or claim.
+    ClaimLost = "claim-lost", Error {
+        meaning: "Kubernetes cannot bind this claim to its volume any more",
+        remedy: "[see below](#claim-lost)",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// Nobody has renewed the Lease for a minute.
+    NoLeader = "no-leader", Error {
+        meaning: "no orchestrator is at work: nothing is provisioned or deleted",
+        remedy: "`kubectl -n flex-provisioner get pods,lease`",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// No claim, volume or run of this cluster has the id of this storage.
+    BackendUnknown = "backend-unknown", Warning {
+        meaning: "storage that no claim, volume or run of this cluster knows; another cluster may use the same backend",
+        remedy: "See that no other cluster uses it, then delete it by hand.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A deletion that died left this, and no run continues it.
+    BackendRubbish = "backend-rubbish", Warning {
+        meaning: "a deletion left this half-way, and no run goes on with it",
+        remedy: "See that no other cluster uses it, then delete it by hand.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A list run failed, or its list was not whole.
+    BackendNotListed = "backend-not-listed", Warning {
+        meaning: "nothing is known of what this backend has",
+        remedy: "Correct what the message names.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// The node of a volume is gone.
+    NodeGone = "node-gone", Warning {
+        meaning: "the node is gone that this volume's storage is on",
+        remedy: "Bring it back. Else delete pod and claim, and see `node-gone` in [config](config.md#where-and-how).",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// Delete runs fail, or one does not end.
+    VolumeHeld = "volume-held", Warning {
+        meaning: "the claim is gone, and the storage cannot be deleted",
+        remedy: "[Look up the message](#a-deletion-hangs).",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// Nobody knows how the volume was made, and no known run made it.
+    VolumeNotAdopted = "volume-not-adopted", Warning {
+        meaning: "nobody knows how this volume was made, so its storage can only be deleted by hand",
+        remedy: "[Look up the message](#a-deletion-hangs).",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A volume was restored from a backup, and nobody has vouched for it.
+    VolumeRestored = "volume-restored", Warning {
+        meaning: "this volume was restored from a backup, and its storage is neither deleted nor changed until an admin vouches for it",
+        remedy: "`flex-provisioner vouch VOLUME`",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// The volume's provenance cannot be read.
+    VolumeUnreadable = "volume-unreadable", Warning {
+        meaning: "how this volume was made cannot be read, so its storage can only be deleted by hand",
+        remedy: "[Look up the message](#a-deletion-hangs).",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A released volume has the id of another volume.
+    VolumeMisnamed = "volume-misnamed", Warning {
+        meaning: "this volume bears the id of another one, whose storage would be deleted with it",
+        remedy: "[Look up the message](#a-deletion-hangs).",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// An image made a volume that does not fit.
+    VolumeQuarantined = "volume-quarantined", Warning {
+        meaning: "an image made a volume that does not fit its claim",
+        remedy: "Correct the image, then delete the volume.",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// The claim has another volume, and the policy keeps this one.
+    VolumeElsewhere = "volume-elsewhere", Warning {
+        meaning: "the claim that this volume was made for has another one, and nothing deletes this one",
+        remedy: "Delete it by hand, if nobody needs it.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A class does not want this [pooled volume](operations.md#pools), or cannot be served.
+    VolumeUnasked = "volume-unasked", Warning {
+        meaning: "this volume is kept ready, and no class asks for it",
+        remedy: "Correct the config, else [see below](#volume-unasked).",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// Another instance has done nothing about this terminating or released volume for 10 minutes.
+    VolumeForeign = "volume-foreign", Warning {
+        meaning: "another orchestrator must take its finalizer off this volume, and has done nothing about it for long",
+        remedy: "See that it runs.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// The class of a claim is gone or another's, or its config is lost.
+    ClaimHeld = "claim-held", Warning {
+        meaning: "what was begun for this claim cannot go on, nor be taken back",
+        remedy: "Bring them back, or delete the claim.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A claim gets no volume.
+    ClaimStuck = "claim-stuck", Warning {
+        meaning: "this claim gets no volume",
+        remedy: "[Look up the message](#why-an-attempt-failed).",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// A terminating claim stays, because what an attempt left cannot be deleted.
+    ClaimUndeleted = "claim-undeleted", Warning {
+        meaning: "this claim cannot go, because what an attempt left behind cannot be deleted",
+        remedy: "[Look up the message](#a-deletion-hangs).",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// A snapshot cannot be made.
+    SnapshotStuck = "snapshot-stuck", Warning {
+        meaning: "this snapshot cannot be made",
+        remedy: "[Look up the message](#why-an-attempt-failed): the reasons are the same.",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// The delete-snapshot runs of a deleted snapshot fail.
+    ContentHeld = "content-held", Warning {
+        meaning: "the snapshot was deleted, and what is stored for it cannot be",
+        remedy: "Fix what the message names, or [let go](operations.md#letting-go-the-abandon-annotation) of the VolumeSnapshotContent.",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// Somebody removed the finalizers of a VolumeSnapshot, and nothing deletes its content.
+    ContentWithoutSnapshot = "content-without-snapshot", Warning {
+        meaning: "the VolumeSnapshot is gone, and nothing deletes its content and what is stored for it",
+        remedy: "Delete the VolumeSnapshotContent, which also deletes what is stored.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A claim, VolumeSnapshot or content has a finalizer of ours that nothing needs.
+    FinalizerLeft = "finalizer-left", Warning {
+        meaning: "this object cannot be deleted, because of a finalizer that nothing needs any more",
+        remedy: "See that an orchestrator runs, else remove it by hand.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A Job is two minutes past its deadline, and Kubernetes made no pod for it.
+    JobStalled = "job-stalled", Warning {
+        meaning: "a run for which Kubernetes makes no pod, and which it does not end either",
+        remedy: "The sweep and `--fix` remove it, and the run begins again.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// The claim, volume or content of a Job is gone.
+    JobWithoutOwner = "job-without-owner", Warning {
+        meaning: "a run for a claim or volume that does not exist any more",
+        remedy: "The sweep and `--fix` remove it.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// Somebody deleted a Job without its pod (`--cascade=orphan`).
+    PodWithoutJob = "pod-without-job", Warning {
+        meaning: "a pod of a run whose Job was deleted without it",
+        remedy: "Let the pod end, or delete it.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A config names a ServiceAccount that does not exist.
+    AccountMissing = "account-missing", Warning {
+        meaning: "a provisioner config names a ServiceAccount that does not exist: its runs get no pod",
+        remedy: "Create the account, or correct `service-account-name`.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// An [admission policy](operations.md#admission-policies) is not as this version ships it, or no binding applies it.
+    PolicyOutdated = "policy-outdated", Warning {
+        meaning: "an admission policy of the provisioner does not do what it was shipped for",
+        remedy: "Apply the whole of `deploy/`.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// An admission policy is not installed.
+    PolicyMissing = "policy-missing", Info {
+        meaning: "an admission policy of the provisioner is not installed",
+        remedy: "Nothing, or install it.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// A Job is over and should be gone.
+    JobFinished = "job-finished", Info {
+        meaning: "a run that is over and that nobody needs",
+        remedy: "The sweep and `--fix` remove it.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// Nothing refers to a kept version of a config.
+    RevisionUnused = "revision-unused", Info {
+        meaning: "a version of a config that nothing uses",
+        remedy: "The sweep and `--fix` remove it.",
+        // The orchestrator deletes unused revisions itself every quarter of an hour.
+        emitted_by_steps: no, confirm_after: 20 * 60,
+    }
+
+    /// The claim is gone, and the policy keeps volume and storage.
+    VolumeRetained = "volume-retained", Info {
+        meaning: "the claim is gone, and the policy keeps volume and storage",
+        remedy: "Nothing, or delete both by hand.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// The VolumeSnapshot is gone, and the policy keeps content and storage.
+    ContentRetained = "content-retained", Info {
+        meaning: "the VolumeSnapshot is gone, and the policy keeps content and storage",
+        remedy: "Nothing, or delete both by hand.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+}
+
+impl Kind {
     /// Returns the name of the kind in metrics and in the output of `doctor`.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::BackendMissing => "backend-missing",
-            Kind::ClaimLost => "claim-lost",
-            Kind::NoLeader => "no-leader",
-            Kind::BackendUnknown => "backend-unknown",
-            Kind::BackendRubbish => "backend-rubbish",
-            Kind::BackendNotListed => "backend-not-listed",
-            Kind::NodeGone => "node-gone",
-            Kind::VolumeHeld => "volume-held",
-            Kind::VolumeNotAdopted => "volume-not-adopted",
-            Kind::VolumeRestored => "volume-restored",
-            Kind::VolumeUnreadable => "volume-unreadable",
-            Kind::VolumeMisnamed => "volume-misnamed",
-            Kind::VolumeQuarantined => "volume-quarantined",
-            Kind::VolumeElsewhere => "volume-elsewhere",
-            Kind::VolumeUnasked => "volume-unasked",
-            Kind::VolumeForeign => "volume-foreign",
-            Kind::ClaimHeld => "claim-held",
-            Kind::ClaimStuck => "claim-stuck",
-            Kind::ClaimUndeleted => "claim-undeleted",
-            Kind::SnapshotStuck => "snapshot-stuck",
-            Kind::ContentHeld => "content-held",
-            Kind::ContentWithoutSnapshot => "content-without-snapshot",
-            Kind::FinalizerLeft => "finalizer-left",
-            Kind::JobStalled => "job-stalled",
-            Kind::JobWithoutOwner => "job-without-owner",
-            Kind::PodWithoutJob => "pod-without-job",
-            Kind::AccountMissing => "account-missing",
-            Kind::PolicyOutdated => "policy-outdated",
-            Kind::PolicyMissing => "policy-missing",
-            Kind::JobFinished => "job-finished",
-            Kind::RevisionUnused => "revision-unused",
-            Kind::VolumeRetained => "volume-retained",
-            Kind::ContentRetained => "content-retained",
-        }
+        self.spec().name
     }
 
     /// Returns the severity of the kind.
     pub fn severity(self) -> Severity {
-        match self {
-            Kind::BackendMissing | Kind::ClaimLost | Kind::NoLeader => Severity::Error,
-            Kind::JobFinished
-            | Kind::RevisionUnused
-            | Kind::VolumeRetained
-            | Kind::ContentRetained
-            | Kind::PolicyMissing => Severity::Info,
-            _ => Severity::Warning,
-        }
+        self.spec().severity
     }
 
     /// Explains the kind.
     pub fn meaning(self) -> &'static str {
-        match self {
-            Kind::BackendMissing => {
-                "the storage of a volume is not on its backend any more: its data is lost, or the backend is not what it was"
-            }
-            Kind::ClaimLost => "Kubernetes cannot bind this claim to its volume any more",
-            Kind::NoLeader => "no orchestrator is at work: nothing is provisioned or deleted",
-            Kind::BackendUnknown => {
-                "storage that no claim, volume or run of this cluster knows; another cluster may use the same backend"
-            }
-            Kind::BackendRubbish => "a deletion left this half-way, and no run goes on with it",
-            Kind::BackendNotListed => "nothing is known of what this backend has",
-            Kind::NodeGone => "the node is gone that this volume's storage is on",
-            Kind::VolumeHeld => "the claim is gone, and the storage cannot be deleted",
-            Kind::VolumeNotAdopted => {
-                "nobody knows how this volume was made, so its storage can only be deleted by hand"
-            }
-            Kind::VolumeRestored => {
-                "this volume was restored from a backup, and its storage is neither deleted nor changed until an admin vouches for it"
-            }
-            Kind::VolumeUnreadable => {
-                "how this volume was made cannot be read, so its storage can only be deleted by hand"
-            }
-            Kind::VolumeMisnamed => "this volume bears the id of another one, whose storage would be deleted with it",
-            Kind::VolumeQuarantined => "an image made a volume that does not fit its claim",
-            Kind::VolumeElsewhere => {
-                "the claim that this volume was made for has another one, and nothing deletes this one"
-            }
-            Kind::VolumeUnasked => "this volume is kept ready, and no class asks for it",
-            Kind::VolumeForeign => {
-                "another orchestrator must take its finalizer off this volume, and has done nothing about it for long"
-            }
-            Kind::ClaimHeld => "what was begun for this claim cannot go on, nor be taken back",
-            Kind::ClaimStuck => "this claim gets no volume",
-            Kind::ClaimUndeleted => "this claim cannot go, because what an attempt left behind cannot be deleted",
-            Kind::SnapshotStuck => "this snapshot cannot be made",
-            Kind::ContentHeld => "the snapshot was deleted, and what is stored for it cannot be",
-            Kind::ContentWithoutSnapshot => {
-                "the VolumeSnapshot is gone, and nothing deletes its content and what is stored for it"
-            }
-            Kind::ContentRetained => "the VolumeSnapshot is gone, and the policy keeps content and storage",
-            Kind::FinalizerLeft => "this object cannot be deleted, because of a finalizer that nothing needs any more",
-            Kind::AccountMissing => {
-                "a provisioner config names a ServiceAccount that does not exist: its runs get no pod"
-            }
-            Kind::PolicyOutdated => "an admission policy of the provisioner does not do what it was shipped for",
-            Kind::PolicyMissing => "an admission policy of the provisioner is not installed",
-            Kind::JobStalled => "a run for which Kubernetes makes no pod, and which it does not end either",
-            Kind::JobWithoutOwner => "a run for a claim or volume that does not exist any more",
-            Kind::PodWithoutJob => "a pod of a run whose Job was deleted without it",
-            Kind::JobFinished => "a run that is over and that nobody needs",
-            Kind::RevisionUnused => "a version of a config that nothing uses",
-            Kind::VolumeRetained => "the claim is gone, and the policy keeps volume and storage",
-        }
+        self.spec().meaning
     }
 
     /// Checks whether a step of the orchestrator already emits an event about it on the object.
     pub fn is_told(self) -> bool {
-        matches!(
-            self,
-            Kind::VolumeQuarantined
-                | Kind::VolumeRestored
-                | Kind::VolumeHeld
-                | Kind::ClaimStuck
-                | Kind::ClaimUndeleted
-                | Kind::SnapshotStuck
-                | Kind::ContentHeld
-        )
+        self.spec().emitted_by_steps
     }
 
     /// Returns the time for which a finding must be seen without a break, in seconds. Shorter ones are passing states.
     pub fn settles(self) -> i64 {
-        match self {
-            // The orchestrator deletes unused revisions itself every quarter of an hour.
-            Kind::RevisionUnused => 20 * 60,
-            _ => 30,
-        }
+        self.spec().confirm_after
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_name_of_its_own_and_is_documented() {
+        let names: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
+        assert_eq!(names.len(), Kind::ALL.len(), "a name stands there twice");
+        for kind in Kind::ALL {
+            let FindingSpec { name, doc, meaning, remedy, confirm_after, .. } = kind.spec();
+            assert_eq!(serde_json::json!(kind), *name);
+            assert!(doc[0].ends_with('.') && doc[0].split(' ').count() <= 24, "{name}: {doc:?}");
+            assert!(!meaning.ends_with('.') && !remedy.is_empty() && *confirm_after > 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_most_severe_come_first() {
+        assert!(Kind::ALL.is_sorted() && Kind::ALL.is_sorted_by(|a, b| a.severity() >= b.severity()));
     }
 }

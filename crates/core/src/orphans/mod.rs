@@ -3,41 +3,7 @@
 //! [`find`] is a pure function from a [`Snapshot`] of the cluster to [`Finding`]s. [`backend`] compares the cluster
 //! with lists of its backends.
 //!
-//! | kind | found when |
-//! |---|---|
-//! | [`Kind::JobWithoutOwner`] | the claim and the volume of a Job are gone |
-//! | [`Kind::JobFinished`] | a Job has ended, and nobody needs it any more |
-//! | [`Kind::JobStalled`] | a Job is past its deadline, has no pod, and has not failed |
-//! | [`Kind::PodWithoutJob`] | the pod of a run exists without its Job |
-//! | [`Kind::VolumeRetained`] | a volume's claim is gone, and its policy retains the volume |
-//! | [`Kind::VolumeElsewhere`] | a volume's claim is bound to another volume, and its policy retains the volume |
-//! | [`Kind::VolumeNotAdopted`] | a volume has no provenance, so that nobody can delete its storage |
-//! | [`Kind::VolumeRestored`] | a volume has provenance without the adoption mark, as after a restore |
-//! | [`Kind::VolumeUnreadable`] | a volume's provenance cannot be used |
-//! | [`Kind::VolumeMisnamed`] | a released volume has the id of another volume |
-//! | [`Kind::VolumeQuarantined`] | a volume does not fit its claim |
-//! | [`Kind::VolumeHeld`] | a volume's deletion is stuck |
-//! | [`Kind::VolumeUnasked`] | a volume is pooled, and no class wants such a volume any more |
-//! | [`Kind::VolumeForeign`] | a volume of another instance has waited long for that instance to remove its finalizer |
-//! | [`Kind::NodeGone`] | the node of a volume is gone |
-//! | [`Kind::ClaimHeld`] | a claim has the orchestrator's finalizer, and its class or config is lost |
-//! | [`Kind::ClaimStuck`] | a claim gets no volume |
-//! | [`Kind::ClaimUndeleted`] | a terminating claim is held, because the storage of an attempt cannot be deleted |
-//! | [`Kind::ClaimLost`] | a claim has lost its volume, which does not exist or is reserved for another claim |
-//! | [`Kind::SnapshotStuck`] | a snapshot cannot be made |
-//! | [`Kind::ContentHeld`] | a stored snapshot cannot be deleted |
-//! | [`Kind::ContentWithoutSnapshot`] | the VolumeSnapshot of a content is gone, and nothing deletes the content |
-//! | [`Kind::ContentRetained`] | the VolumeSnapshot of a content is gone, and its policy retains the content |
-//! | [`Kind::FinalizerLeft`] | an object has a finalizer of the orchestrator without a cause |
-//! | [`Kind::RevisionUnused`] | no object refers to a stored version of a config |
-//! | [`Kind::BackendUnknown`] | a backend has storage that nobody knows |
-//! | [`Kind::BackendRubbish`] | a backend has storage that an unfinished deletion left |
-//! | [`Kind::BackendMissing`] | a volume's storage does not exist |
-//! | [`Kind::BackendNotListed`] | a backend could not be listed |
-//! | [`Kind::NoLeader`] | no orchestrator leads |
-//! | [`Kind::AccountMissing`] | the ServiceAccount that a config names does not exist |
-//! | [`Kind::PolicyMissing`] | an admission policy is not installed |
-//! | [`Kind::PolicyOutdated`] | an admission policy differs from the shipped one, or has no binding |
+//! [`Kind`] says when each kind is found.
 
 pub mod backend;
 mod claims;

@@ -518,16 +518,6 @@ fn revisions_that_nothing_refers_to() {
 }
 
 #[test]
-fn every_kind_is_listed_once_and_speaks() {
-    let names: HashSet<_> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
-    assert_eq!(names.len(), Kind::ALL.len());
-    for kind in Kind::ALL {
-        assert_eq!(json!(kind), json!(kind.as_str()));
-        assert!(!kind.meaning().is_empty());
-    }
-}
-
-#[test]
 fn what_is_seen_once_is_no_finding_yet() {
     let secs = Duration::from_secs;
     let findings = || Cluster::new().job("provision", |_| ()).found();

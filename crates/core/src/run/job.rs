@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::request::{Operation, Property, Request};
-use contract::{names, storage};
+use contract::{names, storage, variable};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapKeySelector, ConfigMapProjection, Container, DownwardAPIProjection,
@@ -20,12 +20,13 @@ use super::mounts::{self, Sight};
 use super::template;
 use crate::attributes::Attributes;
 use crate::config::Recipe;
+use crate::config::keys;
 use crate::config::topology::Topologies;
 use crate::object::{ObjectName, hash, label_value};
 
 pub use contract::names::CONTAINER;
 /// The variable with the config's `service-token`.
-const SERVICE_TOKEN: &str = "SERVICE_TOKEN";
+const SERVICE_TOKEN: &str = variable::SERVICE_TOKEN.name;
 /// The time to live of a finished Job, if nothing deletes it before.
 const KEPT: Duration = Duration::from_secs(3600);
 /// The time that a pod has to stop after SIGTERM.
@@ -358,16 +359,16 @@ fn environment(recipe: &Recipe, told: &Told, token: bool, optional: bool) -> Vec
     if !recipe.storage_mounts.is_empty() {
         env.push(text(storage::VARIABLE.to_owned(), &recipe.storage_mounts.join(",")));
     }
-    env.push(field("POD_NAME", "metadata.name"));
-    env.push(field("POD_NAMESPACE", "metadata.namespace"));
-    env.push(field("POD_NODE", "spec.nodeName"));
+    env.push(field(variable::POD_NAME.name, "metadata.name"));
+    env.push(field(variable::POD_NAMESPACE.name, "metadata.namespace"));
+    env.push(field(variable::POD_NODE.name, "spec.nodeName"));
     if token {
         env.push(EnvVar {
             name: SERVICE_TOKEN.into(),
             value_from: Some(EnvVarSource {
                 config_map_key_ref: Some(ConfigMapKeySelector {
                     name: recipe.config.name.clone(),
-                    key: "service-token".into(),
+                    key: keys::SERVICE_TOKEN.name.into(),
                     optional: Some(optional),
                 }),
                 ..EnvVarSource::default()
@@ -411,7 +412,11 @@ fn property_volume<'a>(
         sources.push(VolumeProjection {
             config_map: Some(ConfigMapProjection {
                 name: recipe.config.name.clone(),
-                items: Some(vec![KeyToPath { key: "service-token".into(), path: "service-token".into(), mode: None }]),
+                items: Some(vec![KeyToPath {
+                    key: keys::SERVICE_TOKEN.name.into(),
+                    path: "service-token".into(),
+                    mode: None,
+                }]),
                 optional: Some(optional),
             }),
             ..VolumeProjection::default()

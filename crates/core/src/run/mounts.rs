@@ -5,9 +5,12 @@
 
 use contract::request::{Operation, Request};
 use contract::storage;
-use k8s_openapi::api::core::v1::{PodTemplateSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, PodTemplateSpec, Volume, VolumeMount};
 
 use super::job::CONTAINER;
+
+/// The directory in the image's container below which the directories that must exist are mounted a second time.
+const EXISTING: &str = "/run/flex-provisioner/existing";
 
 /// The part of the storage that a run sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,24 +26,43 @@ pub(super) enum Sight {
 pub(super) struct Directory {
     name: String,
     read_only: bool,
+    state: State,
+}
+
+/// What the orchestrator knows of a directory before the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// The directory may be missing. The kubelet makes it then.
+    MayBeMissing,
+    /// The directory exists, at this path on the node, if the path is known. If it is missing, its data are lost.
+    Exists(Option<String>),
 }
 
 /// Returns the part that a run with these requests of one operation sees. An id that the orchestrator cannot have
 /// written becomes no path, so that the image finds no directory.
 pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sight {
+    use State::{Exists, MayBeMissing};
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
-        let volume = |read_only| own(storage::volume(&request.claim_uuid), read_only);
+        let volume = |read_only, state| own(storage::volume(&request.claim_uuid), read_only, state);
         let id = request.snapshot.as_ref().map_or("", |snapshot| snapshot.id.as_str());
-        let snapshot = |read_only| own(storage::snapshot(id), read_only);
-        let original = request.clone_of.as_ref().and_then(|original| own(storage::volume(&original.id), true));
+        let snapshot = |read_only, state| own(storage::snapshot(id), read_only, state);
+        let existing = || Exists(path_of(&request.volume_source));
+        let original = request.clone_of.as_ref();
+        let original = original.and_then(|of| own(storage::volume(&of.id), true, Exists(path_of(&of.source))));
         match request.operation {
             Operation::List => return Sight::All,
-            Operation::Capacity => directories.extend(own(Some(storage::ROOM.into()), true)),
-            Operation::Provision => directories.extend([volume(false), original, snapshot(true)].into_iter().flatten()),
-            Operation::Delete | Operation::Expand | Operation::Modify => directories.extend(volume(false)),
-            Operation::Snapshot => directories.extend([volume(true), snapshot(false)].into_iter().flatten()),
-            Operation::DeleteSnapshot => directories.extend(snapshot(false)),
+            Operation::Capacity => directories.extend(own(Some(storage::ROOM.into()), true, MayBeMissing)),
+            Operation::Provision => {
+                let stored = snapshot(true, Exists(None));
+                directories.extend([volume(false, MayBeMissing), original, stored].into_iter().flatten());
+            }
+            Operation::Delete => directories.extend(volume(false, MayBeMissing)),
+            Operation::Expand | Operation::Modify => directories.extend(volume(false, existing())),
+            Operation::Snapshot => {
+                directories.extend([volume(true, existing()), snapshot(false, MayBeMissing)].into_iter().flatten());
+            }
+            Operation::DeleteSnapshot => directories.extend(snapshot(false, MayBeMissing)),
         }
     }
     // The kubelet makes missing directories in this order. By it, a copy recognises an original that was lost.
@@ -48,26 +70,61 @@ pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Sigh
     Sight::Directories(directories)
 }
 
-fn own(name: Option<String>, read_only: bool) -> Option<Directory> {
-    name.map(|name| Directory { name, read_only })
+fn own(name: Option<String>, read_only: bool, state: State) -> Option<Directory> {
+    name.map(|name| Directory { name, read_only, state })
+}
+
+/// Returns the path on the node that a volume source names.
+fn path_of(source: &str) -> Option<String> {
+    let source: serde_json::Value = serde_json::from_str(source).ok()?;
+    ["local", "hostPath"].iter().find_map(|kind| source[kind]["path"].as_str()).map(str::to_owned)
 }
 
 /// Sets the mounts of the image's container at these paths to the part that the run sees.
 pub(super) fn narrow(template: &mut PodTemplateSpec, paths: &[String], sight: &Sight) {
-    let containers = template.spec.iter_mut().flat_map(|spec| &mut spec.containers);
-    let Some(container) = containers.into_iter().find(|container| container.name == CONTAINER) else { return };
+    let Some(spec) = &mut template.spec else { return };
+    let volumes = spec.volumes.get_or_insert_default();
+    let Some(container) = spec.containers.iter_mut().find(|container| container.name == CONTAINER) else { return };
     let Some(mounts) = container.volume_mounts.take() else { return };
-    let seen = mounts.into_iter().flat_map(|mount| match (paths.contains(&mount.mount_path), sight) {
-        (false, _) => vec![mount],
-        (true, Sight::All) => vec![read_only(mount)],
-        (true, Sight::Directories(directories)) => {
-            directories.iter().map(|directory| of_directory(&mount, directory)).collect()
+    let (narrowed, others): (Vec<_>, Vec<_>) = mounts.into_iter().partition(|mount| paths.contains(&mount.mount_path));
+    let mut seen = Vec::new();
+    let mut existing = Vec::new();
+    for mount in narrowed {
+        let Sight::Directories(directories) = sight else {
+            seen.push(read_only(mount));
+            continue;
+        };
+        let on_node = volumes.iter().find(|volume| volume.name == mount.name).and_then(|it| it.host_path.as_ref());
+        if let Some(on_node) = on_node {
+            let base = on_node.path.trim_end_matches('/');
+            existing.extend(directories.iter().filter_map(|it| place_of(it, base, paths.len() == 1)));
         }
-    });
-    container.volume_mounts = Some(seen.collect());
+        seen.extend(directories.iter().map(|directory| of_directory(&mount, directory)));
+    }
+    seen.extend(others);
+    // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its place. The
+    // mount by `subPath` is still what the image works on: it follows no link out of the storage.
+    for (number, path) in existing.into_iter().enumerate() {
+        let name = format!("flex-existing-{number}");
+        let on_node = HostPathVolumeSource { path, type_: Some("Directory".into()) };
+        volumes.push(Volume { name: name.clone(), host_path: Some(on_node), ..Volume::default() });
+        let mount_path = format!("{EXISTING}/{number}");
+        seen.push(read_only(VolumeMount { name, mount_path, ..VolumeMount::default() }));
+    }
+    container.volume_mounts = Some(seen);
 }
 
-fn of_directory(mount: &VolumeMount, Directory { name, read_only: is_read_only }: &Directory) -> VolumeMount {
+/// Returns where a directory that exists is on the node, in the storage with this path, if it is in that storage.
+fn place_of(directory: &Directory, base: &str, is_only: bool) -> Option<String> {
+    let path = format!("{base}/{}", directory.name);
+    match &directory.state {
+        State::Exists(Some(known)) => (*known == path).then_some(path),
+        State::Exists(None) => is_only.then_some(path),
+        State::MayBeMissing => None,
+    }
+}
+
+fn of_directory(mount: &VolumeMount, Directory { name, read_only: is_read_only, .. }: &Directory) -> VolumeMount {
     let path = match name.as_str() {
         storage::ROOM => mount.mount_path.clone(),
         name => format!("{}/{name}", mount.mount_path),
@@ -194,5 +251,65 @@ mod tests {
         let none = recipe(&[("image", "i"), ("pod-template", TEMPLATE)]);
         assert_eq!(mounts(&job(&none, &request(&none), &Place::default())), ["/a = a/", "/b = b/", "/c = c/"]);
         assert_eq!(env(&none), None);
+    }
+
+    /// Returns the directories on the node that must exist before the container starts.
+    fn existing(recipe: &Recipe, change: impl Fn(&mut Request)) -> Vec<String> {
+        let mut request = request(recipe);
+        change(&mut request);
+        let spec = job(recipe, &request, &place(None)).spec.unwrap().template.spec.unwrap();
+        let volumes = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.host_path.zip(Some(volume.name)));
+        let existing = volumes.filter(|(_, name)| name.starts_with("flex-existing-"));
+        let paths: Vec<String> = existing
+            .map(|(on_node, name)| {
+                assert_eq!(on_node.type_.as_deref(), Some("Directory"));
+                let mounts = spec.containers[0].volume_mounts.as_ref().unwrap();
+                let mount =
+                    mounts.iter().find(|mount| mount.name == name).expect("the kubelet looks at mounted volumes alone");
+                assert_eq!(mount.read_only, Some(true));
+                on_node.path
+            })
+            .collect();
+        paths
+    }
+
+    /// A kubelet makes the directory of a `subPath` that is missing. A pod of the claim would start on it, and lose sight of the
+    /// loss.
+    #[test]
+    fn a_directory_that_was_lost_is_not_made_again() {
+        use Operation::{Delete, DeleteSnapshot, Expand, Modify, Provision, Snapshot};
+        let one = with_mounts("/a");
+        let source = |path: &str| format!(r#"{{"local":{{"path":"{path}"}}}}"#);
+        let here = format!("/a/{ID}");
+        for operation in [Expand, Modify, Snapshot, Delete, Provision] {
+            let seen = existing(&one, |request| {
+                (request.operation, request.volume_source) = (operation, source(&here));
+            });
+            let must_exist = matches!(operation, Expand | Modify | Snapshot);
+            assert_eq!(seen, if must_exist { vec![here.clone()] } else { vec![] }, "{operation}");
+        }
+        let clone_of = |request: &mut Request| {
+            is_copy_of(OTHER)(request);
+            request.clone_of.as_mut().unwrap().source = source(&format!("/a/{OTHER}"));
+        };
+        assert_eq!(existing(&one, clone_of), [format!("/a/{OTHER}")]);
+        assert_eq!(existing(&one, is_of_snapshot(OTHER)), [format!("/a/.snapshot-{OTHER}")]);
+        let deleted = |request: &mut Request| {
+            is_of_snapshot(OTHER)(request);
+            request.operation = DeleteSnapshot;
+        };
+        assert_eq!(existing(&one, deleted), [""; 0]);
+
+        // With several directories the volume says in which one it is, and a snapshot says nothing.
+        let template = TEMPLATE.replace("nfs: {server: s, path: /x}", "hostPath: {path: /b}");
+        let two = recipe(&[("image", "i"), ("pod-template", &template), ("storage-mounts", "/a, /b")]);
+        let expand = |path: String| {
+            move |request: &mut Request| {
+                (request.operation, request.volume_source) = (Expand, source(&path));
+            }
+        };
+        assert_eq!(existing(&two, expand(format!("/b/{ID}"))), [format!("/b/{ID}")]);
+        assert_eq!(existing(&two, expand(format!("/elsewhere/{ID}"))), [""; 0], "the image says so");
+        assert_eq!(existing(&two, is_of_snapshot(OTHER)), [""; 0]);
     }
 }

@@ -187,6 +187,9 @@ fn explain(reason: &str, message: &str) -> String {
             "the ServiceAccount does not exist; create it in the namespace of the provisioner config, or correct `service-account-name`"
         }
         "FailedCreate" => "Kubernetes does not create the provisioner's pod",
+        "FailedMount" if message.contains("flex-existing-") => {
+            "the directory of the volume or snapshot is not on the node: its data are lost, or its disk is not mounted there"
+        }
         "FailedMount" => "a volume of the provisioner's pod cannot be mounted",
         "CreateContainerConfigError"
             if ["runAsNonRoot", "non-root policy"].iter().any(|words| message.contains(words)) =>

@@ -36,6 +36,7 @@
 
 use contract::exit::Failure;
 use contract::names::{self, reason};
+use contract::reason::Reason;
 use contract::request::Operation;
 
 use crate::config::{NodeGone, Recipe};
@@ -287,7 +288,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
-fn lost(o: &Observed<'_>, reason: &'static str) -> Decision {
+fn lost(o: &Observed<'_>, reason: &'static Reason) -> Decision {
     match o.places.lost(o.alive_on) {
         Some(node) => Decision::warning(Step::Nothing, reason, lost_words(node)),
         None => Step::Nothing.into(),

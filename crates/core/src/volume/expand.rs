@@ -34,6 +34,7 @@ use contract::names::reason;
 use contract::quantity::quantity;
 
 use crate::config::Recipe;
+use crate::config::keys::{self, STORAGE_MOUNTS};
 use crate::config::record::Record;
 use crate::config::values::list;
 use crate::model::claim::Claim;
@@ -48,42 +49,16 @@ use crate::run::view::Job;
 use crate::volume::change::{POD_ENDS, Run, Runs, due, next_try, of_bound};
 
 /// The capability with which a config declares expand runs.
-pub const CAPABILITY: &str = "expand";
-
-/// The keys that say which program runs, as which user, where and how often. Expand and delete runs take them from the
-/// class as it is now. All other keys say where the storage is and how to reach it, and come from the volume.
-const OF_THE_CLASS: &[&str] = &[
-    "image",
-    "command",
-    "args",
-    "image-pull-policy",
-    "image-pull-secrets",
-    "service-account-name",
-    "node-selector",
-    "tolerations",
-    "capabilities",
-    "timeout",
-    "retries",
-    "backoff",
-    "max-in-flight",
-    "max-in-flight-per-namespace",
-    "max-in-flight-per-node",
-    "max-size",
-    "max-bytes",
-    "max-bytes-per-namespace",
-];
-
-/// The key that limits the part of the storage that a run sees.
-const STORAGE_MOUNTS: &str = "storage-mounts";
+pub const CAPABILITY: &str = crate::config::capability::EXPAND;
 
 /// Returns the record of an expand or delete run: the volume's own, with the program of its class. If another ConfigMap
 /// serves the class now, the class does not count, because its image belongs to another vendor.
 pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
     let mut record = provenance.clone();
     if let Some(class) = class.filter(|class| class.config == provenance.config && class.class == provenance.class) {
-        for key in OF_THE_CLASS {
-            record.data.remove(*key);
-            record.data.extend(class.data.get(*key).map(|value| ((*key).to_owned(), value.clone())));
+        for key in keys::ALL.iter().filter(|key| key.follows_class) {
+            record.data.remove(key.name);
+            record.data.extend(class.data.get(key.name).map(|value| (key.name.to_owned(), value.clone())));
         }
         narrow(&mut record, class);
     }
@@ -93,21 +68,21 @@ pub fn record(provenance: &Record, class: Option<&Record>) -> Record {
 /// Takes from the class the part of the storage that a run sees. The volume must be in the storage that the class
 /// names.
 fn narrow(record: &mut Record, class: &Record) {
-    let Some(now) = class.data.get(STORAGE_MOUNTS) else {
-        record.data.remove(STORAGE_MOUNTS);
+    let Some(now) = class.data.get(STORAGE_MOUNTS.name) else {
+        record.data.remove(STORAGE_MOUNTS.name);
         return;
     };
-    let own = record.data.remove(STORAGE_MOUNTS);
+    let own = record.data.remove(STORAGE_MOUNTS.name);
     let with = |paths: String| {
         let mut record = record.clone();
-        record.data.insert(STORAGE_MOUNTS.into(), paths);
+        record.data.insert(STORAGE_MOUNTS.name.into(), paths);
         record
     };
     // The class may have got further storage since.
     let paths = list(now).unwrap_or_default().into_iter().filter(|path| with(path.clone()).checked().is_ok());
     let paths = paths.collect::<Vec<_>>().join(", ");
     let narrowed = if paths.is_empty() { own } else { Some(paths) };
-    record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.to_owned(), paths)));
+    record.data.extend(narrowed.map(|paths| (STORAGE_MOUNTS.name.to_owned(), paths)));
 }
 
 /// Returns a recipe with the program of its class, as [`record`] does.

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use crate::claim::fit::source_fits;
 use crate::config::classes::{Classes, Identity, Lookup};
 use crate::config::record::Record;
-use crate::config::{check, joined};
+use crate::config::{joined, keys};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::model::volume::is_run_id;
@@ -108,7 +108,7 @@ fn unfamiliar(record: &Record, known: &Known<'_>) -> Option<String> {
         return Some(format!("class {} is not served by the config {} now", record.class, record.config));
     };
     let keys = |record: &Record| {
-        let keys = record.data.keys().filter(|key| check::KEYS.contains(&key.as_str())).cloned();
+        let keys = record.data.keys().filter(|key| keys::is_key(key)).cloned();
         keys.collect::<std::collections::BTreeSet<_>>()
     };
     let all: Vec<String> = keys(record).union(&keys(&now.record)).cloned().collect();

@@ -254,7 +254,7 @@ impl Story<'_> {
             .until(LIMIT, &what, |records| {
                 let told = first(records, Kind::Event, |r| {
                     r.text("/involvedObject/uid") == uid
-                        && r.text("/reason") == reason::PROVISIONING_FAILED
+                        && r.text("/reason") == reason::PROVISIONING_FAILED.name
                         && r.text("/message").contains(words)
                 })?;
                 Some((told.at, told.text("/message").to_owned()))

@@ -366,13 +366,18 @@ fn is_newer(o: &Observed<'_>, class: &Class) -> bool {
     o.kept && current.is_some() && current.as_deref() != o.claim.own_stamp().map(|stamp| stamp.config.as_str())
 }
 
-/// Records a failed attempt, because its Job could not be created.
+/// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never existed,
+/// so that the attempt has left nothing.
 pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, now: i64) -> Decision {
-    record(o, class, cause, kind, now)
+    record_start(o, class, cause, kind, now, kind == Failure::Never)
 }
 
 /// Records a failed attempt for rows 23 and 30 to 33, and says what follows.
 fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64) -> Decision {
+    record_start(o, class, cause, kind, at, o.never_ran)
+}
+
+fn record_start(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64, never_ran: bool) -> Decision {
     let attempt = o.claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     let failure = LastFailure {
         operation: Operation::Provision,
@@ -383,7 +388,7 @@ fn record(o: &Observed<'_>, class: &Class, cause: Cause, kind: Failure, at: i64)
         message: cause.message,
         without_account: false,
         config: String::new(),
-        idle_attempts: idle_attempts(o, o.never_ran),
+        idle_attempts: idle_attempts(o, never_ran),
     };
     let next = match (kind, recipe(o)) {
         (Failure::Never, _) => format!(

@@ -128,6 +128,24 @@ fn row_15a_what_never_ran_has_left_nothing() {
 }
 
 #[test]
+fn a_job_that_can_never_exist_has_left_nothing() {
+    let started = |attempt, kind| {
+        let world = stamped(attempt);
+        let cause = Cause::new("JobRefused", "malformed");
+        let decision = world.observed(|o| super::super::failed_start(o, &world.class, cause, kind, NOW));
+        let Step::RecordFailure { failure } = decision.step else { panic!("{decision:?}") };
+        failure
+    };
+    let mut world = World { no_volume: true, ..going() };
+    world.claim.last_failure = Some(started(1, Failure::Never));
+    assert_eq!(world.step(), Step::Release);
+    // A Job that a quota refuses now may have existed before.
+    assert_eq!(started(1, Failure::Retry).idle_attempts, 0);
+    // Nobody knows of the first attempt.
+    assert_eq!(started(2, Failure::Never).idle_attempts, 0);
+}
+
+#[test]
 fn row_16_a_config_that_was_mended_is_gone_by_at_once() {
     let mut world = World { no_volume: true, ..going() };
     let before = LastFailure { config: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Failure::Retry) };

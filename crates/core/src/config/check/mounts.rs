@@ -5,9 +5,8 @@ use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 use super::Reader;
 use crate::config::Recipe;
+use crate::config::keys;
 use crate::config::values::{is_clean_absolute, list};
-
-pub(super) const KEY: &str = "storage-mounts";
 
 /// Capabilities with which a process reaches files without a path to them.
 const REACHES_ALL: &[&str] = &["ALL", "SYS_ADMIN", "DAC_READ_SEARCH", "SYS_MODULE", "SYS_RAWIO"];
@@ -33,7 +32,7 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe) {
     let volumes: Vec<&Volume> = spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).collect();
     for path in &recipe.storage_mounts {
         if let Some(why) = misfit(path, &mounts, &volumes) {
-            r.fail(KEY, why);
+            r.fail(&keys::STORAGE_MOUNTS, why);
         }
     }
     let of_pod = spec.and_then(|spec| match (spec.host_pid, spec.share_process_namespace) {
@@ -42,7 +41,7 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe) {
         _ => None,
     });
     if let Some(right) = of_pod.or_else(|| container.and_then(reaches_all)) {
-        r.fail(KEY, format!("cannot keep a run to its own volume, as `pod-template` gives it {right}, with which it reaches the storage in other ways: take that away, or leave this key out"));
+        r.fail(&keys::STORAGE_MOUNTS, format!("cannot keep a run to its own volume, as `pod-template` gives it {right}, with which it reaches the storage in other ways: take that away, or leave this key out"));
     }
 }
 

@@ -6,16 +6,21 @@ use contract::quantity;
 
 use super::{Reader, number, size};
 use crate::config::Recipe;
+use crate::config::capability;
+use crate::config::keys;
 use crate::config::pool::{MOST_READY, Marks, Pool};
 use crate::config::values::map;
 
 /// Reads the keys of a class's pool.
 pub(super) fn pool(r: &mut Reader<'_>) -> Option<Pool> {
-    let max_bytes = r.read("pool-max-bytes", size);
-    let in_flight = r.read("pool-in-flight", |text| number(text, 1, 10_000)).map(|n| n as usize);
-    let kept = r.read("pool", sizes);
-    if r.text("pool").is_none() {
-        for key in ["pool-max-bytes", "pool-in-flight"].into_iter().filter(|key| r.data.contains_key(*key)) {
+    let max_bytes = r.read(&keys::POOL_MAX_BYTES, size);
+    let in_flight = r.read(&keys::POOL_IN_FLIGHT, |text| number(text, 1, 10_000)).map(|n| n as usize);
+    let kept = r.read(&keys::POOL, sizes);
+    if r.text(&keys::POOL).is_none() {
+        for key in [&keys::POOL_MAX_BYTES, &keys::POOL_IN_FLIGHT] {
+            if !r.data.contains_key(key.name) {
+                continue;
+            }
             r.fail(
                 key,
                 "says how a pool is filled, and there is none: write `pool`, such as 10Gi=5, or remove this key",
@@ -57,15 +62,15 @@ fn sizes(text: &str) -> Result<BTreeMap<u64, Marks>, String> {
 
 /// Checks whether the rest of a config allows a pool.
 pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe, pool: &Pool) {
-    if !recipe.can("pool") {
+    if !recipe.can(capability::POOL) {
         r.fail(
-            "pool",
+            &keys::POOL,
             "needs `pool` among the `capabilities`: only an image that needs nothing of a claim but its size can make volumes before there is one",
         );
     }
     if !recipe.claim_metadata.is_empty() {
         r.fail(
-            "claim-metadata",
+            &keys::CLAIM_METADATA,
             "does not go with `pool`: a volume that is made before its claim has none of the claim's labels and annotations; remove one of the two",
         );
     }
@@ -73,7 +78,10 @@ pub(super) fn check(r: &mut Reader<'_>, recipe: &Recipe, pool: &Pool) {
         let small = recipe.min_size.is_some_and(|min| *bytes < min);
         if small || recipe.max_size.is_some_and(|max| *bytes > max) {
             let size = quantity::quantity(*bytes).0;
-            r.fail("pool", format!("the size {size} is not between min-size and max-size: no claim may ask for it"));
+            r.fail(
+                &keys::POOL,
+                format!("the size {size} is not between min-size and max-size: no claim may ask for it"),
+            );
         }
     }
 }

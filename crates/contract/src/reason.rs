@@ -1,0 +1,201 @@
+//! The reasons of events: each stands here once, with its documentation.
+//!
+//! An event takes a [`Reason`], which only this module can make: a reason without documentation does not compile. The tables of
+//! `docs/troubleshooting.md` are printed from here.
+
+use std::fmt;
+
+/// The reason of an event.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Reason {
+    /// As it stands in the event.
+    pub name: &'static str,
+    /// Of which type its events are.
+    pub level: Level,
+    /// On which objects they are.
+    pub on: &'static [Object],
+    /// What it means: lines of Markdown.
+    pub doc: &'static [&'static str],
+    /// What its reader does, as Markdown.
+    pub remedy: &'static str,
+}
+
+/// The types of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Always `Normal`.
+    Normal,
+    /// Always `Warning`.
+    Warning,
+    /// `Normal` or `Warning`: the message says what is so.
+    Either,
+}
+
+/// The kinds of objects that events are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A PersistentVolumeClaim.
+    Claim,
+    /// A PersistentVolume.
+    Volume,
+    /// A VolumeSnapshot or a VolumeSnapshotContent.
+    Snapshot,
+    /// A provisioner ConfigMap.
+    Config,
+    /// A Job, a pod or a ControllerRevision.
+    Run,
+}
+
+impl Reason {
+    /// Whether an event on an object of this kind may have the reason, as far as the kind is one of [`Object`].
+    pub fn is_on(&self, kind: &str) -> bool {
+        let object = match kind {
+            "PersistentVolumeClaim" => Object::Claim,
+            "PersistentVolume" => Object::Volume,
+            "VolumeSnapshot" | "VolumeSnapshotContent" => Object::Snapshot,
+            "ConfigMap" => Object::Config,
+            "Job" | "Pod" | "ControllerRevision" => Object::Run,
+            _ => return true,
+        };
+        self.on.contains(&object)
+    }
+
+    /// Whether an event of this type may have the reason.
+    pub fn allows(&self, warning: bool) -> bool {
+        match self.level {
+            Level::Normal => !warning,
+            Level::Warning => warning,
+            Level::Either => true,
+        }
+    }
+}
+
+impl PartialEq for Reason {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Reason {}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+impl AsRef<str> for Reason {
+    fn as_ref(&self) -> &str {
+        self.name
+    }
+}
+
+/// Declares a constant for each reason, with its comment as documentation, and the list of all.
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $reason:ident = $name:literal, $level:ident on [$($on:ident),+]: $remedy:literal;)*) => {
+        $($(#[doc = $doc])+ pub const $reason: &Reason = &Reason {
+            name: $name,
+            level: Level::$level,
+            on: &[$(Object::$on),+],
+            doc: &[$($doc),+],
+            remedy: $remedy,
+        };)*
+
+        /// All reasons, in the order of their documentation.
+        pub const ALL: &[&Reason] = &[$($reason),*];
+    };
+}
+
+reasons! {
+    /// An attempt began.
+    PROVISIONING = "Provisioning", Normal on [Claim]: "nothing";
+    /// The claim is bound, or has got a [pooled volume](operations.md#pools).
+    PROVISIONING_SUCCEEDED = "ProvisioningSucceeded", Normal on [Claim]: "nothing";
+    /// An attempt failed, or cannot succeed as things are.
+    PROVISIONING_FAILED = "ProvisioningFailed", Warning on [Claim]: "[Look up the message](#why-an-attempt-failed).";
+    /// The claim waits for its admin, or for another object: the message names what is missing.
+    WAITING = "WaitingForProvisioner", Either on [Claim]: "Correct what the message names, or wait for it.";
+    /// A [limit](config.md#pace) of the class or namespace is reached.
+    LIMIT_REACHED = "LimitReached", Either on [Claim, Snapshot]: "Wait, or [raise the limit](#limitreached).";
+    /// The data source is of another API group, and a populator makes the volume.
+    LEFT_TO_POPULATOR = "LeftToPopulator", Normal on [Claim]: "Nothing, if that populator is installed.";
+    /// The claim is terminating, and stays until its clones and snapshots are made.
+    BEING_CLONED = "BeingCloned", Normal on [Claim]: "Nothing, or delete the clones that it names.";
+    /// The selected node has no capacity, is gone, or is not allowed.
+    RESCHEDULING = "Rescheduling", Either on [Claim]: "Nothing, if another node has capacity.";
+    /// The class has no StorageClass object.
+    CLASS_WITHOUT_OBJECT = "ClassWithoutObject", Normal on [Claim]: "Nothing, [the warning is harmless](#classwithoutobject).";
+    /// The claim had annotations of another claim, as a copy or a restored claim has.
+    STAMP_REPLACED = "StampReplaced", Warning on [Claim]: "nothing";
+    /// An image made a volume that does not fit its claim, and the volume is not bound.
+    VOLUME_REFUSED = "VolumeRefused", Warning on [Claim, Volume]: "[The vendor corrects the image](#volumerefused).";
+    /// The storage of a volume, or what an attempt left, cannot be deleted: a delete run failed, or cannot begin.
+    VOLUME_FAILED_DELETE = "VolumeFailedDelete", Warning on [Claim, Volume]: "[Look up the message](#a-deletion-hangs).";
+    /// An expand run began.
+    RESIZING = "Resizing", Normal on [Claim]: "nothing";
+    /// The volume has the size that the claim asks for.
+    RESIZE_SUCCEEDED = "VolumeResizeSuccessful", Normal on [Claim]: "nothing";
+    /// The storage has grown, and the kubelet grows the file system.
+    RESIZE_ON_NODE = "FileSystemResizeRequired", Normal on [Claim]: "Start a pod that uses the claim, if none runs.";
+    /// An expand run failed, or cannot begin.
+    RESIZE_FAILED = "VolumeResizeFailed", Warning on [Claim]:
+        "Correct what the message names, or [ask for less](operations.md#expansion).";
+    /// A modify run began.
+    MODIFYING = "VolumeModify", Normal on [Claim]: "nothing";
+    /// The volume has the attributes that the claim asks for.
+    MODIFY_SUCCEEDED = "VolumeModifySuccessful", Normal on [Claim]: "nothing";
+    /// A modify run failed, or cannot begin.
+    MODIFY_FAILED = "VolumeModifyFailed", Warning on [Claim]:
+        "Correct what the message names, or [go back](operations.md#volumeattributesclasses) to the old class.";
+
+    /// A snapshot run began.
+    SNAPSHOTTING = "CreatingSnapshot", Normal on [Snapshot]: "nothing";
+    /// The snapshot can be restored.
+    SNAPSHOT_READY = "SnapshotReady", Normal on [Snapshot]: "nothing";
+    /// A snapshot run failed, or cannot begin.
+    SNAPSHOT_FAILED = "SnapshotCreationFailed", Warning on [Snapshot]: "Do what the message says.";
+    /// A delete-snapshot run failed, or cannot begin.
+    SNAPSHOT_DELETE_FAILED = "SnapshotDeletionFailed", Warning on [Snapshot]: "Do what the message says.";
+    /// A VolumeSnapshot or its content is terminating, and something still needs it.
+    SNAPSHOT_IN_USE = "SnapshotInUse", Either on [Snapshot]: "Nothing, or delete what the message names.";
+
+    /// The volume was restored without the orchestrator's mark, as from a backup.
+    VOLUME_RESTORED = "VolumeRestored", Warning on [Volume]:
+        "`flex-provisioner vouch VOLUME`: [backup and restore](operations.md#backup-and-restore)";
+
+    /// The config is in use.
+    CONFIG_ACCEPTED = "ConfigAccepted", Normal on [Config]: "Read the warnings, if there are any.";
+    /// The config has errors, and the event names all of them.
+    CONFIG_REFUSED = "ConfigRefused", Warning on [Config]: "`flex-provisioner validate FILE` shows file and line.";
+    /// The capacity of a node or zone is not known.
+    CAPACITY_FAILED = "CapacityFailed", Warning on [Config]: "Correct what the message names.";
+    /// The scheduler ignores capacities, because the CSIDriver of the provisioner's name is somebody else's.
+    CAPACITY_UNUSED = "CapacityUnused", Warning on [Config]: "See who made it.";
+    /// Kubernetes refuses what the orchestrator writes for the class's [pool](operations.md#pools).
+    POOL_FAILED = "PoolFailed", Warning on [Config]: "Correct what the message names, such as a quota.";
+
+    /// The object is orphaned or stuck, and nothing in progress will fix it.
+    ORPHAN_FOUND = "OrphanFound", Either on [Claim, Snapshot, Volume, Config, Run]: "[Look up the finding](#findings).";
+    /// The orchestrator removed an orphaned object of its own.
+    ORPHAN_REMOVED = "OrphanRemoved", Normal on [Run]: "nothing";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_stands_once_and_is_documented() {
+        let names: BTreeSet<&str> = ALL.iter().map(|reason| reason.name).collect();
+        assert_eq!(names.len(), ALL.len(), "a reason stands there twice");
+        for reason in ALL {
+            let is_reason = |c: char| c.is_ascii_alphanumeric();
+            assert!(reason.name.chars().all(is_reason) && reason.name.len() <= 128, "{reason}");
+            assert!(reason.doc[0].ends_with('.') && reason.doc[0].split(' ').count() <= 24, "{reason}");
+            assert!(!reason.remedy.is_empty(), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The capabilities that a config can declare: each stands here once, with its documentation.
+//!
+//! The table of `docs/config.md` is printed from here.
+
+/// Something that an image can do in addition to provision and delete.
+#[derive(Clone, Copy, Debug)]
+pub struct Capability {
+    /// As it stands in a config.
+    pub name: &'static str,
+    /// What it is for: lines of Markdown.
+    pub doc: &'static [&'static str],
+}
+
+/// Declares a constant with the name of each capability, with its comment as documentation, and the list of all.
+macro_rules! capabilities {
+    ($($(#[doc = $doc:literal])+ $capability:ident = $name:literal;)*) => {
+        $($(#[doc = $doc])+ pub const $capability: &str = $name;)*
+
+        /// All capabilities.
+        pub const ALL: &[Capability] = &[$(Capability { name: $name, doc: &[$($doc),+] }),*];
+    };
+}
+
+capabilities! {
+    /// For [claims that are clones](operations.md#clones).
+    CLONE = "clone";
+    /// For [VolumeSnapshots](operations.md#snapshots).
+    SNAPSHOT = "snapshot";
+    /// For [claims that ask for more](operations.md#expansion).
+    EXPAND = "expand";
+    /// For [VolumeAttributesClasses](operations.md#volumeattributesclasses).
+    MODIFY = "modify";
+    /// For a scheduler that [avoids nodes without capacity](operations.md#capacity).
+    CAPACITY = "capacity";
+    /// No effect beyond that of `batch-size`.
+    BATCH = "batch";
+    /// For [volumes that are made before claims ask for them](operations.md#pools).
+    POOL = "pool";
+    /// For [`doctor --backend`](operations.md#doctor), which asks what the backend has.
+    LIST = "list";
+}
+
+/// The names of all.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|capability| capability.name)
+}

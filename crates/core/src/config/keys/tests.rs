@@ -1,0 +1,119 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use contract::names;
+
+use super::*;
+use crate::config::classes::{Config, Identity, classes};
+use crate::config::record::Record;
+use crate::config::sidecar::Sidecars;
+use crate::config::{Problem, Recipe};
+use crate::object::ObjectName;
+
+/// Keys that the choice of a class reads, before its recipe is made.
+const OF_THE_CHOICE: &[KeySpec] = &[PLUGIN_NAME, STANDS_FOR, STANDS_FOR_NAMESPACE, SERVICE_TOKEN];
+
+/// The config in which a key makes sense.
+fn around(key: &KeySpec) -> BTreeMap<String, String> {
+    let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: v, mountPath: /var/lib/volumes}]}], volumes: [{name: v, hostPath: {path: /var/lib/volumes}}]}";
+    let needs: &[(KeySpec, &str)] = match key.name {
+        "stands-for-namespace" => &[(STANDS_FOR, STANDS_FOR.example)],
+        "storage-mounts" => &[(POD_TEMPLATE, template)],
+        "pool" => &[(CAPABILITIES, "pool")],
+        "pool-max-bytes" | "pool-in-flight" => &[(CAPABILITIES, "pool"), (POOL, POOL.example)],
+        "min-size" => &[(MAX_SIZE, "1500Mi")],
+        _ => &[],
+    };
+    let image = (IMAGE, "registry.example/other:1.0");
+    [image].iter().chain(needs).map(|(key, value)| (key.name.to_owned(), (*value).to_owned())).collect()
+}
+
+/// A recipe without what it says of where it comes from.
+fn recipe(data: BTreeMap<String, String>) -> Result<Recipe, Vec<Problem>> {
+    let config = ObjectName::new("admin", "silver");
+    let recipe = Record { config, class: "silver".into(), data, ..Record::default() }.recipe()?;
+    let pool = recipe.pool.map(|pool| crate::config::pool::Pool { kind: String::new(), ..pool });
+    Ok(Recipe { record: Record::default(), hash: String::new(), pool, ..recipe })
+}
+
+fn with(key: &KeySpec, value: &str) -> Result<Recipe, Vec<Problem>> {
+    let mut data = around(key);
+    data.insert(key.name.to_owned(), value.to_owned());
+    recipe(data)
+}
+
+#[test]
+fn each_key_stands_once_and_is_documented() {
+    let names: BTreeSet<&str> = ALL.iter().map(|key| key.name).collect();
+    assert_eq!(names.len(), ALL.len(), "a key stands there twice");
+    for key in ALL {
+        let first = key.doc[0].trim();
+        assert!(first.ends_with('.') && first.split(' ').count() <= 22, "{}: {first}", key.name);
+        assert!(!key.value.is_empty() && !key.default.is_empty() && !key.example.is_empty(), "{}", key.name);
+        assert!(find(key.name).is_some_and(|found| found.name == key.name));
+    }
+    assert!(STORAGE_CLASS_FIELDS.iter().all(|field| !is_key(field)));
+}
+
+#[test]
+fn the_example_of_each_key_is_accepted_and_has_its_effect() {
+    for key in ALL {
+        let with = with(key, key.example).unwrap_or_else(|problems| panic!("{}: {problems:?}", key.name));
+        let is_of_the_choice = OF_THE_CHOICE.iter().any(|of_the_choice| of_the_choice.name == key.name);
+        assert_eq!(with == recipe(around(key)).unwrap(), is_of_the_choice, "{}", key.name);
+        assert!(with.parameters.is_empty(), "{} is no parameter", key.name);
+    }
+}
+
+#[test]
+fn a_default_that_can_be_written_is_what_holds_without_the_key() {
+    let mut written = 0;
+    for key in ALL {
+        let code = key.default.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+        let Some(default) = code.filter(|code| !code.contains('`')) else { continue };
+        assert_eq!(with(key, default).unwrap(), recipe(around(key)).unwrap(), "{}", key.name);
+        written += 1;
+    }
+    assert!(written >= 10, "{written}");
+}
+
+#[test]
+fn what_the_documentation_says_is_refused_is_refused_in_these_words() {
+    for key in ALL {
+        for (value, words) in key.errors {
+            let problems = match (key.name, with(key, value)) {
+                // It is about both together.
+                ("max-in-flight-per-node", Ok(_)) => {
+                    let mut data = around(key);
+                    data.extend([
+                        (PLACEMENT.name.to_owned(), "any".to_owned()),
+                        (key.name.to_owned(), (*value).into()),
+                    ]);
+                    recipe(data).unwrap_err()
+                }
+                // Only the choice of a class knows which is meant.
+                ("plugin-name", Ok(_)) => {
+                    let config = Config { data: around(key), ..Config::default() };
+                    let identity = Identity {
+                        provisioner: names::DEFAULT_PROVISIONER.into(),
+                        plugin: "…".into(),
+                        instance: names::DEFAULT_INSTANCE.into(),
+                        config_namespaces: vec![config.name.namespace.clone()],
+                        namespace: config.name.namespace.clone(),
+                    };
+                    let mut table = classes(&identity, [&config], [], &BTreeMap::new(), &Sidecars::default());
+                    table.verdicts.remove(&config.name).unwrap().problems
+                }
+                (_, checked) => checked.expect_err(key.name),
+            };
+            let said: Vec<_> = problems.iter().filter(|problem| problem.key == key.name).collect();
+            assert!(said.iter().any(|problem| problem.message.contains(words)), "{}={value}: {problems:?}", key.name);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_follows_the_class_leads_to_no_other_backend_but_by_its_program() {
+    for key in ALL.iter().filter(|key| key.follows_class && key.leads_to_backend) {
+        assert!([COMMAND.name, ARGS.name].contains(&key.name), "{}: deletions would look elsewhere", key.name);
+    }
+}

@@ -1,0 +1,89 @@
+//! The commands and flags in `docs/command-line.md`, and those of `run` in `docs/operations.md`.
+
+use clap::{Arg, ArgAction, Command};
+
+use crate::{Part, code, table};
+
+const SOURCE: &str = "src/cli";
+
+pub fn parts() -> Vec<Part> {
+    let page = |name, print| Part { file: "docs/command-line.md", source: SOURCE, name, print };
+    vec![
+        page("commands", |_, _| commands()),
+        page("flags", |_, _| flags()),
+        Part { file: "docs/operations.md", source: SOURCE, name: "flags of run", print: |_, _| flags_of_run() },
+    ]
+}
+
+fn commands() -> String {
+    let command = flex_provisioner::cli::command();
+    let rows = command.get_subcommands().map(|command| {
+        let about = command.get_about().expect("each command says what it does").to_string();
+        vec![code(command.get_name()), sentence(&about)]
+    });
+    format!("\n{}\n", table(&["command", "what it does"], rows))
+}
+
+/// A text of the command line, which lacks its full stop.
+fn sentence(text: &str) -> String {
+    format!("{}.", text.trim_end_matches('.'))
+}
+
+/// What is given after the name of a command.
+struct Given {
+    flag: String,
+    variable: String,
+    default: String,
+    meaning: String,
+}
+
+fn given(arg: &Arg) -> Given {
+    let value = arg.get_value_names().map(|names| names[0].to_string()).unwrap_or_default();
+    let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    let flag = match (arg.get_short(), arg.get_long()) {
+        (Some(short), Some(long)) => format!("{}, {}", code(&format!("-{short}")), code(&format!("--{long}"))),
+        (None, Some(long)) => code(&format!("--{long}")),
+        _ => code(&format!("{}…", if value.is_empty() { arg.get_id().as_str().to_uppercase() } else { value })),
+    };
+    let help = arg.get_help().expect("each flag says what it means").to_string();
+    // A default that is no text stands in the help.
+    let (meaning, in_words) = match help.split_once(" [default: ") {
+        Some((meaning, default)) => (meaning, default.trim_end_matches(['.', ']']).to_owned()),
+        None => (help.as_str(), String::new()),
+    };
+    let defaults = arg.get_default_values().iter().filter(|_| takes_value);
+    let default = defaults.map(|value| code(&value.to_string_lossy())).next().unwrap_or(in_words);
+    let variable = arg.get_env().map(|name| code(&name.to_string_lossy())).unwrap_or_default();
+    Given { flag, variable, default, meaning: sentence(meaning) }
+}
+
+fn of_run(command: &Command) -> bool {
+    command.get_name() == "run"
+}
+
+fn flags_of_run() -> String {
+    let command = flex_provisioner::cli::command();
+    let run = command.get_subcommands().find(|command| of_run(command)).expect("there is `run`");
+    let rows =
+        run.get_arguments().map(given).map(|given| vec![given.flag, given.variable, given.default, given.meaning]);
+    format!("\n{}\n", table(&["flag", "variable", "default", "meaning"], rows))
+}
+
+/// The flags of all other commands, each once with the commands that have it.
+fn flags() -> String {
+    let command = flex_provisioner::cli::command();
+    let mut rows: Vec<(Vec<String>, Given)> = Vec::new();
+    for command in command.get_subcommands().filter(|command| !of_run(command)) {
+        for given in command.get_arguments().map(given) {
+            let same = |(_, known): &&mut (_, Given)| known.flag == given.flag && known.meaning == given.meaning;
+            match rows.iter_mut().find(same) {
+                Some((commands, _)) => commands.push(code(command.get_name())),
+                None => rows.push((vec![code(command.get_name())], given)),
+            }
+        }
+    }
+    let rows = rows
+        .into_iter()
+        .map(|(commands, given)| vec![given.flag, commands.join(", "), given.variable, given.default, given.meaning]);
+    format!("\n{}\n", table(&["flag", "of", "variable", "default", "meaning"], rows))
+}
