@@ -41,6 +41,24 @@ fn edited(folder: &tempfile::TempDir, name: &str, edit: impl Fn(String) -> Strin
 }
 
 #[test]
+fn a_command_whose_reader_leaves_ends_without_a_word() {
+    for args in [
+        vec!["validate", SILVER],
+        vec!["validate", "--output", "json", SILVER],
+        vec!["render", SILVER, CLAIM],
+        vec!["render", "--output", "json", SILVER, CLAIM],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("the system has pipes");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"));
+        command.args(&args).current_dir(env!("CARGO_MANIFEST_DIR")).env_clear().stdout(writer);
+        let output = command.output().expect("the program can be started");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((said.as_str(), output.status.code()), ("", Some(141)), "{args:?}");
+    }
+}
+
+#[test]
 fn the_slips_of_the_original_example_are_told_at_their_lines() {
     let answer = run(&["validate", "tests/cli/seed.yaml"]);
     let said = |line: u32, key: &str, value: &str| {

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::ListParams;
 use kube::{Api, Client};
 
+use super::out::say;
 use crate::config::accounts::{Account, Accounts};
 use crate::config::classes::{Config, Identity};
 use crate::config::keys;
@@ -44,7 +45,7 @@ fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<Obj
 pub(super) fn print_unseen(configs: &[ObjectName], identity: &Identity) {
     let namespaces = identity.config_namespaces.join(", ");
     for config in configs {
-        println!("\nConfigMap {config} is ignored: configs are only read in {namespaces}");
+        say!("\nConfigMap {config} is ignored: configs are only read in {namespaces}");
     }
 }
 

@@ -1,7 +1,11 @@
 //! The command line, with a file for each subcommand.
 
+// `out` alone writes to standard output, whose reader may leave.
+#![warn(clippy::print_stdout)]
+
 mod beside;
 mod doctor;
+mod out;
 mod render;
 mod run;
 mod status;

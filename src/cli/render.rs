@@ -1,7 +1,6 @@
 //! `render`: prints the Job that a claim would get, without a cluster.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +9,7 @@ use clap::Args;
 use contract::request::Operation;
 use manifest::to_yaml;
 
+use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::claim::accept::acceptable;
 use crate::claim::request::{Attempt, request};
@@ -67,7 +67,6 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
     };
     let identity = names.identity(&namespaces);
     let table = classes(&identity, &configs, &objects, &BTreeMap::new(), &Sidecars::none());
-    let mut out = std::io::stdout().lock();
     for mut claim in claims {
         if claim.uid.is_empty() {
             claim.uid = UID.into();
@@ -111,8 +110,8 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         let place = Place { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..Place::default() };
         let job = job(recipe, &request, &place);
         match output {
-            Output::Json => writeln!(out, "{}", serde_json::to_string(&job)?)?,
-            Output::Table => writeln!(out, "---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?)?,
+            Output::Json => say!("{}", serde_json::to_string(&job)?),
+            Output::Table => say!("---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?),
         }
     }
     Ok(ExitCode::SUCCESS)

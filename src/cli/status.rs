@@ -1,5 +1,7 @@
 //! `status`: shows the classes, the claims in progress, and the admission policies.
 
+mod health;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
@@ -14,10 +16,12 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
+use self::health::Health;
+use super::out::say;
 use super::{Names, Namespaces, Output};
 use crate::api::{client, policies as live, sidecar};
 use crate::capacity::Published;
-use crate::config::classes::{Class, ClassObject, Classes, Config, Lookup, classes};
+use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
 use crate::config::pool::Marks;
 use crate::config::sidecar::drivers_stood_for;
 use crate::model::claim::Claim;
@@ -26,8 +30,6 @@ use crate::policies::{self, Policy, State};
 use crate::run::failure::LastFailure;
 use crate::text::line;
 
-/// The note on a class that uses an older version of its config.
-const LAST_GOOD: &str = "the config has errors; its last good version is in use";
 /// The length of a failure's message beside its class. The claim has the whole message.
 const LAST_WORDS: usize = 200;
 
@@ -50,6 +52,8 @@ struct Row {
     attempt: u32,
     age: i64,
     created: i64,
+    /// The seconds since the attempt in progress began.
+    running: Option<i64>,
     failure: Option<LastFailure>,
 }
 
@@ -119,7 +123,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         Output::Json => {
             let mut all = to_json(&table, &rows, &volumes, &capacities, &policies);
             all["ignoredConfigs"] = json!(unseen.iter().map(ToString::to_string).collect::<Vec<_>>());
-            println!("{all}");
+            say!("{all}");
         }
         Output::Table => {
             print(&table, &rows, &volumes);
@@ -148,8 +152,10 @@ fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row>
         _ => "Running",
     };
     let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
+    let began = stamp.filter(|_| state == "Running").and_then(|stamp| stamp.ts.parse::<jiff::Timestamp>().ok());
+    let running = began.map(|began| now - began.as_second());
     let failure = failure.cloned();
-    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, failure })
+    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, running, failure })
 }
 
 /// Checks whether the claim requests more than it has.
@@ -176,20 +182,6 @@ fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
     let (_, last) = failed.iter().max_by_key(|(_, row)| row.failure.as_ref().map(|failure| failure.at))?;
     let last = line(&format!("{}: {}", last.claim, last.words()), LAST_WORDS);
     Some(Failing { claims: failed.len(), last })
-}
-
-fn verdict(class: &Class, failing: Option<&Failing>) -> String {
-    let failing = failing.map(|Failing { claims, last }| {
-        let claims = if *claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
-        format!("failing: {claims}, last {last}")
-    });
-    match (&class.recipe, class.last_good, failing) {
-        (Err(why), ..) => why.clone(),
-        (Ok(_), true, None) => LAST_GOOD.into(),
-        (Ok(_), true, Some(failing)) => format!("{LAST_GOOD}; {failing}"),
-        (Ok(_), false, None) => "ok".into(),
-        (Ok(_), false, Some(failing)) => failing,
-    }
 }
 
 /// The pooled volumes of a class, for one size.
@@ -220,7 +212,7 @@ fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
 }
 
 fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
-    println!("{:<24} {:<12} {:<44} {:<28} STATE", "CLASS", "OBJECT", "CONFIG", "CLAIMS");
+    say!("{:<24} {:<12} {:<44} {:<28} STATE", "CLASS", "OBJECT", "CONFIG", "CLAIMS");
     for class in table.iter() {
         let config = class.recipe.as_ref().map(|recipe| recipe.version()).unwrap_or_else(|_| "-".into());
         let claims = states(rows, &class.name)
@@ -229,67 +221,67 @@ fn print(table: &Classes, rows: &[Row], volumes: &[Volume]) {
             .collect::<Vec<_>>()
             .join(", ");
         let object = if class.has_object { "yes" } else { "label only" };
-        println!(
+        say!(
             "{:<24} {object:<12} {config:<44} {:<28} {}",
             class.name,
             if claims.is_empty() { "-" } else { &claims },
-            verdict(class, failing(&class.name, rows, volumes).as_ref())
+            Health::of(&class.name, table, rows, volumes).verdict(class)
         );
     }
     let pools = pools(table, volumes);
     if !pools.is_empty() {
-        println!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
+        say!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
         for Kept { class, size, marks: Marks { low, high }, ready } in pools {
             let size = contract::quantity::quantity(size).0;
             let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
-            println!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
+            say!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
         }
     }
     for (class, why) in table.left() {
-        println!("\nStorageClass {class} is left to another: {why}");
+        say!("\nStorageClass {class} is left to another: {why}");
     }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.warnings.is_empty()) {
-        println!("\nConfigMap {name} is accepted, but:");
-        verdict.warnings.iter().for_each(|warning| println!("  {warning}"));
+        say!("\nConfigMap {name} is accepted, but:");
+        verdict.warnings.iter().for_each(|warning| say!("  {warning}"));
     }
     for (name, verdict) in table.verdicts.iter().filter(|(_, verdict)| !verdict.problems.is_empty()) {
-        println!("\nConfigMap {name} is refused:");
-        verdict.problems.iter().for_each(|problem| println!("  {problem}"));
+        say!("\nConfigMap {name} is refused:");
+        verdict.problems.iter().for_each(|problem| say!("  {problem}"));
     }
     let open: Vec<_> = rows.iter().filter(|row| row.state != "Bound").collect();
     if !open.is_empty() {
-        println!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
+        say!("\n{:<40} {:<20} {:<9} {:>7} {:>8} LAST FAILURE", "CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE");
         for row in open {
             let Row { claim, class, state, attempt, age, .. } = row;
             let words = if row.failure.is_some() { row.words() } else { "-".into() };
-            println!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {words}");
+            say!("{claim:<40} {class:<20} {state:<9} {attempt:>7} {age:>7}s {words}");
         }
     }
     let stunted: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.expansion.as_ref()?))).collect();
     if !stunted.is_empty() {
-        println!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
+        say!("\n{:<48} {:>9} {:>9} {:>7} LAST FAILED EXPAND RUN", "VOLUME", "SIZE", "WANTED", "ATTEMPT");
         let text = |size: u64| contract::quantity::quantity(size).0;
         stunted.iter().for_each(|(volume, failed)| {
             let size = volume.size.clone().map(text).unwrap_or_else(|_| "-".into());
             let why = line(&format!("{}: {}", failed.reason, failed.message), usize::MAX);
             let wanted = text(failed.size);
-            println!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
+            say!("{:<48} {size:>9} {wanted:>9} {:>7} {why}", volume.name, failed.attempt)
         });
     }
     let unmodified = volumes.iter().filter_map(|volume| Some((volume, volume.modification.as_ref()?)));
     let unmodified: Vec<_> = unmodified.filter(|(_, note)| note.attempt > 0).collect();
     if !unmodified.is_empty() {
-        println!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
+        say!("\n{:<48} {:>7} LAST FAILED MODIFY RUN", "VOLUME", "ATTEMPT");
         unmodified.iter().for_each(|(volume, note)| {
             let why = line(&format!("{}: {}", note.reason, note.message), usize::MAX);
-            println!("{:<48} {:>7} {why}", volume.name, note.attempt)
+            say!("{:<48} {:>7} {why}", volume.name, note.attempt)
         });
     }
     let failed: Vec<_> = volumes.iter().filter_map(|volume| Some((volume, volume.last_failure.as_ref()?))).collect();
     if !failed.is_empty() {
-        println!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
+        say!("\n{:<48} {:<10} LAST FAILED DELETE RUN", "VOLUME", "PHASE");
         failed.iter().for_each(|(volume, failure)| {
-            println!("{:<48} {:<10} {}: {}", volume.name, volume.phase, failure.reason, failure.message)
+            say!("{:<48} {:<10} {}: {}", volume.name, volume.phase, failure.reason, failure.message)
         });
     }
 }
@@ -300,10 +292,10 @@ type Capacities = Result<Vec<Published>, String>;
 fn print_capacities(capacities: &Capacities) {
     let told = match capacities {
         Ok(told) => told.iter().filter(|told| told.record.is_some()).collect::<Vec<_>>(),
-        Err(why) => return println!("\nHow much room the scheduler is told of is not known: {why}"),
+        Err(why) => return say!("\nHow much room the scheduler is told of is not known: {why}"),
     };
     if !told.is_empty() {
-        println!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");
+        say!("\n{:<24} {:<44} {:>12} LAST FAILED CAPACITY RUN", "CLASS", "WHERE", "FREE");
     }
     for published in told {
         let Published { class, topology, record, .. } = published;
@@ -311,7 +303,7 @@ fn print_capacities(capacities: &Capacities) {
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
         let why = record.as_ref().map(|record| record.message.as_str()).filter(|why| !why.is_empty()).unwrap_or("-");
         let why = line(why, usize::MAX);
-        println!("{class:<24} {at:<44} {:>12} {why}", published.room());
+        say!("{class:<24} {at:<44} {:>12} {why}", published.room());
     }
 }
 
@@ -321,17 +313,17 @@ type Policies = Result<Vec<(&'static Policy, State)>, String>;
 fn print_policies(policies: &Policies) {
     let states = match policies {
         Ok(states) => states,
-        Err(why) => return println!("\nWhether the admission policies are installed is not known: {why}"),
+        Err(why) => return say!("\nWhether the admission policies are installed is not known: {why}"),
     };
-    println!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
+    say!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
     for (policy, state) in states {
-        println!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.words());
+        say!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.words());
     }
     let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
     if !off.is_empty() {
-        println!("Off without them:");
-        off.iter().for_each(|(policy, _)| println!("  {}", policy.without));
-        println!("Install them: {}", policies::INSTALL);
+        say!("Off without them:");
+        off.iter().for_each(|(policy, _)| say!("  {}", policy.without));
+        say!("Install them: {}", policies::INSTALL);
     }
 }
 
@@ -345,12 +337,15 @@ fn to_json(
     let classes: Vec<_> = table
         .iter()
         .map(|class| {
+            let Health { failing, undeleted, slow, .. } = Health::of(&class.name, table, rows, volumes);
             json!({
                 "name": class.name,
                 "storageClassObject": class.has_object,
                 "config": class.recipe.as_ref().ok().map(|recipe| recipe.version()),
                 "lastGood": class.last_good,
-                "failing": failing(&class.name, rows, volumes),
+                "failing": failing,
+                "undeleted": undeleted,
+                "slow": slow,
                 "error": class.recipe.as_ref().err(),
                 "claims": states(rows, &class.name).into_iter().collect::<BTreeMap<_, _>>(),
             })
@@ -386,11 +381,20 @@ mod tests {
     use super::*;
     use crate::config::classes::Identity;
 
-    fn failed(name: &str, created: i64, kind: Failure, at: i64, words: &str) -> Row {
+    pub(super) fn failed(name: &str, created: i64, kind: Failure, at: i64, words: &str) -> Row {
         let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": kind, "reason": "ExitCode", "message": words });
         let failure = LastFailure::read(&text.to_string());
         assert!(failure.is_some());
-        Row { claim: format!("team/{name}"), class: "c".into(), state: "Failed", attempt: 1, age: 1, created, failure }
+        Row {
+            claim: format!("team/{name}"),
+            class: "c".into(),
+            state: "Failed",
+            attempt: 1,
+            age: 1,
+            created,
+            running: None,
+            failure,
+        }
     }
 
     fn bound(name: &str) -> Row {
@@ -401,12 +405,29 @@ mod tests {
             attempt: 1,
             age: 1,
             created: 1,
+            running: None,
             failure: None,
         }
     }
 
+    /// Returns the table of one class, whose config has this data.
+    pub(super) fn one_class(mut data: serde_json::Value) -> Classes {
+        let identity = Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: "default".into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "flex-provisioner".into(),
+        };
+        (data["plugin-name"], data["image"]) = (json!(names::DEFAULT_PLUGIN), json!("example/image"));
+        let labels = json!({ "type": "provisioner-config", "storage-class": "c" });
+        let object = json!({ "metadata": { "name": "c", "namespace": "admin", "labels": labels }, "data": data });
+        let config = Config::from(&serde_json::from_value::<ConfigMap>(object).unwrap());
+        classes(&identity, &[config], &[], &BTreeMap::new(), &Default::default())
+    }
+
     /// Returns an adopted volume of a class that was made at that time.
-    fn made(class: &str, created: i64) -> Volume {
+    pub(super) fn made(class: &str, created: i64) -> Volume {
         let provenance = "{}";
         let mark = Some(crate::model::volume::mark(provenance));
         let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
@@ -456,22 +477,9 @@ mod tests {
 
     #[test]
     fn the_state_of_a_class_that_fails_says_how_many_claims_and_the_last_words() {
-        let classes = |data: serde_json::Value| {
-            let identity = Identity {
-                provisioner: names::DEFAULT_PROVISIONER.into(),
-                plugin: names::DEFAULT_PLUGIN.into(),
-                instance: "default".into(),
-                config_namespaces: vec!["admin".into()],
-                namespace: "flex-provisioner".into(),
-            };
-            let labels = json!({ "type": "provisioner-config", "storage-class": "c" });
-            let object = json!({ "metadata": { "name": "c", "namespace": "admin", "labels": labels }, "data": data });
-            let config = Config::from(&serde_json::from_value::<ConfigMap>(object).unwrap());
-            classes(&identity, &[config], &[], &BTreeMap::new(), &Default::default())
-        };
-        let table = classes(json!({ "plugin-name": names::DEFAULT_PLUGIN, "image": "example/image" }));
+        let table = one_class(json!({ "service-account-name": "c" }));
         let class = table.iter().next().expect("the config names a class");
-        let says = |rows: &[Row]| verdict(class, failing("c", rows, &[]).as_ref());
+        let says = |rows: &[Row]| Health::of("c", &table, rows, &[]).verdict(class);
         assert_eq!(says(&[bound("a")]), "ok");
         let row = |name: &str, words: &str| failed(name, 1, Failure::Retry, 9, words);
         assert_eq!(

@@ -8,6 +8,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
+use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
 use crate::config::document::{self, Document, Lines};
@@ -195,10 +196,13 @@ impl Checked {
         let mut findings = Vec::new();
         for Found { config, file, lines } in &self.configs {
             let Some(verdict) = table.verdicts.get(&config.name) else {
-                let message = format!(
-                    "ConfigMap {} is meant for another plugin than {} and is left alone",
-                    config.name, identity.plugin
-                );
+                let near = slips::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
+                let message = near.unwrap_or_else(|| {
+                    format!(
+                        "ConfigMap {} is meant for another plugin than {} and is left alone",
+                        config.name, identity.plugin
+                    )
+                });
                 findings.push(Finding {
                     file: file.clone(),
                     line: lines.of(keys::PLUGIN_NAME.name),
@@ -252,13 +256,13 @@ fn print(findings: &[Finding], configs: usize, output: Output) {
                 .iter()
                 .map(|f| json!({ "file": f.file, "line": f.line, "severity": f.severity, "message": f.message }))
                 .collect();
-            println!("{}", json!({ "configs": configs, "errors": errors, "findings": list }));
+            say!("{}", json!({ "configs": configs, "errors": errors, "findings": list }));
         }
         Output::Table => {
             for Finding { file, line, severity, message } in findings {
-                println!("{file}:{line}: {severity}: {message}");
+                say!("{file}:{line}: {severity}: {message}");
             }
-            println!("{configs} provisioner configs checked: {errors} errors, {} warnings", findings.len() - errors);
+            say!("{configs} provisioner configs checked: {errors} errors, {} warnings", findings.len() - errors);
         }
     }
 }

@@ -6,6 +6,7 @@ use anyhow::bail;
 use clap::Args;
 
 use super::doctor::gather;
+use super::out::say;
 use super::{Names, Namespaces};
 use crate::api::client;
 use crate::api::writes::{Binding, Writes};
@@ -61,29 +62,29 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
             let Vouchable { provenance, unfamiliar } = match checked {
                 Ok(vouchable) => vouchable,
                 Err(why) => {
-                    println!("{name}: refused: {why}");
+                    say!("{name}: refused: {why}");
                     refused += 1;
                     continue;
                 }
             };
             let record = &provenance.record;
-            println!("{name}: class {}, config {}", record.class, record.config);
+            say!("{name}: class {}, config {}", record.class, record.config);
             if !provenance.node.is_empty() {
-                println!("    made on node: {}", provenance.node);
+                say!("    made on node: {}", provenance.node);
             }
             for (key, value) in &record.data {
                 let kind = if keys::is_key(key) { "" } else { "parameter " };
-                println!("    {kind}{key}: {}", crate::text::printable(value, 400));
+                say!("    {kind}{key}: {}", crate::text::printable(value, 400));
             }
             match unfamiliar.filter(|_| !args.trust_record) {
                 Some(why) => {
-                    println!("{name}: refused: {why}; if the record above is right, add --trust-record");
+                    say!("{name}: refused: {why}; if the record above is right, add --trust-record");
                     refused += 1;
                 }
-                None if args.dry_run => println!("{name}: would be confirmed"),
+                None if args.dry_run => say!("{name}: would be confirmed"),
                 None => {
                     writes.vouch(&volume).await?;
-                    println!("{name}: confirmed; it grows and is deleted by this record from now on");
+                    say!("{name}: confirmed; it grows and is deleted by this record from now on");
                 }
             }
         }

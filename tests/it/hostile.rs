@@ -186,6 +186,17 @@ async fn a_slip_in_a_config_is_told_to_who_applies_it() {
     says(&said, &["does not see it without a label type; write type: provisioner-config"]);
     let said = config(marked.clone(), json!({ "image": "example/image" }));
     says(&said, &["the key plugin-name is missing"]);
+    for near in ["kubernetes.io/flex-provisoner", "kubernets.io/flex_provisioner", "flex-provisioner"] {
+        let said = config(marked.clone(), with("plugin-name", json!(near)));
+        says(
+            &said,
+            &[&format!("the plugin-name {near} names another provisioner"), "to be kubernetes.io/flex-provisioner"],
+        );
+    }
+    for other in ["example.com/flex-provisioner", "kubernetes.io/flex-provisioner-2"] {
+        let said = config(marked.clone(), with("plugin-name", json!(other)));
+        assert!(!said.contains("plugin-name"), "{said}");
+    }
     for (slip, key) in [
         ("timout", "timeout"),
         ("TIMEOUT", "timeout"),

@@ -47,6 +47,16 @@ impl Operation {
         !matches!(self, Operation::List | Operation::Capacity)
     }
 
+    /// Returns the capability that a config declares to get runs of this operation; `None` for provision and delete
+    /// runs, which each image gets.
+    pub fn capability(self) -> Option<&'static str> {
+        match self {
+            Operation::Provision | Operation::Delete => None,
+            Operation::Snapshot | Operation::DeleteSnapshot => Some("snapshot"),
+            Operation::List | Operation::Expand | Operation::Modify | Operation::Capacity => Some(self.as_str()),
+        }
+    }
+
     /// Checks whether runs of this operation make or delete a snapshot.
     pub fn is_of_snapshot(self) -> bool {
         matches!(self, Operation::Snapshot | Operation::DeleteSnapshot)

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use serde_json::json;
 
+use super::out::say;
 use super::{Names, Namespaces, Output};
 use crate::api::writes::{Binding, Writes};
 use crate::api::{client, policies};
@@ -86,7 +87,7 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         anyhow::Ok((told, listings))
     })?;
     match output {
-        Output::Json => println!("{}", to_json(&told, &listings)),
+        Output::Json => say!("{}", to_json(&told, &listings)),
         Output::Table => print(&told, &listings, clock_now()),
     }
     let worst = told.iter().filter(|told| !told.removed).map(|told| told.finding.severity).max();
@@ -182,8 +183,8 @@ fn print(told: &[Told], listings: &[Listing], now: i64) {
     for listing in listings {
         let on = listing.node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
         match &listing.entries {
-            Ok(entries) => println!("class {}{on}: {} on the backend", listing.class, entries.len()),
-            Err(_) => println!("class {}{on}: not listed", listing.class),
+            Ok(entries) => say!("class {}{on}: {} on the backend", listing.class, entries.len()),
+            Err(_) => say!("class {}{on}: not listed", listing.class),
         }
     }
     for Told { finding, removed } in told {
@@ -191,18 +192,18 @@ fn print(told: &[Told], listings: &[Listing], now: i64) {
         let severity = format!("{severity:?}").to_lowercase();
         let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
         let (detail, remedy) = (line(detail, usize::MAX), printable(remedy, usize::MAX));
-        println!("{severity}: {kind}: {object}{since}");
-        println!("    {}: {detail}", kind.meaning());
+        say!("{severity}: {kind}: {object}{since}");
+        say!("    {}: {detail}", kind.meaning());
         match (removed, removal) {
-            (true, Some(Removal::Vouch)) => println!("    vouched for"),
-            (false, Some(Removal::Vouch)) => println!("    safe to confirm (--fix): {remedy}"),
-            (true, _) => println!("    removed"),
-            (false, Some(_)) => println!("    safe to remove (--fix): {remedy}"),
-            (false, None) => println!("    what to do: {remedy}"),
+            (true, Some(Removal::Vouch)) => say!("    vouched for"),
+            (false, Some(Removal::Vouch)) => say!("    safe to confirm (--fix): {remedy}"),
+            (true, _) => say!("    removed"),
+            (false, Some(_)) => say!("    safe to remove (--fix): {remedy}"),
+            (false, None) => say!("    what to do: {remedy}"),
         }
     }
     let count = |severity| told.iter().filter(|told| told.finding.severity == severity).count();
-    println!(
+    say!(
         "{} found: {} errors, {} warnings, {} worth knowing; {} removed or vouched for",
         told.len(),
         count(Severity::Error),

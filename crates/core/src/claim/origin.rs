@@ -140,6 +140,12 @@ impl Copied<'_> {
         if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != original.uid) {
             return waits("has a volume whose claimRef names another claim");
         }
+        if volume.is_restored() {
+            return waits(&format!(
+                "has the volume {0}, which was restored from a backup; it can be copied once an admin has confirmed its record: `flex-provisioner vouch {0}`",
+                volume.name
+            ));
+        }
         if !self.ours || Some(&volume.class) != copy.class.as_ref() {
             return waits(&format!(
                 "has the volume {}, which was not made by the provisioner of its class",

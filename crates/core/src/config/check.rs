@@ -12,7 +12,7 @@ use contract::{names, parameter, quantity, request};
 use super::capability;
 use super::keys::{self, KeySpec};
 use super::record::Record;
-use super::slips::misspelt;
+use super::slips::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, refresh, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Recipe, Refresh, Share};
 use crate::config::pool::Pool;
@@ -284,7 +284,10 @@ fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<
     let mut by_env: BTreeMap<String, &str> = BTreeMap::new();
     for name in parameters.keys() {
         if let Err(error) = parameter::check_name(name, request::is_reserved) {
-            r.problems.push(Problem::new(name.clone(), error.to_string()));
+            // The advice of a name for a parameter misleads somebody who meant a key.
+            let near = near_key(name).filter(|_| !given.contains_key(name));
+            let message = near.map(|key| format!("is no key; did you mean `{key}`?")).unwrap_or(error.to_string());
+            r.problems.push(Problem::new(name.clone(), message));
         }
         if let Some(near) = misspelt(name).filter(|_| !given.contains_key(name)) {
             r.problems.push(Problem::new(

@@ -301,6 +301,7 @@ fn names_with_a_meaning_are_refused_with_a_better_one() {
         refused(name, "x", &format!("call it `my-{name}`"));
     }
     refused("a b", "x", "a character that is not allowed");
+    refused("volume-source", "x", "is no key; did you mean `volume-sources`?");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use super::input::{CONFIG_PARAMETER, ClassObject};
 use super::keys::{self, KeySpec};
 use crate::object::is_dns_name;
 use contract::names;
+use contract::parameter::check_name;
+use contract::request::is_reserved;
 
 /// Synonyms of keys, whose letters differ too much from the key to be found as a typing error.
 const OTHER_WORDS: &[(&str, KeySpec)] = &[
@@ -148,7 +150,9 @@ fn names_class(key: &str) -> bool {
 /// Finds slips in the data of a ConfigMap.
 pub fn in_data(data: &BTreeMap<String, String>) -> Vec<Problem> {
     let is_text = |key: &str| !keys::is_key(key) || key == keys::SERVICE_TOKEN.name;
-    let mut found: Vec<_> = data.keys().filter(|name| misspelt(name).is_none()).filter_map(|name| near(name)).collect();
+    // The check refuses the others.
+    let is_parameter = |name: &&String| misspelt(name).is_none() && check_name(name, is_reserved).is_ok();
+    let mut found: Vec<_> = data.keys().filter(is_parameter).filter_map(|name| near(name)).collect();
     found.extend(data.iter().filter(|(key, _)| is_text(key)).filter_map(|(key, value)| at_the_ends(key, value)));
     found.extend(data.iter().filter(|(key, _)| !keys::is_key(key)).filter_map(|(key, value)| secret(key, value)));
     found
@@ -176,6 +180,18 @@ pub fn in_class(object: &ClassObject, ours: bool) -> Vec<Problem> {
     let with =
         |Problem { key, message }| Problem::new(key, format!("{message} (a parameter of StorageClass `{class}`)"));
     found.into_iter().map(with).collect()
+}
+
+/// Returns the warning about a config for another plugin whose plugin name was probably meant to be ours.
+pub fn near_plugin(data: &BTreeMap<String, String>, ours: &str) -> Option<Problem> {
+    let name = data.get("plugin-name").map(|name| name.trim()).filter(|name| *name != ours)?;
+    let (plugin, wanted) = (name.rsplit('/').next()?, ours.rsplit('/').next()?);
+    (reads_like(name, ours) || reads_like(plugin, wanted) || plugin == wanted).then(|| {
+        Problem::new(
+            "plugin-name",
+            format!("`{name}` is the name of another plugin, so that the provisioner does not look at the config; did you mean `{ours}`?"),
+        )
+    })
 }
 
 fn did_you_mean(name: &str, key: &str) -> Problem {

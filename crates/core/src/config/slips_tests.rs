@@ -13,7 +13,7 @@ fn a_key_that_was_nearly_written_is_asked_for() {
         ("capabilites", "capabilities"),
         ("capability", "capabilities"),
         ("placment", "placement"),
-        ("volume-source", "volume-sources"),
+        ("volume-sorces", "volume-sources"),
         ("resource", "resources"),
         ("retry", "retries"),
         ("pod-templates", "pod-template"),
@@ -24,6 +24,27 @@ fn a_key_that_was_nearly_written_is_asked_for() {
         assert_eq!(near_key(written), Some(meant), "{written}");
         let said = in_data(&map(&[(written, "x")]));
         assert!(said.len() == 1 && said[0].message.contains(&format!("did you mean `{meant}`?")), "{said:?}");
+    }
+}
+
+#[test]
+fn a_plugin_name_that_was_nearly_written_is_asked_for() {
+    let ours = names::DEFAULT_PLUGIN;
+    let said = |name: &str| near_plugin(&map(&[("plugin-name", name)]), ours).map(|problem| problem.to_string());
+    for near in [
+        "kubernetes.io/flex-provisoner",
+        "kubernetes.io/flex_provisioner",
+        "kubernetes.io/Flex-Provisioner",
+        "kubernets.io/flex-provisioner",
+        "k8s.io/flex-provisioner",
+        "flex-provisioner",
+        "flex-provisoner",
+    ] {
+        let message = said(near).unwrap_or_default();
+        assert!(message.contains(near) && message.ends_with(&format!("did you mean `{ours}`?")), "{near}: {message}");
+    }
+    for other in [ours, " kubernetes.io/flex-provisioner\n", "example.com/other", "kubernetes.io/nfs", ""] {
+        assert_eq!(said(other), None, "{other}");
     }
 }
 

@@ -7,6 +7,7 @@ use crate::claim::accept::acceptable;
 use crate::config::classes::{BindingMode, Class, Lookup};
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
+use crate::volume::vouch::reserve;
 
 /// Returns the finding about a claim, if any.
 pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
@@ -23,9 +24,8 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
         return None;
     }
     if claim.phase == "Lost" {
-        let volume = claim.volume_name.as_deref().unwrap_or_default();
-        let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim".to_owned();
-        return finding(Kind::ClaimLost, format!("its volume {volume} does not exist"), remedy);
+        let (detail, remedy) = lost(w, claim);
+        return finding(Kind::ClaimLost, detail, remedy);
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
     if claim.is_held() && !claim.abandoned {
@@ -49,6 +49,32 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     }
     let (why, since) = stuck(w, claim, class)?;
     finding(Kind::ClaimStuck, why, look()).map(|found| found.since(since))
+}
+
+/// Returns the reason why Kubernetes calls a claim `Lost`, and the remedy.
+fn lost(w: &World<'_>, claim: &Claim) -> (String, String) {
+    let name = claim.volume_name.as_deref().unwrap_or_default();
+    let Some(volume) = w.volumes.get(name) else {
+        let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim";
+        return (format!("its volume {name} does not exist"), remedy.to_owned());
+    };
+    match volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty() && reference.uid != claim.uid) {
+        Some(reference) if reference.name == claim.name => {
+            let detail = format!(
+                "its volume {name} exists, and is reserved for another UID of the claim, {}, as in a backup",
+                reference.uid
+            );
+            (detail, format!("reserve the volume for the claim of this name: {}", reserve(name)))
+        }
+        Some(reference) => {
+            let detail = format!("its volume {name} is reserved for another claim, {}", reference.name);
+            (detail, format!("delete the claim, or see whose volume it is: kubectl describe pv {name}"))
+        }
+        None => {
+            let detail = format!("its volume {name} exists, and Kubernetes has not bound the claim again yet");
+            (detail, format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name))
+        }
+    }
 }
 
 /// Checks whether the stamp names a config in a namespace that this orchestrator reads. If the stamp lacks its

@@ -81,10 +81,10 @@ kinds! {
         emitted_by_steps: no, confirm_after: 30,
     }
 
-    /// A claim is bound to a volume that does not exist.
+    /// A claim's volume does not exist, or is reserved for another UID or claim.
     ClaimLost = "claim-lost", Error {
-        meaning: "a claim is bound to a volume that does not exist any more",
-        remedy: "Restore the PersistentVolume from a backup of the API, or delete the claim.",
+        meaning: "Kubernetes cannot bind this claim to its volume any more",
+        remedy: "[see below](#claim-lost)",
         emitted_by_steps: no, confirm_after: 30,
     }
 

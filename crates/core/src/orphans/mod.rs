@@ -258,11 +258,16 @@ pub fn sort(findings: &mut [Finding]) {
     });
 }
 
-/// Writes the command that abandons an object that cannot be deleted.
+/// Writes the command that abandons an object after the admin has cleaned up by hand.
 fn let_go(what: &str, namespace: &str, name: &str) -> String {
+    let_go_at("", what, namespace, name)
+}
+
+/// Writes the command that abandons an object after the admin has cleaned up by hand at a place.
+fn let_go_at(place: &str, what: &str, namespace: &str, name: &str) -> String {
     let namespace = if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") };
     format!(
-        "clean up by hand, then: kubectl {namespace}annotate {what} {name} {}={}",
+        "clean up by hand{place}, then: kubectl {namespace}annotate {what} {name} {}={}",
         names::ABANDON,
         names::ABANDON_YES
     )

@@ -1,5 +1,6 @@
 mod backend;
 mod properties;
+mod restored;
 mod snapshots;
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use contract::names;
 use contract::request::Operation;
 
-use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go};
+use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go_at};
 use crate::config::classes::Lookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
@@ -15,7 +15,7 @@ use crate::object::ObjectName;
 use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::restored::adopts;
-use crate::volume::vouch::{Known, Vouchable, vouchable};
+use crate::volume::vouch::{Known, Vouchable, is_deleted_at_once, reserve, vouchable};
 
 /// The relation of a volume to its claim.
 enum Owner<'a> {
@@ -65,7 +65,6 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
     if w.now - volume.created < YOUNG || volume.abandoned {
         return None;
     }
-    let by_hand = || let_go("pv", "", &volume.name);
     if let Some(kind) = volume.ready() {
         return unasked(w, volume, kind, finding);
     }
@@ -100,7 +99,11 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
         Owner::Gone | Owner::Elsewhere(_) => {
             let problem = undeletable(w, volume).or_else(|| held(w, volume));
             let (kind, detail, since) = problem?;
-            let found = finding(kind, detail, by_hand())?;
+            let remedy = match kind {
+                Kind::VolumeHeld | Kind::NodeGone => by_hand(volume),
+                _ => keep_or_let_go(volume),
+            };
+            let found = finding(kind, detail, remedy)?;
             Some(Finding { since, ..found })
         }
     }
@@ -126,7 +129,18 @@ fn restored(
 ) -> Option<Finding> {
     let known = Known { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
     let command = format!("flex-provisioner vouch {}", volume.name);
-    match vouchable(volume, &known, false) {
+    match vouchable(volume, &known, true) {
+        Ok(Vouchable { unfamiliar, .. }) if is_deleted_at_once(volume) => {
+            let why = unfamiliar.map(|why| format!("; {why}")).unwrap_or_default();
+            let detail = format!(
+                "its claim is gone and its policy is Delete, so that its storage would be deleted at once if somebody vouched for it{why}"
+            );
+            let remedy = format!(
+                "to keep it for a claim of the same name: {}; once it is bound: {command}; to delete its storage: {command} --also-released",
+                reserve(&volume.name)
+            );
+            finding(Kind::VolumeRestored, detail, remedy)
+        }
         Ok(Vouchable { unfamiliar: None, .. }) => {
             let found = finding(Kind::VolumeRestored, "its record says what its class says".into(), command)?;
             Some(found.removed_by(Removal::Vouch))
@@ -135,10 +149,36 @@ fn restored(
             let remedy = format!("look at its record: {command} --dry-run; if it is right: {command} --trust-record");
             finding(Kind::VolumeRestored, why, remedy)
         }
-        Err(why) => {
-            finding(Kind::VolumeRestored, format!("nobody can vouch for it: {why}"), let_go("pv", "", &volume.name))
-        }
+        Err(why) => finding(
+            Kind::VolumeRestored,
+            format!("nobody can vouch for it: {why}"),
+            match volume.phase.as_str() {
+                "Released" | "Failed" => keep_or_let_go(volume),
+                _ => format!(
+                    "pods can use it as it is, and nothing has to be cleaned up; only when its claim is gone and nobody needs its data: {}",
+                    by_hand(volume)
+                ),
+            },
+        ),
     }
+}
+
+/// Writes what an admin does about a volume whose storage only the admin can delete. The place is known for volumes of
+/// one node, and for those with a path there.
+fn by_hand(volume: &Volume) -> String {
+    let node = volume.affinity.as_deref().and_then(only_host).map(|host| format!(" on node {host}"));
+    let path = volume.path.as_ref().map(|path| format!(" in {path}"));
+    let place = [node, path].into_iter().flatten().collect::<String>();
+    let_go_at(&place, "pv", "", &volume.name)
+}
+
+/// Writes what an admin does about a released volume that nothing deletes, and whose data somebody may need.
+fn keep_or_let_go(volume: &Volume) -> String {
+    let keep = match &volume.claim_ref {
+        Some(_) => format!("to keep it for a claim of the same name: {}; ", reserve(&volume.name)),
+        None => String::new(),
+    };
+    format!("{keep}to delete it: {}", by_hand(volume))
 }
 
 /// Returns the finding about a pooled volume.

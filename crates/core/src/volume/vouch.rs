@@ -75,13 +75,23 @@ pub fn vouchable(volume: &Volume, known: &Known<'_>, also_released: bool) -> Res
         ));
     }
     source_fits(volume, &recipe)?;
-    if !also_released && matches!(volume.phase.as_str(), "Released" | "Failed") && volume.reclaim_policy == "Delete" {
+    if !also_released && is_deleted_at_once(volume) {
         return Err(format!(
-            "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: kubectl patch pv {} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'; to delete it: vouch --also-released",
-            volume.name
+            "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: {}; to delete it: vouch --also-released",
+            reserve(&volume.name)
         ));
     }
     Ok(Vouchable { unfamiliar: unfamiliar(record, known), provenance })
+}
+
+/// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.
+pub fn is_deleted_at_once(volume: &Volume) -> bool {
+    matches!(volume.phase.as_str(), "Released" | "Failed") && volume.reclaim_policy == "Delete"
+}
+
+/// Writes the command that reserves a volume for the claim that its claimRef names, whatever the UID of that claim is.
+pub fn reserve(volume: &str) -> String {
+    format!("kubectl patch pv {volume} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'")
 }
 
 /// Returns the difference between a record and those that are known of its class. Settings that only the image

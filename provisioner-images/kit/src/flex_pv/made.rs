@@ -104,12 +104,15 @@ pub fn made(
 /// # Errors
 /// If the run asks for something else. The message says what, and what to do.
 pub fn is_asked_for(request: &Request, copied: bool) -> Result<(), Failure> {
-    if request.operation != Operation::Provision {
+    let operation = request.operation;
+    if operation != Operation::Provision {
+        let way_out = match operation.capability() {
+            Some(name) => format!("take `{name}` out of the `capabilities` of the provisioner config, or let"),
+            None => "let".to_owned(),
+        };
         return Err(Failure::never(format!(
-            "OPERATION is {0}, and a PersistentVolume is created by provision runs alone: take `{0}` out of the \
-             `capabilities` of the provisioner config, or let the image do that (or say that it cannot: `flex-pv fail \
-             never`) for an OPERATION other than provision",
-            request.operation
+            "OPERATION is {operation}, and a PersistentVolume is created by provision runs alone: {way_out} the image \
+             do that (or say that it cannot: `flex-pv fail never`) for an OPERATION other than provision"
         )));
     }
     let (what, capability) = match (&request.clone_of, &request.snapshot) {

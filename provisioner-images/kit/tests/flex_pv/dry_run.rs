@@ -107,6 +107,10 @@ fn what_is_to_be_a_copy_is_created_by_an_image_that_has_copied_alone() {
             let ended = create(&[("OPERATION", operation), snapshot], more);
             assert_eq!((ended.code, ended.out.as_str()), (65, ""), "{operation}: {ended:?}");
             assert!(ended.last_words.contains(&format!("OPERATION is {operation}")), "{ended:?}");
+            let capability = operation.strip_prefix("delete-").unwrap_or(operation);
+            let capability = format!("take `{capability}` out of the `capabilities`");
+            assert_eq!(ended.last_words.contains(&capability), operation != "delete", "{ended:?}");
+            assert_eq!(ended.last_words.contains("capabilities"), operation != "delete", "{ended:?}");
         }
     }
 }

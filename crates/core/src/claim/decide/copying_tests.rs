@@ -57,7 +57,7 @@ fn row_18_a_claim_that_others_fill_is_left_to_them() {
 fn row_18_what_can_not_be_copied_waits_and_says_why() {
     assert!(matches!(copy(new(), "").step(), Step::Stamp { attempt: 1, .. }));
     type Spoilt = fn(&mut Original);
-    let cases: [(Spoilt, &str); 10] = [
+    let cases: [(Spoilt, &str); 11] = [
         (|o| o.claim = None, "claim team/original, the data source of this claim, does not exist"),
         (|o| o.claim.as_mut().unwrap().class = Some("gold".into()), "is of another class, gold"),
         (|o| o.claim.as_mut().unwrap().deleting = true, "is being deleted"),
@@ -65,6 +65,13 @@ fn row_18_what_can_not_be_copied_waits_and_says_why() {
         (|o| o.volume = None, "has a volume that the provisioner does not see yet"),
         (|o| o.volume.as_mut().unwrap().claim_ref = None, "has a volume whose claimRef names another claim"),
         (|o| o.ours = false, "was not made by the provisioner of its class"),
+        (
+            |o| {
+                o.ours = false;
+                o.volume.as_mut().unwrap().mark = None;
+            },
+            "which was restored from a backup; it can be copied once an admin has confirmed its record: `flex-provisioner vouch pvc-",
+        ),
         (|o| o.volume.as_mut().unwrap().deleting = true, "which is being deleted"),
         (
             |o| o.volume.as_mut().unwrap().volume_mode = "Block".into(),

@@ -34,6 +34,7 @@ macro_rules! keys {
 
 keys! {
     /// The orchestrator that the config is for: one with another plugin name leaves the ConfigMap alone.
+    /// `validate` and the admission policy `configs` warn of a name that is nearly right.
     PLUGIN_NAME = "plugin-name", Program {
         value: "the orchestrator's plugin name", default: "**required**",
         example: "kubernetes.io/flex-provisioner", section: "",

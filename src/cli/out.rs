@@ -1,0 +1,24 @@
+//! Standard output of the subcommands.
+
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write};
+use std::process::exit;
+
+/// The exit code of a command whose reader left: that of a program that the signal `SIGPIPE` has ended.
+const NOBODY_READS: i32 = 141;
+
+/// Writes a line. Ends the process without a word if nobody reads on, as with `| head`.
+pub(super) fn line(text: Arguments<'_>) {
+    let Err(error) = writeln!(std::io::stdout().lock(), "{text}") else { return };
+    if error.kind() != ErrorKind::BrokenPipe {
+        eprintln!("flex-provisioner: standard output cannot be written: {error}");
+        exit(1)
+    }
+    exit(NOBODY_READS)
+}
+
+/// Writes a line to standard output, formatted as by `println!`.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::cli::out::line(format_args!($($text)*)) };
+}
+pub(super) use say;

@@ -1,0 +1,116 @@
+//! The state of a class: what is known to be wrong with it.
+
+use contract::request::Operation;
+
+use super::{Failing, LAST_WORDS, Row, failing};
+use crate::config::classes::{Class, Classes};
+use crate::model::volume::Volume;
+use crate::text::line;
+
+/// The note on a class that uses an older version of its config.
+const LAST_GOOD: &str = "the config has errors; its last good version is in use";
+/// The seconds after which an attempt without a result is worth a look. Most runs take less.
+const LONG: i64 = 120;
+
+/// The troubles of a class, beside errors of its config.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Health {
+    /// The claims whose attempts fail.
+    pub(super) failing: Option<Failing>,
+    /// The claims and volumes whose storage could not be deleted.
+    pub(super) undeleted: Option<Failing>,
+    /// The number of claims whose attempt has had no result for long.
+    pub(super) slow: usize,
+    /// A config of the class has warnings.
+    pub(super) warned: bool,
+}
+
+impl Health {
+    pub(super) fn of(class: &str, table: &Classes, rows: &[Row], volumes: &[Volume]) -> Self {
+        let is_slow = |row: &&Row| row.class == class && row.running.is_some_and(|seconds| seconds > LONG);
+        let serves = |of: &[String]| of.iter().any(|name| name == class);
+        Health {
+            failing: failing(class, rows, volumes),
+            undeleted: undeleted(class, rows, volumes),
+            slow: rows.iter().filter(is_slow).count(),
+            warned: table.verdicts.values().any(|verdict| !verdict.warnings.is_empty() && serves(&verdict.classes)),
+        }
+    }
+
+    /// Returns the state of the class, for people.
+    pub(super) fn verdict(&self, class: &Class) -> String {
+        let config = class.recipe.as_ref().err().cloned().or_else(|| class.last_good.then(|| LAST_GOOD.to_owned()));
+        let failing = self.failing.as_ref().map(|Failing { claims, last }| {
+            let claims = if *claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
+            format!("failing: {claims}, last {last}")
+        });
+        let undeleted =
+            self.undeleted.as_ref().map(|Failing { claims, last }| format!("cannot be deleted: {claims}, last {last}"));
+        let slow = (self.slow > 0).then(|| format!("no result for {LONG} s: {}, whose events may say why", self.slow));
+        let troubles: Vec<_> = [config, failing, undeleted, slow].into_iter().flatten().collect();
+        match (troubles.is_empty(), self.warned) {
+            (false, _) => troubles.join("; "),
+            (true, true) => "ok; see the warnings below".into(),
+            (true, false) => "ok".into(),
+        }
+    }
+}
+
+/// Returns the deletions of a class whose last run failed, with the last words of the latest.
+fn undeleted(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
+    let rows = rows.iter().filter(|row| row.class == class && row.state == "Deleting");
+    let claims = rows.filter_map(|row| Some((&row.claim, row.failure.as_ref()?)));
+    let volumes = volumes.iter().filter(|volume| volume.class == class && (volume.deleting || volume.phase != "Bound"));
+    let volumes = volumes.filter_map(|volume| Some((&volume.name, volume.last_failure.as_ref()?)));
+    let failed: Vec<_> = claims.chain(volumes).filter(|(_, why)| why.operation == Operation::Delete).collect();
+    let (name, why) = failed.iter().max_by_key(|(_, why)| why.at)?;
+    let last = line(&format!("{name}: {}: {}", why.reason, why.message), LAST_WORDS);
+    Some(Failing { claims: failed.len(), last })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::{failed, made, one_class};
+    use super::*;
+    use contract::exit::Failure;
+
+    #[test]
+    fn a_class_is_not_ok_while_deletions_fail_or_attempts_have_no_result() {
+        let table = one_class(json!({ "service-account-name": "c" }));
+        let class = table.iter().next().expect("the config names a class");
+        let says = |rows: &[Row], volumes: &[Volume]| Health::of("c", &table, rows, volumes).verdict(class);
+        let attempt =
+            |running| Row { state: "Running", running, failure: None, ..failed("a", 1, Failure::Retry, 9, "x") };
+        assert_eq!(says(&[attempt(Some(LONG))], &[]), "ok");
+        assert_eq!(says(&[attempt(Some(LONG + 1))], &[]), "no result for 120 s: 1, whose events may say why");
+        let other = Row { class: "other".into(), ..attempt(Some(5000)) };
+        assert_eq!(says(&[other], &[]), "ok");
+        let deletes = |name: &str, at| {
+            let mut row = Row { state: "Deleting", ..failed(name, 1, Failure::Retry, at, "no such pool") };
+            row.failure.as_mut().unwrap().operation = Operation::Delete;
+            row
+        };
+        assert_eq!(says(&[deletes("a", 9)], &[]), "cannot be deleted: 1, last team/a: ExitCode: no such pool");
+        let volume = |phase: &str| {
+            let last_failure = deletes("a", 20).failure;
+            Volume { phase: phase.into(), last_failure, ..made("c", 1) }
+        };
+        assert_eq!(
+            says(&[deletes("a", 9)], &[volume("Released")]),
+            "cannot be deleted: 2, last pvc-a: ExitCode: no such pool"
+        );
+        assert_eq!(says(&[], &[volume("Bound")]), "ok", "another claim has the volume by now");
+    }
+
+    #[test]
+    fn a_class_whose_config_has_warnings_refers_to_them() {
+        let mut table = one_class(json!({ "service-account-name": "c" }));
+        table.verdicts.values_mut().for_each(|verdict| {
+            verdict.warnings.push(crate::config::Problem::new("service-account-name", "does not exist"));
+        });
+        let class = table.iter().next().expect("the config names a class");
+        assert_eq!(Health::of("c", &table, &[], &[]).verdict(class), "ok; see the warnings below");
+    }
+}
