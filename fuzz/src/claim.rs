@@ -7,7 +7,7 @@ use contract::names;
 use contract::request::Operation;
 use flex_provisioner::api::events::note;
 use flex_provisioner::claim::accept::acceptable;
-use flex_provisioner::claim::decide::{Decision, Observed, Serving, Step, decide};
+use flex_provisioner::claim::decide::{Decision, Observed, ServedClass, Step, decide};
 use flex_provisioner::claim::nodes::Choice;
 use flex_provisioner::claim::request::{Attempt, request};
 use flex_provisioner::config::classes::{BindingMode, Class};
@@ -25,7 +25,7 @@ use crate::draw::Draw;
 use crate::world::{UID, identity, recipe, sound, tellable};
 
 /// As many nodes as are ever noted, and one more.
-static MANY: LazyLock<String> =
+static ANNOTATION_BYTES: LazyLock<String> =
     LazyLock::new(|| (0..=100).map(|n| format!("n{n}.{}", "x".repeat(240))).collect::<Vec<_>>().join(","));
 
 const NOW: i64 = 1_800_000_000;
@@ -74,7 +74,7 @@ fn annotations(draw: &mut Draw<'_>) -> Value {
             ("volume.beta.kubernetes.io/storage-class", &["silver"]),
         ]);
         let value = draw.text_or(values);
-        annotations.insert(key.to_owned(), json!(if value == "many" { &*MANY } else { &value }));
+        annotations.insert(key.to_owned(), json!(if value == "many" { &*ANNOTATION_BYTES } else { &value }));
     }
     Value::Object(annotations)
 }
@@ -168,7 +168,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             fresh: draw.chance(),
             request: false,
             ready: None,
-            class: Serving::Ours(&class),
+            class: ServedClass::Ours(&class),
             kept: draw.below(8) != 7,
             stamped_recipe: (draw.below(8) != 7).then_some(&*recipe),
             jobs: &[],

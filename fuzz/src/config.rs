@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use contract::request::Operation;
 use flex_provisioner::api::events::note;
 use flex_provisioner::claim::request::{Attempt, request};
-use flex_provisioner::config::classes::{BindingMode, ClassObject, Config, Lookup, classes};
+use flex_provisioner::config::classes::{BindingMode, ClassLookup, ClassObject, Config, classes};
 use flex_provisioner::config::document::{self, Document};
 use flex_provisioner::config::sidecar::Sidecars;
 use flex_provisioner::config::{Recipe, keys};
@@ -149,7 +149,7 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
     let told = annotation(verdict);
     tellable(&told, VERDICT);
     tellable(&note(&told), 1024);
-    let Lookup::Ours(class) = table.lookup("silver") else { panic!("the class is not known") };
+    let ClassLookup::Ours(class) = table.lookup("silver") else { panic!("the class is not known") };
     match &class.recipe {
         Ok(recipe) => {
             assert!(verdict.problems.is_empty(), "{:?}", verdict.problems);

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use contract::names;
 use flex_provisioner::api::events::note;
-use flex_provisioner::claim::decide::{self, Candidate, Observed, Serving, Step};
+use flex_provisioner::claim::decide::{self, Candidate, Observed, ServedClass, Step};
 use flex_provisioner::claim::fit::misfits;
 use flex_provisioner::claim::nodes::Choice;
 use flex_provisioner::config::classes::{BindingMode, Class};
@@ -156,7 +156,7 @@ fn meets(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'_>) {
             fresh: true,
             request: false,
             ready: None,
-            class: Serving::Ours(&class),
+            class: ServedClass::Ours(&class),
             kept: true,
             stamped_recipe: Some(recipe),
             jobs: &[],

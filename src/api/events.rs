@@ -26,13 +26,13 @@ use crate::text;
 const QUIET: Duration = Duration::from_secs(600);
 /// The time between two clean-ups of old entries.
 const SWEEP: Duration = Duration::from_secs(60);
-const MANY: usize = 20_000;
+const MAX_REMEMBERED: usize = 20_000;
 /// The largest note of an event that the API server accepts, in bytes.
 const MOST: usize = 1024;
 /// The number of events that are written at one time. Events on one object are written one after another.
 const LANES: usize = 8;
 /// The longest time for an answer. Then the connection counts as dead, and another is tried.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delays between tries to write one event, in seconds: two and a half minutes in all.
 const PAUSES: [u64; 9] = [1, 1, 2, 5, 10, 30, 30, 30, 40];
 
@@ -107,7 +107,7 @@ impl Told {
     /// moment ago.
     fn tell(&mut self, text: u64, object: u64, now: Duration) -> Option<i32> {
         let is_new = |at: Duration| now.saturating_sub(at) < QUIET;
-        if now.saturating_sub(self.swept) >= SWEEP && self.hashes.len() > MANY {
+        if now.saturating_sub(self.swept) >= SWEEP && self.hashes.len() > MAX_REMEMBERED {
             self.swept = now;
             self.hashes.retain(|_, (at, _)| is_new(*at));
         }
@@ -210,7 +210,7 @@ async fn drain(
     while let Some(Some(note)) = notes.recv().await {
         let mut pauses = PAUSES.iter();
         loop {
-            let written = clock.within(PATIENCE, write(&client, &component, &note)).await;
+            let written = clock.within(EVENT_WRITE_TIMEOUT, write(&client, &component, &note)).await;
             let error = match written {
                 Some(Ok(())) => break,
                 Some(Err(error)) if !passes(&error) => error.to_string(),
@@ -223,7 +223,7 @@ async fn drain(
                 },
                 None => match pauses.next() {
                     Some(_) => continue,
-                    None => format!("no answer within {PATIENCE:?}"),
+                    None => format!("no answer within {EVENT_WRITE_TIMEOUT:?}"),
                 },
             };
             tracing::warn!(about = %note.about.name, reason = note.reason.name, message = note.message, error, "an event was not written");
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(told.tell(text, object, QUIET), Some(1));
         assert_eq!((told.tell(text, object, QUIET * 2 - SWEEP), told.has(object)), (None, true));
         assert_eq!(told.tell(text, object, QUIET * 2), Some(2));
-        for many in 0..MANY as u64 {
+        for many in 0..MAX_REMEMBERED as u64 {
             told.tell(3 + many, object, QUIET * 3);
         }
         assert_eq!(told.tell(text, object, QUIET * 3), Some(1), "the texts before are forgotten");

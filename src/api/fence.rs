@@ -21,23 +21,23 @@ struct NotLeading;
 pub struct Fence(Arc<Mutex<Option<Instant>>>);
 
 impl Fence {
-    fn until(&self) -> MutexGuard<'_, Option<Instant>> {
+    fn term_end(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.lock().expect("no code panics while it holds the fence")
     }
 
     /// Lets writes pass until then.
     pub fn open(&self, until: Instant) {
-        *self.until() = Some(until);
+        *self.term_end() = Some(until);
     }
 
     /// Lets no write pass.
     pub fn close(&self) {
-        *self.until() = None;
+        *self.term_end() = None;
     }
 
     /// Checks whether writes pass now.
     pub fn is_open(&self) -> bool {
-        self.until().is_some_and(|until| Instant::now() < until)
+        self.term_end().is_some_and(|until| Instant::now() < until)
     }
 
     /// Puts a client behind the fence. The client reads at any time, and writes while the fence is open.

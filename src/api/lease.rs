@@ -19,11 +19,11 @@ pub const TERM: Duration = Duration::from_secs(15);
 /// The time without a renewal after which a holder stops by itself, well before others may begin.
 const RENEW_BY: Duration = Duration::from_secs(10);
 /// The time between two reads of the Lease.
-const PACE: Duration = Duration::from_secs(2);
+const LEASE_POLL: Duration = Duration::from_secs(2);
 
 /// The Lease as it was last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedLease {
     /// The holder; empty after a graceful stop.
     pub holder: String,
     /// The resourceVersion, which changes with each renewal.
@@ -34,7 +34,7 @@ pub struct Seen {
 
 /// The next step of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum LeaseStep {
     /// Creates the Lease, which does not exist.
     Create,
     /// Renews the candidate's own Lease.
@@ -46,12 +46,12 @@ pub enum Move {
 }
 
 /// Decides the next step of a candidate: a pure function.
-pub fn decide(seen: Option<&Seen>, me: &str) -> Move {
+pub fn decide(seen: Option<&ObservedLease>, me: &str) -> LeaseStep {
     match seen {
-        None => Move::Create,
-        Some(seen) if seen.holder == me => Move::Renew,
-        Some(seen) if seen.holder.is_empty() || seen.unchanged >= TERM => Move::Take,
-        Some(_) => Move::Wait,
+        None => LeaseStep::Create,
+        Some(seen) if seen.holder == me => LeaseStep::Renew,
+        Some(seen) if seen.holder.is_empty() || seen.unchanged >= TERM => LeaseStep::Take,
+        Some(_) => LeaseStep::Wait,
     }
 }
 
@@ -63,7 +63,7 @@ fn left(renewed: Option<Instant>, wish: Duration) -> Duration {
 }
 
 /// A replica that competes for the Lease.
-pub struct Candidate {
+pub struct LeaderElector {
     api: Api<Lease>,
     name: String,
     me: String,
@@ -71,7 +71,7 @@ pub struct Candidate {
     fence: Fence,
 }
 
-impl Candidate {
+impl LeaderElector {
     /// Makes a candidate with the name `me` for the Lease `namespace/name`. It leads when the receiver says so, and the
     /// fence is open meanwhile.
     pub fn new(
@@ -82,17 +82,17 @@ impl Candidate {
         fence: Fence,
     ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
-        (Candidate { api: Api::namespaced(client, namespace), name, me, leading, fence }, receiver)
+        (LeaderElector { api: Api::namespaced(client, namespace), name, me, leading, fence }, receiver)
     }
 
     /// Competes until `stop` says otherwise, then releases the Lease.
-    pub async fn stand(self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut seen: Option<(String, Instant)> = None;
         let mut renewed: Option<Instant> = None;
         loop {
             // The term counts from before the write, because from then on others may see the Lease unchanged.
             let began = Instant::now();
-            match tokio::time::timeout(left(renewed, PACE * 2), self.turn(&mut seen)).await {
+            match tokio::time::timeout(left(renewed, LEASE_POLL * 2), self.poll(&mut seen)).await {
                 Ok(Ok(true)) => {
                     renewed = Some(began);
                     self.fence.open(began + RENEW_BY);
@@ -111,7 +111,7 @@ impl Candidate {
                 self.lead(false);
             }
             let stopped = tokio::select! {
-                () = tokio::time::sleep(left(renewed, PACE)) => false,
+                () = tokio::time::sleep(left(renewed, LEASE_POLL)) => false,
                 _ = stop.wait_for(|stop| *stop) => true,
             };
             if stopped {
@@ -135,7 +135,7 @@ impl Candidate {
     }
 
     /// Reads the Lease once, and takes one step. Returns whether this candidate leads.
-    async fn turn(&self, seen: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
+    async fn poll(&self, seen: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
         let lease = self.api.get_opt(&self.name).await?;
         let view = lease.as_ref().map(|lease| {
             let version = lease.metadata.resource_version.clone().unwrap_or_default();
@@ -144,7 +144,7 @@ impl Candidate {
             }
             let unchanged = seen.as_ref().map_or(Duration::ZERO, |(_, at)| at.elapsed());
             let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-            Seen { holder, version, unchanged }
+            ObservedLease { holder, version, unchanged }
         });
         let wanted = |before: Option<Lease>, takes: bool| {
             let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
@@ -165,10 +165,10 @@ impl Candidate {
             }
         };
         let written = match decide(view.as_ref(), &self.me) {
-            Move::Wait => return Ok(false),
-            Move::Create => self.api.create(&PostParams::default(), &wanted(None, true)).await,
-            Move::Renew => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, false)).await,
-            Move::Take => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, true)).await,
+            LeaseStep::Wait => return Ok(false),
+            LeaseStep::Create => self.api.create(&PostParams::default(), &wanted(None, true)).await,
+            LeaseStep::Renew => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, false)).await,
+            LeaseStep::Take => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, true)).await,
         };
         match written {
             Ok(_) => Ok(true),
@@ -198,23 +198,23 @@ mod tests {
     #[test]
     fn a_holder_looks_up_when_it_has_to_stop() {
         let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds));
-        assert_eq!(left(None, PACE), PACE);
-        assert_eq!(left(ago(1), PACE), PACE);
-        assert!(left(ago(9), PACE) <= Duration::from_secs(1));
-        assert_eq!(left(ago(30), PACE), PACE, "it has stopped; no haste");
+        assert_eq!(left(None, LEASE_POLL), LEASE_POLL);
+        assert_eq!(left(ago(1), LEASE_POLL), LEASE_POLL);
+        assert!(left(ago(9), LEASE_POLL) <= Duration::from_secs(1));
+        assert_eq!(left(ago(30), LEASE_POLL), LEASE_POLL, "it has stopped; no haste");
     }
 
     #[test]
     fn table() {
-        let seen = |holder: &str, unchanged: u64| Seen {
+        let seen = |holder: &str, unchanged: u64| ObservedLease {
             holder: holder.into(),
             version: "1".into(),
             unchanged: Duration::from_secs(unchanged),
         };
-        assert_eq!(decide(None, "a"), Move::Create);
-        assert_eq!(decide(Some(&seen("a", 100)), "a"), Move::Renew);
-        assert_eq!(decide(Some(&seen("b", 14)), "a"), Move::Wait);
-        assert_eq!(decide(Some(&seen("b", 15)), "a"), Move::Take);
-        assert_eq!(decide(Some(&seen("", 0)), "a"), Move::Take);
+        assert_eq!(decide(None, "a"), LeaseStep::Create);
+        assert_eq!(decide(Some(&seen("a", 100)), "a"), LeaseStep::Renew);
+        assert_eq!(decide(Some(&seen("b", 14)), "a"), LeaseStep::Wait);
+        assert_eq!(decide(Some(&seen("b", 15)), "a"), LeaseStep::Take);
+        assert_eq!(decide(Some(&seen("", 0)), "a"), LeaseStep::Take);
     }
 }

@@ -12,15 +12,15 @@ use kube::{Api, Client};
 
 use crate::clock::Clock;
 use crate::config::sidecar::{self, Drivers, Found, Sidecar, Sidecars, Watched, lease_name};
-use crate::state::Shared;
+use crate::state::ClusterState;
 
 /// The time between two looks.
-const PACE: Duration = Duration::from_secs(2);
+const LEASE_LIST_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest time of a look.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LEASE_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Looks again and again, until the process ends. If no config replaces a driver, it reads nothing.
-pub async fn follow(client: Client, shared: Shared, clock: Clock) {
+pub async fn follow(client: Client, shared: ClusterState, clock: Clock) {
     let mut watched: BTreeMap<String, Watched> = BTreeMap::new();
     let mut known: BTreeMap<String, Found> = BTreeMap::new();
     loop {
@@ -28,7 +28,7 @@ pub async fn follow(client: Client, shared: Shared, clock: Clock) {
         watched.retain(|driver, _| drivers.contains_key(driver));
         known.retain(|driver, _| drivers.contains_key(driver));
         for (driver, namespaces) in drivers {
-            match clock.within(PATIENCE, leases(&client, &driver)).await {
+            match clock.within(LEASE_LIST_TIMEOUT, leases(&client, &driver)).await {
                 Some(Ok(leases)) => {
                     let found = watched.entry(driver.clone()).or_default().look(&leases, &namespaces, clock.passed());
                     if known.get(&driver) != Some(&found) {
@@ -48,7 +48,7 @@ pub async fn follow(client: Client, shared: Shared, clock: Clock) {
             }
         }
         shared.change(|index| index.change_sidecars(Sidecars::new(known.clone())));
-        clock.sleep(PACE).await;
+        clock.sleep(LEASE_LIST_INTERVAL).await;
     }
 }
 

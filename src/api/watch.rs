@@ -24,18 +24,18 @@ use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, seconds};
-use crate::state::Shared;
-use crate::state::index::{Change, Index, Key};
+use crate::state::ClusterState;
+use crate::state::index::{Change, Index, WorkItem};
 
 /// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
 /// The longest time between two looks for a namespace or kind that does not exist.
-const LOOK: Duration = Duration::from_secs(30);
+const MAX_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The largest number of objects in a page of a list: see [`pages`](super::pages).
 pub(super) const PAGE: u32 = 500;
 
 /// Starts all watches. They continue through errors and restarts of the API server, until the process ends.
-pub fn start(client: &Client, identity: &Identity, shared: &Shared) {
+pub fn start(client: &Client, identity: &Identity, shared: &ClusterState) {
     let everything = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     let ours = || everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
     let mut namespaces = identity.config_namespaces.clone();
@@ -94,11 +94,11 @@ fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
 
 /// Watches one kind of object. Each object is converted to its cached form as soon as it arrives.
 fn follow<K, V>(
-    shared: &Shared,
+    shared: &ClusterState,
     api: Api<Lean<K>>,
     config: watcher::Config,
     view: fn(K) -> Option<V>,
-    change: fn(&mut Index, Change<V>) -> Vec<Key>,
+    change: fn(&mut Index, Change<V>) -> Vec<WorkItem>,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default,
@@ -173,7 +173,7 @@ fn follow<K, V>(
 
 /// Returns the delay before the next look for a namespace that was missing so often.
 fn until_next_look(absent: u32) -> Duration {
-    Duration::from_secs(1 << absent.min(5)).min(LOOK)
+    Duration::from_secs(1 << absent.min(5)).min(MAX_RECHECK_INTERVAL)
 }
 
 /// Checks whether a namespace is really gone. A temporary lack of permission there says nothing about its objects.
@@ -221,7 +221,7 @@ fn tell_of_absence(kind: &str, namespace: &str, without: Option<&'static str>, e
         (Some(_), false, "VolumeSnapshot") => tracing::info!(
             "snapshots are off: the cluster does not have the custom resources of {}; they are looked for every {} s, and served without a restart",
             api::API_VERSION,
-            LOOK.as_secs()
+            MAX_RECHECK_INTERVAL.as_secs()
         ),
         (Some(_), false, _) => tracing::debug!(kind, "the cluster does not have this kind"),
     }
@@ -257,7 +257,7 @@ fn complaint(event: Event) -> Option<Complaint> {
     })
 }
 
-fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<Key> {
+fn change_complaint(index: &mut Index, change: Change<Complaint>) -> Vec<WorkItem> {
     match change {
         Change::Apply(complaint) => index.complain(complaint),
         // Events expire. Their warnings stay true until the object changes.
@@ -273,6 +273,6 @@ mod tests {
     fn a_namespace_that_is_not_there_is_looked_for_ever_more_rarely() {
         let pauses: Vec<u64> = (0..8).map(|absent| until_next_look(absent).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!(until_next_look(u32::MAX), LOOK);
+        assert_eq!(until_next_look(u32::MAX), MAX_RECHECK_INTERVAL);
     }
 }

@@ -2,11 +2,11 @@
 //! used. After *AlreadyExists* the object is read, to check that it is the orchestrator's.
 
 mod capacity;
-mod claims;
-mod pools;
-mod runs;
-mod snapshots;
-mod volumes;
+mod claim;
+mod pool;
+mod run;
+mod snapshot;
+mod volume;
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ use crate::config::classes::Identity;
 use crate::config::record::{Record, revision_name};
 pub use crate::model::claim::Binding;
 use crate::object::{ObjectName, hash};
-use crate::state::Shared;
-use crate::state::index::Key;
+use crate::state::ClusterState;
+use crate::state::index::WorkItem;
 
 /// The reason why a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +117,7 @@ pub struct Writes {
     identity: Identity,
     binding: Binding,
     /// The cache, which learns of each write before a watch shows it.
-    shared: Option<Shared>,
+    shared: Option<ClusterState>,
 }
 
 fn params() -> PatchParams {
@@ -173,13 +173,13 @@ impl Writes {
     }
 
     /// Makes reconciles of a written object wait until the watches have shown the write.
-    pub fn seen_by(self, shared: &Shared) -> Self {
+    pub fn seen_by(self, shared: &ClusterState) -> Self {
         Writes { shared: Some(shared.clone()), ..self }
     }
 
     /// Handles the answer to a write of a claim or volume that no watch has shown yet. The removal of the last
     /// finalizer ends a terminating object.
-    fn written<K, V>(&self, key: Key, what: String, answer: kube::Result<Lean<K>>) -> Result<V>
+    fn written<K, V>(&self, key: WorkItem, what: String, answer: kube::Result<Lean<K>>) -> Result<V>
     where
         K: Resource,
         V: for<'a> From<&'a K>,
@@ -190,13 +190,13 @@ impl Writes {
         if meta.deletion_timestamp.is_some() && !is_held {
             self.ended(key);
         } else if let (Some(shared), Some(version)) = (&self.shared, &meta.resource_version) {
-            shared.index().wrote(key, version);
+            shared.index().record_write(key, version);
         }
         Ok(V::from(&written.0))
     }
 
     /// Records that a write ended a claim or volume, which no watch has shown yet.
-    fn ended(&self, key: Key) {
+    fn ended(&self, key: WorkItem) {
         self.shared.iter().for_each(|shared| shared.index().ended(key.clone()));
     }
 

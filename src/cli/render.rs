@@ -13,7 +13,7 @@ use super::out::say;
 use super::{Names, Namespaces, Output, expand, read, shown};
 use crate::claim::accept::acceptable;
 use crate::claim::request::{Attempt, request};
-use crate::config::classes::{ClassObject, Config, Lookup, classes};
+use crate::config::classes::{ClassLookup, ClassObject, Config, classes};
 use crate::config::document::{self, Document};
 use crate::config::sidecar::Sidecars;
 use crate::config::topology::Topologies;
@@ -76,13 +76,13 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         }
         let name = claim.class.clone().unwrap_or_default();
         let class = match table.lookup(&name) {
-            Lookup::Ours(class) => class,
-            Lookup::Foreign => bail!(
+            ClassLookup::Ours(class) => class,
+            ClassLookup::Foreign => bail!(
                 "claim {}: class `{name}` belongs to another provisioner than {}",
                 claim.name.name,
                 identity.provisioner
             ),
-            Lookup::Unknown => bail!(
+            ClassLookup::Unknown => bail!(
                 "claim {}: no provisioner ConfigMap or StorageClass for class `{name}` among the files",
                 claim.name.name
             ),

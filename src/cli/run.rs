@@ -14,18 +14,18 @@ use tracing_subscriber::EnvFilter;
 use super::{Names, Namespaces};
 use crate::api::events::Events;
 use crate::api::fence::Fence;
-use crate::api::lease::Candidate;
+use crate::api::lease::LeaderElector;
 use crate::api::writes::{Binding, Writes};
 use crate::api::{client, sidecar, watch as watches};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::policies;
 use crate::reconcile::{self, Context};
-use crate::state::Shared;
+use crate::state::ClusterState;
 use crate::text::{Escape, Lines};
 
 /// The time for writes in progress, after the signal to stop.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
@@ -95,7 +95,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     runtime.block_on(async move {
         let (client, address) = client::connect().await?;
         let clock = Clock::default();
-        let shared = Shared::new(identity.clone(), clock.clone());
+        let shared = ClusterState::new(identity.clone(), clock.clone());
         shared.queue.pause(true);
         let metrics = Metrics::default();
         let (events, told) = Events::start(client.clone(), identity.provisioner.clone(), clock.clone());
@@ -112,13 +112,13 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let replica =
             replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
         let lease = format!("flex-provisioner-{}", identity.instance);
-        let (candidate, mut leading) = Candidate::new(client.clone(), &identity.namespace, lease, replica, fence);
+        let (candidate, mut leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica, fence);
         let (stop, stopped) = watch::channel(false);
         // A replica that is not ready does not compete for the Lease, so that a ready one can lead.
         let listed = shared.clone();
         let standing = tokio::spawn(async move {
             listed.until_ready().await;
-            candidate.stand(stopped).await;
+            candidate.run(stopped).await;
         });
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -161,16 +161,16 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         }
         tracing::info!("stopping");
         shared.queue.pause(true);
-        let _ = tokio::time::timeout(FAREWELL, async {
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, async {
             while shared.queue.is_working() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         })
         .await;
         stop.send_replace(true);
-        let _ = tokio::time::timeout(FAREWELL, standing).await;
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, standing).await;
         context.events.close();
-        let _ = tokio::time::timeout(FAREWELL, told).await;
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, told).await;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -21,7 +21,7 @@ use super::out::say;
 use super::{Names, Namespaces, Output};
 use crate::api::{client, policies as live, sidecar};
 use crate::capacity::Published;
-use crate::config::classes::{ClassObject, Classes, Config, Lookup, classes};
+use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, classes};
 use crate::config::pool::Marks;
 use crate::config::sidecar::drivers_stood_for;
 use crate::model::claim::Claim;
@@ -138,7 +138,7 @@ pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
 fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row> {
     let claim = Claim::from(object);
     let class = claim.class.clone()?;
-    let Lookup::Ours(_) = table.lookup(&class) else { return None };
+    let ClassLookup::Ours(_) = table.lookup(&class) else { return None };
     let stamp = claim.own_stamp();
     let attempt = stamp.map_or(0, |stamp| stamp.attempt);
     let failure = claim.last_failure.as_ref();

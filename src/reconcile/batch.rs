@@ -7,29 +7,29 @@ use contract::request::Operation;
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Pass, refused_job};
+use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::batch;
 use crate::run::gather::Step;
 use crate::run::job;
 use crate::run::view::Job;
-use crate::state::index::{Arrival, Key};
+use crate::state::index::{Arrival, WorkItem};
 
 /// Reconciles a batch that gathers its members.
-pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let (step, come, woken) = context.shared.index().gathered(name);
     context.shared.queue.add_all(woken);
     tracing::debug!(batch = name, ?step, come = come.len(), "decided about a batch");
     if let Step::Wait(left) = step {
-        return Ok(Pass::After(left));
+        return Ok(Requeue::After(left));
     }
-    let Some(first) = come.first() else { return Ok(Pass::Done) };
+    let Some(first) = come.first() else { return Ok(Requeue::Done) };
     let _creation = Creation { context, name };
     let members: Vec<_> = come.iter().map(|arrival| (arrival.member.clone(), arrival.request.clone())).collect();
     // Members that do not fit see the Job without them.
     let (job, count) = batch::job(&first.recipe, name, &members, &first.place);
     let Err(error) = context.create_job(&job).await else {
         context.metrics.batch(&first.recipe.class, count);
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     };
     let why = match error {
         WriteError::Foreign(_) => Ok(error.to_string()),
@@ -49,7 +49,7 @@ pub(super) async fn pass(context: &Context, name: &str) -> Result<Pass, WriteErr
     // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
     tracing::warn!(batch = name, why, "a run for several cannot be created; each gets one of its own");
     context.shared.change(|index| index.refuse_batch(name));
-    Ok(Pass::Done)
+    Ok(Requeue::Done)
 }
 
 /// The creation of a batch's Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
@@ -77,7 +77,7 @@ impl Context {
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait.
     pub(super) fn come(&self, batch: &str, arrival: Arrival) -> bool {
         let taken = self.shared.index().come(batch, arrival);
-        self.shared.queue.add(Key::Batch(batch.to_owned()));
+        self.shared.queue.add(WorkItem::Batch(batch.to_owned()));
         taken
     }
 
@@ -86,7 +86,7 @@ impl Context {
         let Due { volume, recipe, node, job } = *due;
         let ts = self.timestamp();
         let Some(batch) = self.shared.index().join_deletion(volume, recipe, (job, node, &ts)) else { return Ok(None) };
-        self.shared.queue.add(Key::Batch(batch.clone()));
+        self.shared.queue.add(WorkItem::Batch(batch.clone()));
         let noted = self.writes.note_batch(volume, Some(&batch)).await;
         if noted.is_err() {
             let id = volume.id().unwrap_or_default();
@@ -106,7 +106,7 @@ impl Context {
             return self.writes.remove_job(&job.name, &job.uid).await;
         }
         if !self.shared.index().leave_job(job) {
-            let key = job.volume.clone().map(Key::Volume).or(job.claim.clone().map(Key::Claim));
+            let key = job.volume.clone().map(WorkItem::Volume).or(job.claim.clone().map(WorkItem::Claim));
             self.shared.queue.add_all(key);
             return Ok(());
         }

@@ -11,18 +11,18 @@ use crate::capacity::segment::wanted;
 use crate::config::classes::Class;
 use crate::decision::Tell;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Pass, refused_job};
+use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::view;
 use crate::state::index::Change;
 
 /// Reconciles all segments.
-pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
+pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     if !context.shared.index().has_capacities() && context.shared.index().capacity_runs().is_empty() {
         context.metrics.capacities(std::iter::empty());
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     }
     if let Some(left) = context.capacity.begin(context.clock.passed()) {
-        return Ok(Pass::After(left));
+        return Ok(Requeue::After(left));
     }
     let now = context.clock.now();
     let Plan { steps, tells, wake_at } = planned(context, now);
@@ -31,7 +31,7 @@ pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
     }
     for step in steps {
         tracing::debug!(?step, "decided about capacity");
-        act(context, step, now).await?;
+        execute(context, step, now).await?;
     }
     Ok(context.wait(wake_at, &[]))
 }
@@ -68,7 +68,7 @@ fn planned(context: &Context, now: i64) -> Plan {
     decide(&observed, now)
 }
 
-async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> {
+async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteError> {
     let writes = &context.writes;
     let published = |name: &str| context.shared.index().capacity(name);
     match step {
@@ -98,7 +98,7 @@ async fn act(context: &Context, step: Step, now: i64) -> Result<(), WriteError> 
                     let (_, cause) = refused_job(error)?;
                     let (publish, tell) = refused(&segment, &source, &ask, &cause.message, seen.as_deref(), now);
                     told(context, &source.recipe.config, tell);
-                    Box::pin(act(context, publish, now)).await?;
+                    Box::pin(execute(context, publish, now)).await?;
                 }
             }
         }

@@ -10,14 +10,14 @@ use crate::config::classes::Verdict;
 use crate::config::joined;
 use crate::decision::Tell;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Pass};
-use crate::state::index::{Key, UNUSED};
+use crate::reconcile::context::{Context, Requeue};
+use crate::state::index::{UNUSED, WorkItem};
 
 /// The time between two clean-ups of revisions to which nothing refers.
 const SWEEP: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
-pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
+pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let (keys, later) = context.shared.index().serve_without_objects();
     context.shared.queue.add_all(keys);
     let classes = context.shared.index().classes();
@@ -53,7 +53,7 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Pass::After(again))
+    Ok(Requeue::After(again))
 }
 
 /// A revision with which no attempt begins, also before the watch shows that it is gone. If the reconcile fails or
@@ -80,7 +80,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let keys = self.context.shared.index().give_back_revision(self.hash);
         // These are the items that waited for the revision. The configs are being reconciled now.
-        self.context.shared.queue.add_all(keys.into_iter().filter(|key| *key != Key::Configs));
+        self.context.shared.queue.add_all(keys.into_iter().filter(|key| *key != WorkItem::Configs));
     }
 }
 

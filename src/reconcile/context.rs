@@ -11,24 +11,24 @@ use crate::api::events::{About, Events};
 use crate::api::writes::{WriteError, Writes};
 use crate::clock::Clock;
 use crate::config::Recipe;
-use crate::config::classes::{Identity, Lookup};
+use crate::config::classes::{ClassLookup, Identity};
 use crate::config::record::hash_of;
 use crate::metrics::Metrics;
-use crate::reconcile::memory::{Pace, Sweep};
+use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::run::state::{Cause, RunState, state};
 use crate::run::view::{Job, Pod};
-use crate::state::Shared;
-use crate::state::index::{Asker, EXPECTED, Key};
+use crate::state::ClusterState;
+use crate::state::index::{Asker, EXPECTED, WorkItem};
 
 /// The largest number of steps in a reconcile. A healthy claim needs five.
-pub(super) const STEPS: usize = 16;
+pub(super) const MAX_STEPS: usize = 16;
 
 /// The services that a worker needs.
 pub struct Context {
     /// The names of the orchestrator.
     pub identity: Identity,
     /// The cache and the queue.
-    pub shared: Shared,
+    pub shared: ClusterState,
     /// The writes to the cluster.
     pub writes: Writes,
     /// The recorder of events.
@@ -41,19 +41,19 @@ pub struct Context {
     pub clock: Clock,
     /// The state of the search for findings.
     pub sweep: Sweep,
-    pub(super) capacity: Pace,
-    failures: Mutex<HashMap<Key, u32>>,
+    pub(super) capacity: RateLimit,
+    failures: Mutex<HashMap<WorkItem, u32>>,
 }
 
 /// The result of a reconcile.
 #[derive(Debug)]
-pub enum Pass {
+pub enum Requeue {
     /// Nothing is to be done until the next event.
     Done,
     /// The cache is stale, and nothing was decided. The item's event requeues it, or a delay.
-    Behind,
+    CacheStale,
     /// A Job was created. Its event requeues the item, or a delay.
-    Started,
+    JobCreated,
     /// There is no free slot. The item's turn requeues it, or a delay.
     InLine,
     /// The item is requeued after this time, whatever happens.
@@ -64,7 +64,7 @@ impl Context {
     /// Makes a context without any failures.
     pub fn new(
         identity: Identity,
-        shared: Shared,
+        shared: ClusterState,
         writes: Writes,
         events: Events,
         metrics: Metrics,
@@ -96,13 +96,13 @@ impl Context {
 
     /// Takes a slot of the class for a run whose Job will have this name. Without a free slot the item joins the queue,
     /// and its reconcile ends with the returned value.
-    pub(super) fn wait_for_place(&self, job: &str, asker: &Asker, recipe: &Recipe) -> Option<Pass> {
+    pub(super) fn wait_for_place(&self, job: &str, asker: &Asker, recipe: &Recipe) -> Option<Requeue> {
         if self.shared.index().reserve(job, asker, recipe) {
             return None;
         }
         tracing::debug!(job, "waits for a place");
         self.shared.change(|index| index.stand_in_line(asker, recipe));
-        Some(Pass::InLine)
+        Some(Requeue::InLine)
     }
 
     /// Creates the Job of a run. Until the watch shows the Job, it does not count as absent.
@@ -145,7 +145,7 @@ impl Context {
     /// Returns the present recipe of a class.
     pub(super) fn class_recipe(&self, class: &str) -> Option<Arc<Recipe>> {
         match self.shared.index().classes().lookup(class) {
-            Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+            ClassLookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
             _ => None,
         }
     }
@@ -163,23 +163,23 @@ impl Context {
 
     /// Waits for the next event. Ends at the decided time, or when a new Job must be visible whose name has one of
     /// these prefixes.
-    pub(super) fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Pass {
+    pub(super) fn wait(&self, wake_at: Option<i64>, jobs: &[String]) -> Requeue {
         let index = self.shared.index();
         match wake_at {
-            None if jobs.iter().any(|job| index.is_any_expected(job)) => Pass::After(EXPECTED),
-            None => Pass::Done,
-            Some(at) => Pass::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),
+            None if jobs.iter().any(|job| index.is_any_expected(job)) => Requeue::After(EXPECTED),
+            None => Requeue::Done,
+            Some(at) => Requeue::After(Duration::from_secs((at - self.clock.now()).max(1) as u64)),
         }
     }
 
-    pub(super) fn retry_after(&self, key: &Key) -> Duration {
+    pub(super) fn retry_after(&self, key: &WorkItem) -> Duration {
         let mut failures = self.failures.lock().expect("no code panics while it holds the failures");
         let count = failures.entry(key.clone()).or_default();
         *count += 1;
         Duration::from_millis(200).saturating_mul(1 << (*count - 1).min(8)).min(Duration::from_secs(30))
     }
 
-    pub(super) fn succeeded(&self, key: &Key) {
+    pub(super) fn succeeded(&self, key: &WorkItem) {
         self.failures.lock().expect("no code panics while it holds the failures").remove(key);
     }
 }

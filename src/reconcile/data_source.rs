@@ -6,8 +6,8 @@ use contract::names;
 use contract::request::{Original, Snapshot as Told};
 
 use crate::api::writes::WriteError;
-use crate::claim::origin::{Copied, Origin};
-use crate::config::classes::{Identity, Lookup};
+use crate::claim::data_source::{Copied, Origin};
+use crate::config::classes::{ClassLookup, Identity};
 use crate::config::sidecar;
 use crate::model::claim::Claim;
 use crate::model::data_source::Copying;
@@ -23,37 +23,38 @@ use crate::snapshot::restore::Stored;
 use crate::state::index::Index;
 
 /// The observed state of a data source.
-pub(super) enum Seen {
+pub(super) enum SourceObservation {
     /// A claim.
-    Claim(SeenClaim),
+    Claim(SourceClaimObservation),
     /// A VolumeSnapshot.
-    Snapshot(SeenSnapshot),
+    Snapshot(SourceSnapshotObservation),
 }
 
 /// The data source as this reconcile has written it.
 #[derive(Default)]
-pub(super) struct Newer {
+pub(super) struct ConfirmedSource {
     claim: Option<Claim>,
     content: Option<Content>,
 }
 
 /// The part of a request that describes the data source.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct SourceRequest {
     /// The volume to copy.
     pub clone_of: Option<Original>,
     /// The snapshot to restore.
     pub snapshot: Option<Told>,
 }
 
-impl Seen {
+impl SourceObservation {
     /// Observes the data source of a claim, if it has one.
-    pub(super) fn of(copy: &Claim, index: &Index, identity: &Identity, newer: &Newer) -> Option<Self> {
+    pub(super) fn of(copy: &Claim, index: &Index, identity: &Identity, newer: &ConfirmedSource) -> Option<Self> {
         match copy.data_source.as_ref()? {
-            DataSource::Claim(_) => SeenClaim::of(copy, index, identity, newer.claim.as_ref()).map(Seen::Claim),
-            DataSource::Snapshot(_) => {
-                SeenSnapshot::of(copy, index, identity, newer.content.as_ref()).map(Seen::Snapshot)
+            DataSource::Claim(_) => {
+                SourceClaimObservation::of(copy, index, identity, newer.claim.as_ref()).map(SourceObservation::Claim)
             }
+            DataSource::Snapshot(_) => SourceSnapshotObservation::of(copy, index, identity, newer.content.as_ref())
+                .map(SourceObservation::Snapshot),
             DataSource::Unknown(_) | DataSource::Populated(_) | DataSource::Dropped => None,
         }
     }
@@ -61,40 +62,42 @@ impl Seen {
     /// Returns the observation for the decision.
     pub(super) fn origin(&self) -> Origin<'_> {
         match self {
-            Seen::Claim(seen) => Origin::Claim(seen.copied()),
-            Seen::Snapshot(seen) => Origin::Snapshot(seen.stored()),
+            SourceObservation::Claim(observed) => Origin::Claim(observed.copied()),
+            SourceObservation::Snapshot(observed) => Origin::Snapshot(observed.stored()),
         }
     }
 
     /// Adds the finalizer to the data source.
-    pub(super) async fn keep(&self, context: &Context, copy: &Claim) -> Result<Newer, WriteError> {
-        let mut newer = Newer::default();
+    pub(super) async fn keep(&self, context: &Context, copy: &Claim) -> Result<ConfirmedSource, WriteError> {
+        let mut newer = ConfirmedSource::default();
         match self {
-            Seen::Claim(SeenClaim { claim: Some(original), .. }) => {
+            SourceObservation::Claim(SourceClaimObservation { claim: Some(original), .. }) => {
                 newer.claim = Some(context.writes.keep_original(original, &copy.uid).await?);
             }
-            Seen::Snapshot(SeenSnapshot { content: Some(content), .. }) => {
+            SourceObservation::Snapshot(SourceSnapshotObservation { content: Some(content), .. }) => {
                 newer.content = Some(context.writes.keep_content(content, &copy.uid).await?);
             }
-            Seen::Claim(_) | Seen::Snapshot(_) => {}
+            SourceObservation::Claim(_) | SourceObservation::Snapshot(_) => {}
         }
         Ok(newer)
     }
 
     /// Returns the part of a request that describes the data source. All objects are read from the API: they must
     /// exist, and be protected.
-    pub(super) async fn request(&self, context: &Context, copy: &Claim) -> Result<Asked, WriteError> {
+    pub(super) async fn request(&self, context: &Context, copy: &Claim) -> Result<SourceRequest, WriteError> {
         match self {
-            Seen::Claim(seen) => Ok(Asked { clone_of: Some(seen.request(context, copy).await?), ..Asked::default() }),
-            Seen::Snapshot(seen) => {
-                Ok(Asked { snapshot: Some(seen.request(context, copy).await?), ..Asked::default() })
+            SourceObservation::Claim(observed) => {
+                Ok(SourceRequest { clone_of: Some(observed.request(context, copy).await?), ..SourceRequest::default() })
+            }
+            SourceObservation::Snapshot(observed) => {
+                Ok(SourceRequest { snapshot: Some(observed.request(context, copy).await?), ..SourceRequest::default() })
             }
         }
     }
 }
 
 /// The observed state of a VolumeSnapshot that is a data source.
-pub(super) struct SeenSnapshot {
+pub(super) struct SourceSnapshotObservation {
     snapshot: Option<Arc<Snapshot>>,
     content: Option<Arc<Content>>,
     ours: bool,
@@ -106,11 +109,11 @@ pub(super) struct SeenSnapshot {
 /// own snapshotter.
 fn stands_for(claim: &Claim, index: &Index) -> Option<String> {
     let classes = index.classes();
-    let Lookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
+    let ClassLookup::Ours(class) = classes.lookup(claim.class.as_deref()?) else { return None };
     sidecar::driver(&class.recipe.as_ref().ok()?.record.data).map(str::to_owned)
 }
 
-impl SeenSnapshot {
+impl SourceSnapshotObservation {
     fn of(copy: &Claim, index: &Index, identity: &Identity, newer: Option<&Content>) -> Option<Self> {
         let name = copy.data_source.as_ref()?.named()?;
         let snapshot = index.snapshot(name);
@@ -126,7 +129,7 @@ impl SeenSnapshot {
         let ours = content
             .as_ref()
             .is_some_and(|content| content.is_ours(identity) || stands_for.as_ref() == Some(&content.driver));
-        Some(SeenSnapshot { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
+        Some(SourceSnapshotObservation { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
     }
 
     fn stored(&self) -> Stored<'_> {
@@ -163,7 +166,7 @@ pub(super) fn filling(content: &Content, index: &Index) -> Vec<Copying> {
 }
 
 /// The observed state of a claim that is a data source.
-pub(super) struct SeenClaim {
+pub(super) struct SourceClaimObservation {
     claim: Option<Arc<Claim>>,
     volume: Option<Arc<Volume>>,
     /// The provenance of its volume.
@@ -171,7 +174,7 @@ pub(super) struct SeenClaim {
     granted: bool,
 }
 
-impl SeenClaim {
+impl SourceClaimObservation {
     /// Observes the claim to copy, if there is one. `newer` is that claim as it was last written.
     fn of(copy: &Claim, index: &Index, identity: &Identity, newer: Option<&Claim>) -> Option<Self> {
         let claim = newer.cloned().map(Arc::new).or_else(|| index.claim(copy.original()?));
@@ -179,7 +182,7 @@ impl SeenClaim {
         let volume = claim.as_ref().and_then(|claim| index.volume(claim.volume_name.as_deref()?));
         let ours = volume.as_ref().filter(|volume| volume.is_of(identity) && volume.is_adopted());
         let provenance = ours.and_then(|volume| serde_json::from_str(volume.provenance.as_deref()?).ok());
-        Some(SeenClaim { claim, volume, provenance, granted: index.is_granted(copy) })
+        Some(SourceClaimObservation { claim, volume, provenance, granted: index.is_granted(copy) })
     }
 
     fn copied(&self) -> Copied<'_> {

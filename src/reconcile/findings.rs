@@ -12,15 +12,15 @@ use crate::api::events::About;
 use crate::api::writes::{WriteError, Writes};
 use crate::decision::Tell;
 use crate::orphans::{Finding, Removal, Severity, find};
-use crate::reconcile::context::{Context, Pass};
-use crate::state::index::Key;
+use crate::reconcile::context::{Context, Requeue};
+use crate::state::index::WorkItem;
 
 /// The delay before a new finding is checked again.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Searches the whole cache once.
-pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
-    let Some(interval) = context.sweep.interval() else { return Ok(Pass::Done) };
+pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
+    let Some(interval) = context.sweep.interval() else { return Ok(Requeue::Done) };
     let now = context.clock.now();
     let snapshot = context.shared.index().whole(&context.identity, now, false);
     let again = AGAIN.min(interval);
@@ -63,16 +63,16 @@ pub async fn pass(context: &Context) -> Result<Pass, WriteError> {
             claims = Some(context.writes.claim_ids().await?);
         }
         if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
-            waits |= matches!(crate::reconcile::orphaned_runs::pass(context, &id).await?, Pass::InLine);
+            waits |= matches!(crate::reconcile::orphaned_runs::reconcile(context, &id).await?, Requeue::InLine);
         }
     }
     if !waits {
-        context.shared.change(|index| index.leave_line(&Key::Orphans));
+        context.shared.change(|index| index.leave_line(&WorkItem::Findings));
     }
     let unsettled = sightings.iter().any(|sighting| !sighting.settled);
     Ok(match waits {
-        true => Pass::InLine,
-        false => Pass::After(if unsettled { again } else { interval }),
+        true => Requeue::InLine,
+        false => Requeue::After(if unsettled { again } else { interval }),
     })
 }
 

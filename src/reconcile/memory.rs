@@ -6,17 +6,18 @@ use std::time::Duration;
 use crate::orphans::Sightings;
 
 /// The shortest time between two reconciles. Each looks at everything, so that it must not follow each of many changes.
-const PACE: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time of the last reconcile.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Mutex<Option<Duration>>);
+pub(super) struct RateLimit(Mutex<Option<Duration>>);
 
-impl Pace {
+impl RateLimit {
     /// Returns the time to wait; `None` begins a reconcile.
     pub(super) fn begin(&self, now: Duration) -> Option<Duration> {
         let mut last = self.0.lock().expect("no code panics while it holds the pace");
-        let left = last.and_then(|last| PACE.checked_sub(now.saturating_sub(last))).filter(|left| !left.is_zero());
+        let left =
+            last.and_then(|last| MIN_INTERVAL.checked_sub(now.saturating_sub(last))).filter(|left| !left.is_zero());
         if left.is_none() {
             *last = Some(now);
         }

@@ -1,6 +1,6 @@
 //! The reconcilers.
 //!
-//! [`start`] starts the workers. A worker takes an item from the queue, and [`pass`] calls the reconciler of the item.
+//! [`start`] starts the workers. A worker takes an item from the queue, and [`reconcile`] calls the reconciler of the item.
 //! The reconciler observes the cache, calls the pure decision, and takes its step.
 
 mod batch;
@@ -24,77 +24,86 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-pub use self::context::{Context, Pass};
+pub use self::context::{Context, Requeue};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::state::index::{BEHIND, EXPECTED, Key};
+use crate::state::index::{CACHE_LAG_MAX, EXPECTED, WorkItem};
 
 /// The number of items that are reconciled at one time.
 const WORKERS: usize = 64;
 /// The longest time of a reconcile with all its steps. Then it is requeued.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The delay of an item in the fair queue. Normally it is requeued when its turn comes; this is for the case that items
 /// before it have left.
-const IN_LINE: Duration = Duration::from_secs(30);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reconciles a work item. The future is boxed, so that it is compiled here only, and not also where it is awaited.
-pub fn pass<'a>(context: &'a Context, key: &'a Key) -> BoxFuture<'a, Result<Pass, WriteError>> {
-    if context.shared.index().is_behind(key) {
-        return std::future::ready(Ok(Pass::Behind)).boxed();
+pub fn reconcile<'a>(context: &'a Context, key: &'a WorkItem) -> BoxFuture<'a, Result<Requeue, WriteError>> {
+    if context.shared.index().is_stale(key) {
+        return std::future::ready(Ok(Requeue::CacheStale)).boxed();
     }
     match key {
-        Key::Configs => config::pass(context).boxed(),
-        Key::Claim(name) => claim::pass(context, name).boxed(),
-        Key::Volume(name) => volume::pass(context, name).boxed(),
-        Key::Batch(name) => batch::pass(context, name).boxed(),
-        Key::Snapshot(name) => snapshot::pass(context, name).boxed(),
-        Key::Content(name) => snapshot::content::pass(context, name).boxed(),
-        Key::Markers => sync_probe::pass(context).boxed(),
-        Key::Pool(class) => pool::pass(context, class).boxed(),
-        Key::Orphans => findings::pass(context).boxed(),
-        Key::Capacity => capacity::pass(context).boxed(),
+        WorkItem::Configs => config::reconcile(context).boxed(),
+        WorkItem::Claim(name) => claim::reconcile(context, name).boxed(),
+        WorkItem::Volume(name) => volume::reconcile(context, name).boxed(),
+        WorkItem::Batch(name) => batch::reconcile(context, name).boxed(),
+        WorkItem::Snapshot(name) => snapshot::reconcile(context, name).boxed(),
+        WorkItem::Content(name) => snapshot::content::reconcile(context, name).boxed(),
+        WorkItem::SyncProbe => sync_probe::reconcile(context).boxed(),
+        WorkItem::Pool(class) => pool::reconcile(context, class).boxed(),
+        WorkItem::Findings => findings::reconcile(context).boxed(),
+        WorkItem::Capacity => capacity::reconcile(context).boxed(),
     }
 }
 
 /// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
-fn tell_refused(context: &Context, key: &Key, error: &WriteError) {
+fn tell_refused(context: &Context, key: &WorkItem, error: &WriteError) {
     let index = context.shared.index();
     let (about, reason) = match key {
-        Key::Claim(name) => match index.claim(name) {
+        WorkItem::Claim(name) => match index.claim(name) {
             Some(claim) => (About::claim(&claim), contract::names::reason::PROVISIONING_FAILED),
             None => return,
         },
-        Key::Volume(name) => match index.volume(name) {
+        WorkItem::Volume(name) => match index.volume(name) {
             Some(volume) => (About::volume(&volume), contract::names::reason::VOLUME_FAILED_DELETE),
             None => return,
         },
-        Key::Snapshot(name) => match index.snapshot(name) {
+        WorkItem::Snapshot(name) => match index.snapshot(name) {
             Some(snapshot) => (About::snapshot(&snapshot), contract::names::reason::SNAPSHOT_FAILED),
             None => return,
         },
-        Key::Content(name) => match index.content(name) {
+        WorkItem::Content(name) => match index.content(name) {
             Some(content) => (About::content(&content), contract::names::reason::SNAPSHOT_FAILED),
             None => return,
         },
-        Key::Configs | Key::Batch(_) | Key::Markers | Key::Pool(_) | Key::Orphans | Key::Capacity => return,
+        WorkItem::Configs
+        | WorkItem::Batch(_)
+        | WorkItem::SyncProbe
+        | WorkItem::Pool(_)
+        | WorkItem::Findings
+        | WorkItem::Capacity => return,
     };
     context.events.tell(about, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
 }
 
 /// Returns the latest time of the next reconcile after one of an item. `None` as its outcome means that it timed
 /// out because the API server did not answer.
-pub fn again(context: &Context, key: &Key, outcome: Option<Result<Pass, WriteError>>) -> Option<Duration> {
+pub fn requeue_after(
+    context: &Context,
+    key: &WorkItem,
+    outcome: Option<Result<Requeue, WriteError>>,
+) -> Option<Duration> {
     match outcome {
-        Some(Ok(pass)) => {
-            if !matches!(pass, Pass::Behind) {
+        Some(Ok(requeue)) => {
+            if !matches!(requeue, Requeue::CacheStale) {
                 context.succeeded(key);
             }
-            match pass {
-                Pass::Done => None,
-                Pass::Behind => Some(BEHIND),
-                Pass::After(delay) => Some(delay),
-                Pass::Started => Some(EXPECTED),
-                Pass::InLine => Some(IN_LINE),
+            match requeue {
+                Requeue::Done => None,
+                Requeue::CacheStale => Some(CACHE_LAG_MAX),
+                Requeue::After(delay) => Some(delay),
+                Requeue::JobCreated => Some(EXPECTED),
+                Requeue::InLine => Some(SLOT_TIMEOUT),
             }
         }
         // This happens all the time: somebody else wrote first. The event of that write requeues the item; the
@@ -136,9 +145,9 @@ pub fn start(context: &Arc<Context>) {
     }
 }
 
-async fn work(context: &Context, key: &Key) {
-    let outcome = tokio::time::timeout(PATIENCE, pass(context, key)).await.ok();
-    if let Some(delay) = again(context, key, outcome) {
+async fn work(context: &Context, key: &WorkItem) {
+    let outcome = tokio::time::timeout(RECONCILE_TIMEOUT, reconcile(context, key)).await.ok();
+    if let Some(delay) = requeue_after(context, key, outcome) {
         context.shared.queue.add_after(key.clone(), delay);
     }
 }

@@ -9,48 +9,48 @@ use contract::request::{Operation, Request};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Pass};
+use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::batch;
 use crate::run::job::{self, Place};
-use crate::run::late::{self, Observed, SCOPE, Step};
+use crate::run::orphaned_runs::{self, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Asker, Key};
+use crate::state::index::{Asker, WorkItem};
 use crate::volume::expand::with_program_of;
 
 /// The delay before a delete run that could not be created is tried again.
-const REFUSED: Duration = Duration::from_secs(30);
+const REFUSED_RETRY: Duration = Duration::from_secs(30);
 
 /// Cleans up after a claim that is gone, by its name.
-pub(super) async fn tidy(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let jobs = context.shared.index().jobs_of_claim(name);
     let mut ids: Vec<String> = jobs.iter().filter(|job| !job.deleting).map(|job| job.marks.id.clone()).collect();
     ids.sort();
     ids.dedup();
     if ids.is_empty() {
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     }
     // The cache may be stale: the API is asked before a run is stopped.
     if let Some(claim) = context.writes.read_claim(name).await? {
-        ids.retain(|left| !claim.ids().any(|id| id == *left));
+        ids.retain(|leftovers| !claim.ids().any(|id| id == *leftovers));
     }
-    let mut next = Pass::Done;
+    let mut next = Requeue::Done;
     for id in ids {
-        next = match (next, pass(context, &id).await?) {
-            (Pass::After(before), Pass::After(delay)) => Pass::After(before.min(delay)),
-            (Pass::InLine, _) | (_, Pass::InLine) => Pass::InLine,
-            (before, Pass::Done | Pass::Behind | Pass::Started) => before,
+        next = match (next, reconcile(context, &id).await?) {
+            (Requeue::After(before), Requeue::After(delay)) => Requeue::After(before.min(delay)),
+            (Requeue::InLine, _) | (_, Requeue::InLine) => Requeue::InLine,
+            (before, Requeue::Done | Requeue::CacheStale | Requeue::JobCreated) => before,
             (_, after) => after,
         };
     }
-    if !matches!(next, Pass::InLine) {
-        context.shared.change(|index| index.leave_line(&Key::Claim(name.clone())));
+    if !matches!(next, Requeue::InLine) {
+        context.shared.change(|index| index.leave_line(&WorkItem::Claim(name.clone())));
     }
     Ok(next)
 }
 
 /// Reconciles the runs of a volume id that belongs to no claim any more.
-pub(super) async fn pass(context: &Context, id: &str) -> Result<Pass, WriteError> {
+pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, WriteError> {
     let (all, pods) = {
         let index = context.shared.index();
         (index.jobs_of(id), index.pods_of(id))
@@ -58,11 +58,11 @@ pub(super) async fn pass(context: &Context, id: &str) -> Result<Pass, WriteError
     let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_of_claim() && !job.deleting).collect();
     let made = jobs.iter().any(|job| job.marks.operation == Operation::Provision.as_str());
     let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
-    pass_over(context, &Left { id, jobs: &jobs, pods: &pods, volume, content: None }).await
+    reconcile_leftovers(context, &Leftovers { id, jobs: &jobs, pods: &pods, volume, content: None }).await
 }
 
 /// The objects of an id whose owner is gone.
-pub(super) struct Left<'a> {
+pub(super) struct Leftovers<'a> {
     /// The id.
     pub id: &'a str,
     /// The Jobs of the id.
@@ -75,7 +75,7 @@ pub(super) struct Left<'a> {
     pub content: Option<&'a str>,
 }
 
-impl Left<'_> {
+impl Leftovers<'_> {
     /// Returns the operation that stores, and the one that deletes.
     fn operations(&self) -> (Operation, Operation) {
         match self.content {
@@ -86,38 +86,40 @@ impl Left<'_> {
 }
 
 /// Reconciles the objects of an id once.
-pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass, WriteError> {
-    let (stores, deletes) = left.operations();
-    let of = |operation: Operation| left.jobs.iter().filter(move |job| job.marks.operation == operation.as_str());
+pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers<'_>) -> Result<Requeue, WriteError> {
+    let (stores, deletes) = leftovers.operations();
+    let of = |operation: Operation| leftovers.jobs.iter().filter(move |job| job.marks.operation == operation.as_str());
     let stored: Vec<_> = of(stores).cloned().collect();
     let cleared: Vec<_> = of(deletes)
-        .filter(|job| job.name.name == job::name(deletes, left.id, job.marks.attempt, SCOPE))
-        .map(|job| (job.marks.attempt, context.run_state(left.jobs, left.pods, &job.name.name)))
+        .filter(|job| job.name.name == job::name(deletes, leftovers.id, job.marks.attempt, SCOPE))
+        .map(|job| (job.marks.attempt, context.run_state(leftovers.jobs, leftovers.pods, &job.name.name)))
         .collect();
     let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
         let now = context.class_recipe(&recipe.class);
         with_program_of(recipe, now.as_ref().map(|recipe| &recipe.record))
     });
     let seen: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
-    let decision = late::decide(
+    let decision = orphaned_runs::decide(
         &Observed {
             provisions: &seen,
-            pods_alive: crate::run::view::pods_alive(left.pods, stores),
-            volume: left.volume,
+            pods_alive: crate::run::view::pods_alive(leftovers.pods, stores),
+            volume: leftovers.volume,
             recipe: recipe.as_deref(),
             deletes: &cleared,
         },
         context.clock.now(),
     );
-    tracing::debug!(left.id, step = ?decision.step, "decided what is left when its owner is gone");
+    tracing::debug!(leftovers.id, step = ?decision.step, "decided what is left when its owner is gone");
     match (decision.step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
-            for job in stored.iter().chain(left.jobs.iter().filter(|job| job.marks.operation != stores.as_str())) {
+            for job in stored.iter().chain(leftovers.jobs.iter().filter(|job| job.marks.operation != stores.as_str())) {
                 context.remove_run(job).await?;
             }
-            Ok(Pass::Done)
+            Ok(Requeue::Done)
         }
-        (Step::StartDelete { attempt }, Some(recipe), Some(run)) => start(context, left, recipe, run, attempt).await,
+        (Step::StartDelete { attempt }, Some(recipe), Some(run)) => {
+            start(context, leftovers, recipe, run, attempt).await
+        }
         _ => Ok(context.wait(decision.wake_at, &[])),
     }
 }
@@ -125,14 +127,14 @@ pub(super) async fn pass_over(context: &Context, left: &Left<'_>) -> Result<Pass
 /// Starts a delete run. Its request is derived from the late run, the only record that is left.
 async fn start(
     context: &Context,
-    left: &Left<'_>,
+    leftovers: &Leftovers<'_>,
     recipe: &Recipe,
     run: &Job,
     attempt: u32,
-) -> Result<Pass, WriteError> {
-    let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Pass::Done) };
-    let operation = left.operations().1;
-    let request = match batch::asked(job, left.id) {
+) -> Result<Requeue, WriteError> {
+    let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Requeue::Done) };
+    let operation = leftovers.operations().1;
+    let request = match batch::asked(job, leftovers.id) {
         Ok(request) => Request {
             operation,
             attempt,
@@ -140,38 +142,38 @@ async fn start(
             parameters: recipe.parameters.clone(),
             clone_of: None,
             // The data source of a volume does not matter for its deletion.
-            snapshot: request.snapshot.clone().filter(|_| left.content.is_some()),
+            snapshot: request.snapshot.clone().filter(|_| leftovers.content.is_some()),
             ..request
         },
         Err(error) => {
             tracing::warn!(job = %run.name, %error, "what a late run was asked cannot be read; look whether it left something behind, and remove the Job");
-            return Ok(Pass::Done);
+            return Ok(Requeue::Done);
         }
     };
     let place = Place {
         namespace: recipe.config.namespace.clone(),
         scope: SCOPE.to_owned(),
         node: recipe.pin(&request.node_name).map(str::to_owned),
-        content: left.content.map(|content| (content.to_owned(), left.id.to_owned())),
+        content: leftovers.content.map(|content| (content.to_owned(), leftovers.id.to_owned())),
         ..Place::default()
     };
-    let name = job::name(operation, left.id, attempt, SCOPE);
-    let asker = match left.content {
+    let name = job::name(operation, leftovers.id, attempt, SCOPE);
+    let asker = match leftovers.content {
         Some(content) => Asker::content(content, &request.claim.namespace),
         None => Asker::claim(&ObjectName::new(&request.claim.namespace, &request.claim.name)),
     };
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
-    let taken = matches!(&asker.key, Key::Claim(name) if context.shared.index().claim(name).is_some());
-    let asker = if taken { Asker { key: Key::Orphans, ..asker } } else { asker };
+    let taken = matches!(&asker.key, WorkItem::Claim(name) if context.shared.index().claim(name).is_some());
+    let asker = if taken { Asker { key: WorkItem::Findings, ..asker } } else { asker };
     if let Some(wait) = context.wait_for_place(&name, &asker.to(operation).on(place.node.as_deref()), recipe) {
         return Ok(wait);
     }
     tracing::info!(job = %run.name, "a run came when what it was for was gone; what it may have made is deleted");
     match start_delete_job(context, recipe, &request, place, None).await? {
-        None => Ok(Pass::Started),
+        None => Ok(Requeue::JobCreated),
         Some(cause) => {
             tracing::warn!(job = %run.name, cause.message, "what a late run may have made cannot be deleted now");
-            Ok(Pass::After(REFUSED))
+            Ok(Requeue::After(REFUSED_RETRY))
         }
     }
 }

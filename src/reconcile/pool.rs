@@ -11,29 +11,29 @@ use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::Tell;
 use crate::pool::Step;
-use crate::reconcile::context::{Context, Pass};
+use crate::reconcile::context::{Context, Requeue};
 use crate::state::index::EXPECTED;
 
 /// The largest number of steps in a reconcile. The next follows at once.
-const MANY: usize = 64;
+const MAX_STEPS: usize = 64;
 /// The delay after which a pool checks again whether claims still wait.
-const WAITING: Duration = Duration::from_secs(2);
+const CLAIMS_WAIT_RETRY: Duration = Duration::from_secs(2);
 /// The delay before a request that the API server refused is created again.
-const REFUSED: Duration = Duration::from_secs(30);
+const REFUSED_RETRY: Duration = Duration::from_secs(30);
 
 /// Reconciles the pool of a class.
-pub(super) async fn pass(context: &Context, class: &str) -> Result<Pass, WriteError> {
+pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue, WriteError> {
     let decided = context.shared.index().pool_steps(class);
     context.metrics.ready(context.shared.index().ready_counts());
-    let Some((recipe, steps, claims_wait)) = decided else { return Ok(Pass::Done) };
+    let Some((recipe, steps, claims_wait)) = decided else { return Ok(Requeue::Done) };
     if !steps.is_empty() {
         tracing::debug!(class, ?steps, "decided about a pool");
     }
     // The failure of one step does not stop the others.
     let (mut failed, mut refused) = (None, None);
-    let more = steps.len() > MANY;
+    let more = steps.len() > MAX_STEPS;
     let asks = steps.iter().any(|step| matches!(step, Step::Ask { .. }));
-    for step in steps.into_iter().take(MANY) {
+    for step in steps.into_iter().take(MAX_STEPS) {
         let done = match step {
             Step::Drain(name) => drain(context, &name).await,
             Step::Withdraw(name) => {
@@ -59,12 +59,12 @@ pub(super) async fn pass(context: &Context, class: &str) -> Result<Pass, WriteEr
     }
     match (failed, refused) {
         (Some(error), _) => Err(error),
-        (None, Some(_)) => Ok(Pass::After(REFUSED)),
-        (None, None) if more => Ok(Pass::After(Duration::from_millis(10))),
-        (None, None) if claims_wait => Ok(Pass::After(WAITING)),
+        (None, Some(_)) => Ok(Requeue::After(REFUSED_RETRY)),
+        (None, None) if more => Ok(Requeue::After(Duration::from_millis(10))),
+        (None, None) if claims_wait => Ok(Requeue::After(CLAIMS_WAIT_RETRY)),
         // If somebody deletes a request before any watch has shown it, there is no event.
-        (None, None) if asks || context.shared.index().expects_request(class) => Ok(Pass::After(EXPECTED)),
-        (None, None) => Ok(Pass::Done),
+        (None, None) if asks || context.shared.index().expects_request(class) => Ok(Requeue::After(EXPECTED)),
+        (None, None) => Ok(Requeue::Done),
     }
 }
 
@@ -98,7 +98,7 @@ fn tell_refused(context: &Context, recipe: &Recipe, error: &WriteError) {
         "the pool of class {} ({}) cannot be kept: Kubernetes refuses what the provisioner writes for it: {error}; it is tried again every {} s",
         recipe.class,
         sizes.collect::<Vec<_>>().join(", "),
-        REFUSED.as_secs()
+        REFUSED_RETRY.as_secs()
     );
     let about = About { kind: "ConfigMap", name: recipe.config.clone(), uid };
     context.tell(about, Tell { warning: true, reason: reason::POOL_FAILED, message });

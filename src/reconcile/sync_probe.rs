@@ -3,15 +3,15 @@
 use contract::names::MARKER_PREFIX;
 
 use crate::api::writes::WriteError;
-use crate::marker::{PATIENCE, Step};
+use crate::marker::{PROBE_TIMEOUT, Step};
 use crate::model::claim::Binding;
 use crate::object::hash;
-use crate::reconcile::context::{Context, Pass};
+use crate::reconcile::context::{Context, Requeue};
 
 /// Reconciles all sync probes.
-pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
+pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     if context.writes.binding() != Binding::Direct {
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     }
     loop {
         let name = format!(
@@ -21,10 +21,10 @@ pub(super) async fn pass(context: &Context) -> Result<Pass, WriteError> {
         let step = context.shared.index().next_marker(&name);
         tracing::debug!(?step, "decided about markers");
         match step {
-            Step::Nothing => return Ok(Pass::Done),
-            Step::Wait(left) => return Ok(Pass::After(left)),
+            Step::Nothing => return Ok(Requeue::Done),
+            Step::Wait(left) => return Ok(Requeue::After(left)),
             Step::Create => match context.writes.create_marker(&name).await {
-                Ok(()) => return Ok(Pass::After(PATIENCE)),
+                Ok(()) => return Ok(Requeue::After(PROBE_TIMEOUT)),
                 Err(error) => {
                     // After any other error the probe may exist, and get its phase.
                     if matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }) {

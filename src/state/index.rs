@@ -1,29 +1,29 @@
 //! The cache of the cluster, with the relations that decisions need. Each change returns the work items to requeue.
 
-mod accounts;
+mod account;
 mod attributes;
-mod batches;
+mod batch;
 mod capacity;
-mod claims;
-mod configs;
-mod grants;
+mod claim;
+mod config;
+mod grant;
 mod idle;
 mod known;
 mod line;
 mod members;
-mod nodes;
+mod node;
 mod places;
-mod pools;
-mod runs;
+mod pool;
+mod run;
 mod share;
-mod snapshots;
-mod volumes;
+mod snapshot;
+mod unseen_writes;
+mod volume;
 mod waits;
 mod whole;
-mod written;
 
-pub use self::batches::Arrival;
-pub use self::written::BEHIND;
+pub use self::batch::Arrival;
+pub use self::unseen_writes::CACHE_LAG_MAX;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -71,14 +71,14 @@ struct Expected {
     /// The node to which the pod is bound.
     node: Option<String>,
     /// The batch that exists in place of the Job, and the work item of the member.
-    batch: Option<(String, Key)>,
+    batch: Option<(String, WorkItem)>,
 }
 
 /// The subject of a run that needs a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
     /// The work item: a claim, a volume, or a VolumeSnapshotContent.
-    pub key: Key,
+    pub key: WorkItem,
     /// The operation of the run.
     pub operation: Operation,
     /// The namespace of the user.
@@ -90,7 +90,7 @@ pub struct Asker {
 impl Asker {
     /// Describes a provision run of a claim.
     pub fn claim(name: &ObjectName) -> Self {
-        let (key, operation) = (Key::Claim(name.clone()), Operation::Provision);
+        let (key, operation) = (WorkItem::Claim(name.clone()), Operation::Provision);
         Asker { key, operation, namespace: name.namespace.clone(), node: None }
     }
 
@@ -102,13 +102,13 @@ impl Asker {
     /// Describes a run that deletes, expands or modifies a volume. Its namespace is that of the claim to which the
     /// volume is or was bound.
     pub fn volume(volume: &Volume, operation: Operation) -> Self {
-        let (key, namespace) = (Key::Volume(volume.name.clone()), volume.user_namespace().to_owned());
+        let (key, namespace) = (WorkItem::Volume(volume.name.clone()), volume.user_namespace().to_owned());
         Asker { key, operation, namespace, node: None }
     }
 
     /// Describes a snapshot run of a content, for a VolumeSnapshot in this namespace.
     pub fn content(name: &str, namespace: &str) -> Self {
-        let (key, operation) = (Key::Content(name.to_owned()), Operation::Snapshot);
+        let (key, operation) = (WorkItem::Content(name.to_owned()), Operation::Snapshot);
         Asker { key, operation, namespace: namespace.to_owned(), node: None }
     }
 
@@ -128,7 +128,7 @@ const CAPACITY: &str = crate::capacity::CAPABILITY;
 
 /// A work item: an object or a task that is reconciled on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Key {
+pub enum WorkItem {
     /// All provisioner configs.
     Configs,
     /// A claim.
@@ -142,11 +142,11 @@ pub enum Key {
     /// A VolumeSnapshotContent.
     Content(String),
     /// All sync probes.
-    Markers,
+    SyncProbe,
     /// The pool of a class.
     Pool(String),
     /// The search for findings.
-    Orphans,
+    Findings,
     /// The capacity of all segments.
     Capacity,
 }
@@ -214,15 +214,15 @@ pub struct Index {
     tally: share::Tally,
     /// The items that reached a quota, by class, in the order of their arrival.
     waits_for_room: waits::Waits,
-    snapshots: snapshots::Snapshots,
+    snapshots: snapshot::Snapshots,
     grants: BTreeMap<ObjectName, Grant>,
     attributes: BTreeMap<String, crate::attributes::Class>,
     sidecars: Sidecars,
-    batches: batches::Batches,
+    batches: batch::Batches,
     members: members::Members,
     known: known::Known,
-    pools: pools::Pools,
-    written: written::Written,
+    pools: pool::Pools,
+    unseen_writes: unseen_writes::UnseenWrites,
 }
 
 impl Index {
@@ -266,15 +266,15 @@ impl Index {
             growing: HashMap::new(),
             tally: share::Tally::default(),
             waits_for_room: waits::Waits::default(),
-            snapshots: snapshots::Snapshots::default(),
+            snapshots: snapshot::Snapshots::default(),
             grants: BTreeMap::new(),
             attributes: BTreeMap::new(),
             sidecars: Sidecars::default(),
-            batches: batches::Batches::default(),
+            batches: batch::Batches::default(),
             members: members::Members::default(),
             known: known::Known::default(),
-            pools: pools::Pools::default(),
-            written: written::Written::default(),
+            pools: pool::Pools::default(),
+            unseen_writes: unseen_writes::UnseenWrites::default(),
         }
     }
 
@@ -283,24 +283,24 @@ impl Index {
         &mut self,
         all: HashSet<ObjectName>,
         kept: impl Fn(&Index) -> Vec<ObjectName>,
-        change: impl Fn(&mut Index, Change<V>) -> Vec<Key>,
-    ) -> Vec<Key> {
+        change: impl Fn(&mut Index, Change<V>) -> Vec<WorkItem>,
+    ) -> Vec<WorkItem> {
         let gone: Vec<_> = kept(self).into_iter().filter(|name| !all.contains(name)).collect();
         gone.into_iter().flat_map(|name| change(self, Change::Delete(name))).collect()
     }
 
     /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: gathering batches,
     /// the current sync probe, and assignments that are not yet visible.
-    pub fn begin_term(&mut self) -> Vec<Key> {
+    pub fn begin_term(&mut self) -> Vec<WorkItem> {
         self.forget_gathering();
         self.forget_current_marker();
         self.forget_given();
-        self.written.clear();
-        let claims = self.claims.keys().cloned().map(Key::Claim);
-        let volumes = self.volumes.keys().cloned().map(Key::Volume);
-        let jobs = self.jobs.values().flat_map(|job| runs::job_keys(job));
+        self.unseen_writes.clear();
+        let claims = self.claims.keys().cloned().map(WorkItem::Claim);
+        let volumes = self.volumes.keys().cloned().map(WorkItem::Volume);
+        let jobs = self.jobs.values().flat_map(|job| run::job_keys(job));
         let keys = claims.chain(volumes).chain(jobs).chain(self.snapshots.keys()).chain(self.pool_keys());
-        keys.chain([Key::Configs, Key::Markers, Key::Orphans, Key::Capacity]).collect()
+        keys.chain([WorkItem::Configs, WorkItem::SyncProbe, WorkItem::Findings, WorkItem::Capacity]).collect()
     }
 }
 

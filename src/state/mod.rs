@@ -10,23 +10,23 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::config::classes::Identity;
-use index::{Index, Key};
+use index::{Index, WorkItem};
 use queue::Queue;
 
 /// The cache and the queue, shared between the watches that fill them and the workers.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct ClusterState {
     index: Arc<Mutex<Index>>,
     /// The work items that wait.
-    pub queue: Arc<Queue<Key>>,
+    pub queue: Arc<Queue<WorkItem>>,
     unready: Arc<AtomicUsize>,
     ready: watch::Sender<bool>,
 }
 
-impl Shared {
+impl ClusterState {
     /// Makes an empty cache and queue.
     pub fn new(identity: Identity, clock: Clock) -> Self {
-        Shared {
+        ClusterState {
             index: Arc::new(Mutex::new(Index::new(identity, clock))),
             queue: Arc::default(),
             unready: Arc::new(AtomicUsize::new(0)),
@@ -40,7 +40,7 @@ impl Shared {
     }
 
     /// Changes the cache, and requeues the items that the change returns.
-    pub fn change<K: IntoIterator<Item = Key>>(&self, change: impl FnOnce(&mut Index) -> K) {
+    pub fn change<K: IntoIterator<Item = WorkItem>>(&self, change: impl FnOnce(&mut Index) -> K) {
         let keys = change(&mut self.index());
         self.queue.add_all(keys);
     }

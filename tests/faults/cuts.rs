@@ -23,7 +23,7 @@ const WORLDS: usize = 2;
 /// Cut points of a scenario at one time.
 const AT_ONCE: usize = 8;
 /// What is written in the background, such as events and the Lease, may come later than the end.
-const LATER: Duration = Duration::from_millis(2500);
+const BACKGROUND_WRITES: Duration = Duration::from_millis(2500);
 /// So many broken cut points are enough.
 const ENOUGH: usize = 8;
 /// Replays a part: only the cut points whose description contains this text.
@@ -59,7 +59,7 @@ async fn run(site: &Site<'_>, scenario: Scenario, point: Option<Point>) -> Run {
         proxy.arm();
         let bound = scenario.act(site, &proxy).await?;
         site.settles(bound).await?;
-        if point.is_some() && tokio::time::timeout(LATER, proxy.happened()).await.is_ok() {
+        if point.is_some() && tokio::time::timeout(BACKGROUND_WRITES, proxy.happened()).await.is_ok() {
             site.settles(bound).await?;
         }
         Ok::<(), Vec<Finding>>(())

@@ -25,11 +25,11 @@ use crate::world::{Finding, Trouble, World};
 pub const GUARD: Duration = Duration::from_secs(300);
 /// Between the first two looks, and a third of what is between later ones: many sites are looked at at one time, and each
 /// look is work for the API server.
-const LOOK: Duration = Duration::from_millis(300);
+const POLL: Duration = Duration::from_millis(300);
 
 /// Until the next look, by how long one has looked.
 pub fn pause(looked: Duration) -> Duration {
-    (looked / 4).clamp(LOOK, 3 * LOOK)
+    (looked / 4).clamp(POLL, 3 * POLL)
 }
 
 /// A site; class, instance and config bear its name, and the namespace of users, in which its orchestrator lives too.
@@ -298,7 +298,7 @@ impl<'w> Site<'w> {
             if claim.annotations().contains_key(names::ATTEMPT) {
                 return Err(Finding { trouble: Trouble::Duplicate, what: format!("{name} has begun over the limit") });
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::wait::{seen, stays, until};
 /// UIDs of claims that never were.
 const GONE: &str = "c0ffee00-0000-4000-8000-000000000001";
 const LOST: &str = "c0ffee00-0000-4000-8000-000000000002";
-const KEPT: &str = "c0ffee00-0000-4000-8000-000000000003";
+const LISTED: &str = "c0ffee00-0000-4000-8000-000000000003";
 
 /// What the doctor says, and how it exits.
 pub fn doctor(ring: &Ring, config_namespace: &str, flags: &[&str]) -> (i32, Value) {
@@ -125,8 +125,8 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
     pod(&ring, "running", labels("default", "provision", GONE), "Running").await;
     pod(&ring, "foreign", labels("other", "provision", GONE), "Succeeded").await;
     let kept = json!({
-        "metadata": { "annotations": { names::CLAIM_UUID: KEPT } },
-        "spec": { "persistentVolumeReclaimPolicy": "Retain", "claimRef": { "uid": KEPT } },
+        "metadata": { "annotations": { names::CLAIM_UUID: LISTED } },
+        "spec": { "persistentVolumeReclaimPolicy": "Retain", "claimRef": { "uid": LISTED } },
     });
     volume(&ring, "kept", "default", kept).await;
     let deletes = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
@@ -140,8 +140,8 @@ async fn what_is_left_over_is_told_and_only_what_is_ours_and_safe_is_removed() {
         json!({ "metadata": { "annotations": { names::CLAIM_UUID: LOST } }, "spec": { "claimRef": { "uid": LOST } } });
     volume(&ring, &names::pv_name(LOST), "default", lost).await;
     let held = json!({
-        "metadata": { "finalizers": [names::VOLUME_FINALIZER], "annotations": { names::CLAIM_UUID: KEPT } },
-        "spec": { "claimRef": { "uid": KEPT } },
+        "metadata": { "finalizers": [names::VOLUME_FINALIZER], "annotations": { names::CLAIM_UUID: LISTED } },
+        "spec": { "claimRef": { "uid": LISTED } },
     });
     volume(&ring, "other", "other", held.clone()).await;
     // Released for long; the other orchestrator is at work on the second, which was deleted just now.

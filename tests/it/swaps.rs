@@ -73,25 +73,31 @@ impl Change {
         };
         ring.class(&class, names::DEFAULT_PROVISIONER, json!({ "parameters": parameters })).await;
         match self {
-            Change::ClassReplaced => drop(ring.config("shared", "nobody-s", &[("image", "old/image"), PACE]).await),
-            _ => drop(ring.config(&class, &class, &[("image", "old/image"), ("zone", "west"), PACE]).await),
+            Change::ClassReplaced => {
+                drop(ring.config("shared", "nobody-s", &[("image", "old/image"), SHORT_BACKOFF]).await)
+            }
+            _ => drop(ring.config(&class, &class, &[("image", "old/image"), ("zone", "west"), SHORT_BACKOFF]).await),
         }
         if self == Change::Exchanged {
             ring.class("other", names::DEFAULT_PROVISIONER, json!({})).await;
-            ring.config("other", "other", &[("image", "other/image"), ("zone", "north"), PACE]).await;
+            ring.config("other", "other", &[("image", "other/image"), ("zone", "north"), SHORT_BACKOFF]).await;
         }
     }
 
     async fn happen(self, ring: &Ring) {
         let class = self.class();
-        let old = [("image", "old/image"), ("zone", "west"), PACE];
+        let old = [("image", "old/image"), ("zone", "west"), SHORT_BACKOFF];
         match self {
             Change::Edited => {
-                drop(ring.config(&class, &class, &[("image", "new/image"), ("zone", "east"), PACE]).await)
+                drop(ring.config(&class, &class, &[("image", "new/image"), ("zone", "east"), SHORT_BACKOFF]).await)
             }
             Change::Corrupted => {
-                ring.config(&class, &class, &[("image", "new/image"), ("zone", "east"), ("timeout", "never"), PACE])
-                    .await;
+                ring.config(
+                    &class,
+                    &class,
+                    &[("image", "new/image"), ("zone", "east"), ("timeout", "never"), SHORT_BACKOFF],
+                )
+                .await;
             }
             Change::Deleted => {
                 ring.api::<ConfigMap>(ADMIN).delete(&class, &DeleteParams::default()).await.unwrap();
@@ -99,7 +105,7 @@ impl Change {
             Change::Relabelled => drop(ring.config(&class, "elsewhere", &old).await),
             Change::Exchanged => {
                 ring.config(&class, "other", &old).await;
-                ring.config("other", &class, &[("image", "other/image"), ("zone", "north"), PACE]).await;
+                ring.config("other", &class, &[("image", "other/image"), ("zone", "north"), SHORT_BACKOFF]).await;
             }
             Change::ClassReplaced => {
                 let classes = Api::<StorageClass>::all(ring.client.clone());
@@ -123,7 +129,7 @@ impl Change {
 }
 
 /// Nobody waits long for the next attempt.
-const PACE: (&str, &str) = ("backoff", "1s");
+const SHORT_BACKOFF: (&str, &str) = ("backoff", "1s");
 
 impl Ring {
     /// The orchestrator has seen a change: a claim that is born after it is served by the new version, or waits.

@@ -54,7 +54,7 @@ const CLASS: &str = "soak";
 /// Claims that exist at one time.
 const ALIVE: usize = 150;
 /// Every claim that can be served is Bound within this time, whatever else happens.
-const PATIENCE: Duration = Duration::from_secs(600);
+const BIND_TIMEOUT: Duration = Duration::from_secs(600);
 /// From so many claims on, the memory of the first and the last quarter says something.
 const MEANINGFUL: usize = 5_000;
 
@@ -255,7 +255,7 @@ async fn live(run: &Run, number: usize) {
         run.refused.fetch_add(1, Ordering::SeqCst);
     } else {
         let is_bound = |seen: &Option<Seen>| seen.as_ref().is_some_and(|seen| seen.phase == "Bound");
-        let bound = tokio::time::timeout(PATIENCE, watched.wait_for(is_bound)).await.map(|_| ());
+        let bound = tokio::time::timeout(BIND_TIMEOUT, watched.wait_for(is_bound)).await.map(|_| ());
         if bound.is_err() {
             stuck(run, &name, "is not Bound").await;
         }
@@ -271,7 +271,7 @@ async fn live(run: &Run, number: usize) {
         }
     })
     .await;
-    if tokio::time::timeout(PATIENCE, watched.wait_for(Option::is_none)).await.is_err() {
+    if tokio::time::timeout(BIND_TIMEOUT, watched.wait_for(Option::is_none)).await.is_err() {
         stuck(run, &name, "is not gone").await;
     }
     run.seen.lock().unwrap().remove(&name);
@@ -285,7 +285,7 @@ async fn answered<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -
         match ask().await {
             Ok(answer) => return answer,
             Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => panic!("{status:?}"),
-            Err(error) if began.elapsed() > PATIENCE => panic!("{error}"),
+            Err(error) if began.elapsed() > BIND_TIMEOUT => panic!("{error}"),
             Err(error) => println!("asked again: {error}"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -304,7 +304,7 @@ async fn stuck(run: &Run, name: &str, what: &str) {
         let about: Vec<_> = log.lines().filter(|line| line.contains(name) || line.contains(&id)).collect();
         println!("--- what {replica} logged of it:\n{}", about.join("\n"));
     }
-    panic!("{name} {what} after {PATIENCE:?}: {claim:#?}\n{jobs:#?}\n{pods:#?}");
+    panic!("{name} {what} after {BIND_TIMEOUT:?}: {claim:#?}\n{jobs:#?}\n{pods:#?}");
 }
 
 async fn follow_claims(run: Arc<Run>) {
@@ -411,7 +411,7 @@ async fn nothing_left(run: &Run) {
         if left.is_empty() {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "{} things are left: {:?}", left.len(), &left[..left.len().min(20)]);
+        assert!(began.elapsed() < BIND_TIMEOUT, "{} things are left: {:?}", left.len(), &left[..left.len().min(20)]);
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

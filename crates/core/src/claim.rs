@@ -3,9 +3,9 @@
 pub mod accept;
 #[cfg(test)]
 mod bounds_tests;
+pub mod data_source;
 pub mod decide;
 pub mod fit;
 pub mod nodes;
-pub mod origin;
 pub mod quota;
 pub mod request;

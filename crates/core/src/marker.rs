@@ -13,9 +13,9 @@
 //! | # | there is | and | step |
 //! |---|---|---|---|
 //! | 1 | a probe that is not the current one | it is not terminating | [`Step::Remove`] |
-//! | 2 | a current probe | for less than [`PATIENCE`] | [`Step::Wait`] |
+//! | 2 | a current probe | for less than [`PROBE_TIMEOUT`] | [`Step::Wait`] |
 //! | 3 | a current probe | for longer | [`Step::GiveUp`] |
-//! | 4 | no probe | [`MANY`] unseen volumes wait, or more; or one for which the first probe has its phase | [`Step::Create`] |
+//! | 4 | no probe | [`MIN_VOLUMES`] unseen volumes wait, or more; or one for which the first probe has its phase | [`Step::Create`] |
 //! | 5 | no probe | | [`Step::Nothing`] |
 //!
 //! [ADR 6]: https://github.com/flex-provisioner/flex-provisioner/blob/main/docs/adr/0006-binding-in-one-step.md
@@ -24,10 +24,10 @@ use std::time::Duration;
 
 /// The smallest number of waiting volumes for which a probe is created. A probe costs two writes here, and two of the
 /// controller manager. The controller writes the phases of fewer volumes just as fast.
-pub const MANY: usize = 3;
+pub const MIN_VOLUMES: usize = 3;
 /// The longest time without a phase. The controller may be slow or down, or the creation of the probe may have failed
 /// unnoticed.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub enum Step {
 pub fn decide(o: &Observed<'_>) -> Step {
     match (o.old, o.current) {
         (Some(old), _) => Step::Remove(old.to_owned()),
-        (None, Some(since)) if since < PATIENCE => Step::Wait(PATIENCE - since),
+        (None, Some(since)) if since < PROBE_TIMEOUT => Step::Wait(PROBE_TIMEOUT - since),
         (None, Some(_)) => Step::GiveUp,
         (None, None) if o.many => Step::Create,
         (None, None) => Step::Nothing,
@@ -75,8 +75,8 @@ mod tests {
         let old = Observed { old: Some("a"), current: Some(Duration::ZERO), many: true };
         assert_eq!(decide(&old), Step::Remove("a".into()));
         let current = Observed { old: None, ..old };
-        assert_eq!(decide(&current), Step::Wait(PATIENCE));
-        assert_eq!(decide(&Observed { current: Some(PATIENCE), ..current.clone() }), Step::GiveUp);
+        assert_eq!(decide(&current), Step::Wait(PROBE_TIMEOUT));
+        assert_eq!(decide(&Observed { current: Some(PROBE_TIMEOUT), ..current.clone() }), Step::GiveUp);
         let none = Observed { current: None, ..current };
         assert_eq!(decide(&none), Step::Create);
         assert_eq!(decide(&Observed { many: false, ..none }), Step::Nothing);

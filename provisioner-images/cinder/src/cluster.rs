@@ -120,7 +120,7 @@ impl Cluster {
             return kit::cluster::print(volume);
         }
         let client = self.client().await?;
-        kit::cluster::create(client.clone(), volume, kit::cluster::PATIENCE).await?;
+        kit::cluster::create(client.clone(), volume, kit::cluster::API_RETRY_TIMEOUT).await?;
         let Some(place) = secret else { return Ok(()) };
         // The volume exists, and nothing that it needs may follow. So the run succeeds whatever happens here.
         if let Err(error) = own(client, volume, place).await {

@@ -19,7 +19,7 @@ use crate::cloud::Cloud;
 use crate::trouble::{Kind, Trouble};
 
 /// The time for an answer. Cinder itself waits up to a minute until a storage system has made a connection.
-const PATIENCE: Duration = Duration::from_secs(75);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 /// The time for making a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The largest answer that is read, in bytes. Real answers are smaller.
@@ -144,9 +144,9 @@ impl Http {
                 body: serde_json::from_slice(&body).unwrap_or_default(),
             })
         };
-        match tokio::time::timeout(PATIENCE, exchange).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, exchange).await {
             Ok(answer) => answer,
-            Err(_) => Err(Silence::Other(format!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(Silence::Other(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
         }
     }
 }

@@ -33,7 +33,7 @@ use api::Cinder;
 use cluster::Cluster;
 use http::Http;
 use parameters::Parameters;
-use run::{PATIENCE, Run};
+use run::{RETRY_TIMEOUT, Run};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
@@ -57,7 +57,7 @@ async fn work(request: Request, dry_run: bool) -> Result<(), Failure> {
     };
     let mut told_to_stop = kit::told_to_stop()?;
     tokio::select! {
-        outcome = persistently(PATIENCE, || operate(&run), Trouble::failure) => outcome,
+        outcome = persistently(RETRY_TIMEOUT, || operate(&run), Trouble::failure) => outcome,
         _ = told_to_stop.recv() => {
             let doing = run.doing.borrow().clone();
             let what = if doing.is_empty() { "Cinder did not answer".to_owned() } else { doing };

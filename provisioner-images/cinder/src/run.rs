@@ -16,7 +16,7 @@ use crate::trouble::{Kind, Trouble};
 
 /// The time for which a temporary problem is retried. The orchestrator waits for the end of longer outages, because a
 /// waiting pod uses resources of its node.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// GiB, the unit of Cinder, in bytes.
 pub const GIB: u64 = 1 << 30;

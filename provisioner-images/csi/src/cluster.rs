@@ -155,7 +155,7 @@ impl Cluster {
     pub async fn create_volume(&self, volume: &PersistentVolume) -> Result<(), Failure> {
         match self.dry {
             true => kit::cluster::print(volume),
-            false => kit::cluster::create(self.client().await?, volume, kit::cluster::PATIENCE).await,
+            false => kit::cluster::create(self.client().await?, volume, kit::cluster::API_RETRY_TIMEOUT).await,
         }
     }
 }

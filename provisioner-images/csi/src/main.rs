@@ -35,7 +35,7 @@ use tokio::sync::Semaphore;
 use cluster::Cluster;
 use driver::Driver;
 use parameters::Parameters;
-use run::{PATIENCE, Run};
+use run::{RETRY_TIMEOUT, Run};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
@@ -82,7 +82,7 @@ async fn carry_out(run: &Run, turns: &Semaphore, told_to_stop: impl Future<Outpu
         operate(run).await
     };
     tokio::select! {
-        outcome = persistently(PATIENCE, attempt, |trouble: Trouble| trouble.failure(elsewhere)) => outcome,
+        outcome = persistently(RETRY_TIMEOUT, attempt, |trouble: Trouble| trouble.failure(elsewhere)) => outcome,
         () = told_to_stop => Err(Failure::retry(format!(
             "the CSI driver {} had not ended {} at the end of the config's `timeout`; the next attempt asks for the same again. If \
              that is usual for it, make `timeout` longer",

@@ -18,7 +18,7 @@ use crate::trouble::Trouble;
 
 /// The time for which a call that may be in progress is repeated. The orchestrator waits for longer work, because a
 /// waiting pod uses resources of its node.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// On PersistentVolumes: the Secret for deleting the volume.
 pub const DELETION_SECRET: [&str; 2] = [

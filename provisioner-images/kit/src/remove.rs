@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::below::{self, HELD, Identity};
 
 /// The number of unexpected changes after which the removal is left to a later run.
-const PATIENCE: usize = 1000;
+const MAX_CHANGES: usize = 1000;
 
 /// Removes the file or directory at each path, with all its contents. A missing one is a success. A link is removed
 /// itself, and mounted file systems are not entered.
@@ -65,7 +65,7 @@ fn remove_one(path: &Path) -> Result<(), Failure> {
 
 /// Removes all contents of an open directory, except for the name `but`. `path` is for people.
 pub(crate) fn empty_but(path: &Path, top: &OwnedFd, but: Option<&CStr>) -> Result<(), Failure> {
-    let mut patience = PATIENCE;
+    let mut patience = MAX_CHANGES;
     loop {
         empty(top, but, &mut patience).map_err(|trouble| told(path, trouble))?;
         match below::is_empty(top, but).map_err(|error| told(path, at_the_top(error)))? {
@@ -119,7 +119,7 @@ fn at_the_top(error: impl Into<Cause>) -> Trouble {
 }
 
 fn whole(parent: &OwnedFd, name: &CStr) -> Result<(), Trouble> {
-    let mut patience = PATIENCE;
+    let mut patience = MAX_CHANGES;
     while patience > 0 {
         match fs::unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),

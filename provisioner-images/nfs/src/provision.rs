@@ -46,7 +46,7 @@ pub async fn provision(
     if dry_run {
         return cluster::print(&volume);
     }
-    cluster::create(cluster::connect().await?, &volume, cluster::PATIENCE).await
+    cluster::create(cluster::connect().await?, &volume, cluster::API_RETRY_TIMEOUT).await
 }
 
 /// Returns the volume's path within the export: the recorded one, or a new one by the pattern.

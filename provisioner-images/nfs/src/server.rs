@@ -12,7 +12,7 @@ use crate::trouble::{self, Kind, kind};
 
 /// The time for the server's first answer, on one connection and then on another. A waiting pod uses resources of its
 /// node. A busy nfs-ganesha sometimes overlooks a request on a connection, and that connection stays silent.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
+const ANSWER_TIMEOUTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 
 /// The kind of a directory, by the number that both protocol versions use.
 const DIRECTORY: u32 = 2;
@@ -22,7 +22,7 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_')
 
 /// Returns the server's answer to a mount request, if there is one.
 async fn answer(url: &str) -> Option<nfs_rs::Result<Box<dyn Mount>>> {
-    for patience in PATIENCE {
+    for patience in ANSWER_TIMEOUTS {
         if let Ok(answer) = tokio::time::timeout(patience, nfs_rs::parse_url_and_mount(url)).await {
             return Some(answer);
         }
@@ -53,7 +53,7 @@ impl Server {
                     }
                 }
                 None => {
-                    let waited: Duration = PATIENCE.iter().sum();
+                    let waited: Duration = ANSWER_TIMEOUTS.iter().sum();
                     return Err(Failure::retry(format!("{at} gave no answer within {} s", waited.as_secs())));
                 }
             }

@@ -21,11 +21,11 @@ use crate::run::view;
 /// The number of runs at one time.
 const AT_ONCE: usize = 8;
 /// The time between two looks at a run.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 /// The time after which a run that does not start is given up. Its node or its image may be missing.
 const STUCK: Duration = Duration::from_secs(30);
 /// The time beyond the config's own timeout.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Lists all backends. For a run that fails, the listing has the reason.
 pub(super) async fn all(
@@ -56,7 +56,7 @@ async fn run(client: &Client, recipe: &Recipe, job: Job) -> Result<Vec<listing::
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let name = job.metadata.name.clone().unwrap_or_default();
     jobs.create(&PostParams::default(), &job).await.map_err(|error| format!("the Job cannot be created: {error}"))?;
-    let patience = recipe.timeout.saturating_add(PATIENCE);
+    let patience = recipe.timeout.saturating_add(LIST_TIMEOUT);
     let listed = tokio::time::timeout(patience, followed(&jobs, &pods, &name)).await;
     // If this fails, Kubernetes deletes the Job after its time to live.
     if let Err(error) = jobs.delete(&name, &DeleteParams::background()).await {
@@ -71,7 +71,7 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, name: &str) -> Result<Vec<li
     let clock = Clock::default();
     let mut stuck_since = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
         // A request that fails is repeated until the deadline.
         let (Ok(Some(job)), Ok(found)) = (jobs.get_opt(name).await, pods.list(&own).await) else { continue };
         let seen: Vec<view::Pod> = found.items.iter().map(view::Pod::from).collect();

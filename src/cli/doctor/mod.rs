@@ -23,7 +23,7 @@ use crate::config::classes::Identity;
 use crate::config::keys;
 use crate::object::{ObjectName, is_dns_name};
 use crate::orphans::backend::{Listing, compare, views};
-use crate::orphans::{Finding, Removal, Severity, Snapshot, find, sort};
+use crate::orphans::{ClusterObservation, Finding, Removal, Severity, find, sort};
 use crate::reconcile::findings::remove;
 use crate::text::{line, printable};
 
@@ -102,7 +102,7 @@ fn clock_now() -> i64 {
     Clock::default().now()
 }
 
-async fn look(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Snapshot> {
+async fn look(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<ClusterObservation> {
     let index = gather::index(client, identity, clock).await?;
     Ok(index.whole(identity, clock.now(), true))
 }

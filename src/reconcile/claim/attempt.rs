@@ -4,11 +4,11 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::look::{Learnt, Snapshot};
-use super::{Next, observed, provision_name, serving};
+use super::observe::{Confirmed, Observation};
+use super::{StepOutcome, observed, provision_name, serving};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::decide::{Serving, Step, Tell, failed_start, run_node};
+use crate::claim::decide::{ServedClass, Step, Tell, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
@@ -19,39 +19,39 @@ use crate::reconcile::data_source;
 use crate::run::batch::{Member, Whom};
 use crate::run::job::{self, Place};
 use crate::run::state::Cause;
-use crate::state::index::{Arrival, Asker, Index, Key};
+use crate::state::index::{Arrival, Asker, Index, WorkItem};
 
 /// Takes a slot for an attempt, and stamps the claim for it.
 pub(super) async fn stamp(
     context: &Context,
     claim: &Claim,
-    s: &Snapshot,
-    learnt: &mut Learnt,
+    s: &Observation,
+    confirmed: &mut Confirmed,
     (attempt, nodes, taken): (u32, Vec<String>, u32),
-) -> Result<Next, WriteError> {
-    let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
-    let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
+) -> Result<StepOutcome, WriteError> {
+    let ServedClass::Ours(class) = serving(claim, &s.classes) else { return Ok(StepOutcome::Wait) };
+    let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Provision, &volume_id(&claim.uid, taken), attempt, "");
     let ts = context.timestamp();
     let (promised, batch, mut woken) = {
         let mut index = context.shared.index();
         // Another worker may have used the quota or the slot since the decision.
         if index.claim_is_refused(claim, recipe).is_some() {
-            return Ok(Next::Again);
+            return Ok(StepOutcome::Again);
         }
         let asker = Asker::attempt(&claim.name, recipe, &nodes);
         if !index.reserve(&job, &asker, recipe) {
             let woken = index.stand_in_line(&asker, recipe);
             drop(index);
             context.shared.queue.add_all(woken);
-            return Ok(Next::InLine);
+            return Ok(StepOutcome::InLine);
         }
         let woken = if s.left_out { index.forget_expected(&provision_name(claim)) } else { Vec::new() };
         let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
         let batch = if attempt == 1 { joins(&mut index) } else { None };
         (index.promise(claim, &class.name), batch, woken)
     };
-    woken.extend(batch.clone().map(Key::Batch));
+    woken.extend(batch.clone().map(WorkItem::Batch));
     context.shared.queue.add_all(woken);
     let stamp = Stamp { uuid: claim.uid.clone(), ts, attempt, config: recipe.version(), taken, batch };
     let asked = class.has_object.then_some(class.provisioner.as_str());
@@ -68,32 +68,32 @@ pub(super) async fn stamp(
         });
     }
     let stamped = stamped?;
-    learnt.fresh = true;
+    confirmed.fresh = true;
     if attempt == 1 && s.has_pool && s.request.is_none() {
         context.metrics.pool_miss(&class.name);
     }
     let message = format!("attempt {attempt}: image {} of class {}", recipe.image, recipe.class);
     context.tell(About::claim(claim), Tell { warning: false, reason: reason::PROVISIONING, message });
-    Ok(Next::With(Box::new(stamped)))
+    Ok(StepOutcome::With(Box::new(stamped)))
 }
 
 /// Starts the run of the stamped attempt.
 pub(super) async fn start_run(
     context: &Context,
     claim: &Claim,
-    s: &Snapshot,
-    learnt: &mut Learnt,
-) -> Result<Next, WriteError> {
-    let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(Next::Wait) };
-    let Ok(attributes) = &s.attributes else { return Ok(Next::Wait) };
+    s: &Observation,
+    confirmed: &mut Confirmed,
+) -> Result<StepOutcome, WriteError> {
+    let (Some(recipe), Some(stamp)) = (&s.stamped, claim.own_stamp()) else { return Ok(StepOutcome::Wait) };
+    let Ok(attributes) = &s.attributes else { return Ok(StepOutcome::Wait) };
     let allowed = match serving(claim, &s.classes) {
-        Serving::Ours(class) => class.allowed.clone(),
-        Serving::NotOurs => return Ok(Next::Wait),
+        ServedClass::Ours(class) => class.allowed.clone(),
+        ServedClass::NotOurs => return Ok(StepOutcome::Wait),
     };
     let node = run_node(&claim.nodes, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
     let asked = match &s.original {
         Some(original) => original.request(context, claim).await?,
-        None => data_source::Asked::default(),
+        None => data_source::SourceRequest::default(),
     };
     let topology = context.shared.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
     let attempt = Attempt {
@@ -116,26 +116,26 @@ pub(super) async fn start_run(
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let asker = Asker::attempt(&claim.name, recipe, &claim.nodes);
     if context.wait_for_place(&provision_name(claim), &asker, recipe).is_some() {
-        return Ok(Next::InLine);
+        return Ok(StepOutcome::InLine);
     }
     let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
     if let Some(batch) = claim.batch() {
         let (id, attempt, whom) = (claim.id(), stamp.attempt, Whom::Claim(claim.name.clone()));
         let member = Member { id, attempt, whom, attributes };
         let taken = context.come(batch, Arrival { member, request, place, recipe: recipe.clone() });
-        learnt.left_out = !taken;
-        return Ok(if taken { Next::Started } else { Next::Again });
+        confirmed.left_out = !taken;
+        return Ok(if taken { StepOutcome::JobCreated } else { StepOutcome::Again });
     }
     let place = Place { attributes, ..place };
     match context.create_job(&job::job(recipe, &request, &place)).await {
-        Ok(()) => Ok(Next::Started),
+        Ok(()) => Ok(StepOutcome::JobCreated),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
-            fail(context, claim, s, learnt, cause, Failure::Retry).await
+            fail(context, claim, s, confirmed, cause, Failure::Retry).await
         }
         Err(error) => {
             let (kind, cause) = refused_job(error)?;
-            fail(context, claim, s, learnt, cause, kind).await
+            fail(context, claim, s, confirmed, cause, kind).await
         }
     }
 }
@@ -144,20 +144,21 @@ pub(super) async fn start_run(
 async fn fail(
     context: &Context,
     claim: &Claim,
-    s: &Snapshot,
-    learnt: &Learnt,
+    s: &Observation,
+    confirmed: &Confirmed,
     cause: Cause,
     kind: Failure,
-) -> Result<Next, WriteError> {
-    let Serving::Ours(class) = serving(claim, &s.classes) else { return Ok(Next::Wait) };
-    let decision =
-        observed(context, claim, s, learnt, |observed| failed_start(observed, class, cause, kind, context.clock.now()));
+) -> Result<StepOutcome, WriteError> {
+    let ServedClass::Ours(class) = serving(claim, &s.classes) else { return Ok(StepOutcome::Wait) };
+    let decision = observed(context, claim, s, confirmed, |observed| {
+        failed_start(observed, class, cause, kind, context.clock.now())
+    });
     if let Some(tell) = decision.tell {
         context.tell(About::claim(claim), tell);
     }
-    let Step::RecordFailure { failure } = decision.step else { return Ok(Next::Wait) };
+    let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
-    Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
+    Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
 }
 
 /// Selects the labels that say where a node is.

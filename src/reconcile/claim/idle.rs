@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::look::Snapshot;
+use super::observe::Observation;
 use super::provision_name;
 use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
@@ -10,14 +10,14 @@ use crate::run::state::never_ran;
 use crate::run::view::Pod;
 
 /// The largest age of a stamp when its first Job is created, in seconds, unless something delays the Job.
-const FIRST_JOB: i64 = 2;
+const FIRST_JOB_MAX_AGE: i64 = 2;
 
 /// Checks that no container of the stamped attempt has run. Somebody may have deleted a Job that had run, and a process
 /// that is gone may have created it again with the same name. Such a Job is younger than the stamp.
-pub(super) fn has_never_run(context: &Context, claim: &Claim, s: &Snapshot) -> bool {
+pub(super) fn has_never_run(context: &Context, claim: &Claim, s: &Observation) -> bool {
     let Some(stamp) = claim.own_stamp() else { return false };
     let Ok(stamped) = stamp.ts.parse::<jiff::Timestamp>() else { return false };
-    let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB;
+    let is_first = |created: i64| created.saturating_sub(stamped.as_second()) <= FIRST_JOB_MAX_AGE;
     let name = provision_name(claim);
     let job = s.jobs.iter().find(|job| job.name.name == name).map(Arc::as_ref);
     let pods: Vec<&Pod> = s.pods.iter().map(Arc::as_ref).filter(|pod| pod.job == name).collect();

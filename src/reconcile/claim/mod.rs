@@ -2,7 +2,7 @@
 
 mod attempt;
 mod idle;
-mod look;
+mod observe;
 mod ready;
 
 use std::sync::Arc;
@@ -13,54 +13,54 @@ use contract::request::Operation;
 
 use self::attempt::{stamp, start_run};
 use self::idle::has_never_run;
-use self::look::{Learnt, Snapshot, look};
+use self::observe::{Confirmed, Observation, observe};
 use self::ready::{stamp_of_ready, take, waited};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::attributes::Attributes;
-use crate::claim::decide::{Candidate, Decision, Observed, Serving, Step, Tell, cleanup_node, decide};
+use crate::claim::decide::{Candidate, Decision, Observed, ServedClass, Step, Tell, cleanup_node, decide};
 use crate::claim::request::{Attempt, request};
-use crate::config::classes::{Classes, Lookup};
+use crate::config::classes::{ClassLookup, Classes};
 use crate::limits;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Pass, STEPS};
+use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Asker, Key};
+use crate::state::index::{Asker, WorkItem};
 
 /// The delay for an event that does not arrive. Normally an event requeues a claim that waits for a slot or for its own
 /// write.
-const LATER: Duration = Duration::from_secs(5);
+const RETRY_SOON: Duration = Duration::from_secs(5);
 
 /// Reconciles a claim: takes steps until it only has to wait.
-pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().claim(name);
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
-        return crate::reconcile::orphaned_runs::tidy(context, name).await;
+        return crate::reconcile::orphaned_runs::clean_up(context, name).await;
     };
     if claim.is_of_another(&context.identity.instance) {
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     }
     if let Some(next) = left_to_another(context, &claim) {
         return Ok(next);
     }
-    let mut learnt = Learnt::default();
+    let mut confirmed = Confirmed::default();
     if lacks_words(context, &claim) {
         match context.writes.read_claim(name).await? {
             Some(whole) if whole.uid == claim.uid => claim = whole,
-            _ => return Ok(Pass::Done),
+            _ => return Ok(Requeue::Done),
         }
-        learnt.fresh = true;
+        confirmed.fresh = true;
     }
-    for _ in 0..STEPS {
-        let snapshot = look(context, &claim, &learnt);
-        let decision = decided(context, &claim, &snapshot, &learnt);
+    for _ in 0..MAX_STEPS {
+        let observation = observe(context, &claim, &confirmed);
+        let decision = decide_now(context, &claim, &observation, &confirmed);
         tracing::debug!(claim = %claim.name, step = ?decision.step, "decided");
         // A failure is emitted before it is written, so that no crash can hide it. A success is emitted after the
         // write.
@@ -72,39 +72,39 @@ pub async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteErr
         before.into_iter().for_each(|tell| context.tell(About::claim(&claim), tell));
         // The event was emitted with the assignment of the volume, unless by a process that is gone.
         let given = claim.own_stamp().is_none() && matches!(decision.step, Step::Bind { .. } | Step::Note { .. });
-        let next = act(context, &claim, &snapshot, decision.step, &mut learnt).await?;
+        let next = execute(context, &claim, &observation, decision.step, &mut confirmed).await?;
         // For claims in a batch only the first event is emitted. Two more per claim would be too many in a burst.
         let enough = |claim: &Claim| (given || claim.batch().is_some()) && context.events.has_told(&claim.uid);
-        let is_enough = matches!(&next, Next::With(claim) if enough(claim));
+        let is_enough = matches!(&next, StepOutcome::With(claim) if enough(claim));
         let after = after.filter(|tell| tell.warning || !is_enough);
         after.into_iter().for_each(|tell| context.tell(About::claim(&claim), tell));
         match next {
-            Next::Later => return Ok(Pass::After(LATER)),
-            Next::Started => return Ok(Pass::Started),
-            Next::InLine if decision.wake_at.is_some() => return Ok(context.wait(decision.wake_at, &[])),
-            Next::InLine => return Ok(Pass::After(LATER)),
-            Next::Wait => {
+            StepOutcome::Later => return Ok(Requeue::After(RETRY_SOON)),
+            StepOutcome::JobCreated => return Ok(Requeue::JobCreated),
+            StepOutcome::InLine if decision.wake_at.is_some() => return Ok(context.wait(decision.wake_at, &[])),
+            StepOutcome::InLine => return Ok(Requeue::After(RETRY_SOON)),
+            StepOutcome::Wait => {
                 // A claim that waits for a new revision of its config keeps its position in the queue.
-                if snapshot.kept {
-                    context.shared.change(|index| index.leave_line(&Key::Claim(claim.name.clone())));
+                if observation.kept {
+                    context.shared.change(|index| index.leave_line(&WorkItem::Claim(claim.name.clone())));
                 }
                 return Ok(context
                     .wait(decision.wake_at, &[provision_name(&claim), job::prefix(Operation::Delete, &claim.id())]));
             }
-            Next::Again => {}
-            Next::With(newer) => claim = *newer,
-            Next::Gone => return Ok(Pass::Done),
+            StepOutcome::Again => {}
+            StepOutcome::With(newer) => claim = *newer,
+            StepOutcome::Gone => return Ok(Requeue::Done),
         }
     }
-    Ok(Pass::After(Duration::from_secs(1)))
+    Ok(Requeue::After(Duration::from_secs(1)))
 }
 
 /// The time that an external provisioner has for a claim before the claim gets an event about it, in seconds.
-const TOLD_AFTER: i64 = 60;
+const EVENT_AFTER: i64 = 60;
 
 /// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
 /// provisioner.
-fn left_to_another(context: &Context, claim: &Claim) -> Option<Pass> {
+fn left_to_another(context: &Context, claim: &Claim) -> Option<Requeue> {
     if claim.is_bound() || claim.deleting || claim.is_held() || claim.own_stamp().is_some() {
         return None;
     }
@@ -112,14 +112,14 @@ fn left_to_another(context: &Context, claim: &Claim) -> Option<Pass> {
     let why = classes.left_to_another(claim.class.as_deref()?)?;
     // Before that, the claim waits for its first consumer, and for no provisioner.
     claim.storage_provisioner.as_ref()?;
-    let rest = claim.created.saturating_add(TOLD_AFTER).saturating_sub(context.clock.now());
+    let rest = claim.created.saturating_add(EVENT_AFTER).saturating_sub(context.clock.now());
     if let Ok(rest) = u64::try_from(rest)
         && rest > 0
     {
-        return Some(Pass::After(Duration::from_secs(rest)));
+        return Some(Requeue::After(Duration::from_secs(rest)));
     }
     context.tell(About::claim(claim), Tell { warning: false, reason: reason::WAITING, message: why.to_owned() });
-    Some(Pass::Done)
+    Some(Requeue::Done)
 }
 
 /// Checks whether an image may get more of a claim than the cache keeps. A claim with too much text is refused, and no
@@ -129,37 +129,37 @@ fn lacks_words(context: &Context, claim: &Claim) -> bool {
         return false;
     }
     let index = context.shared.index();
-    matches!(serving(claim, &index.classes()), Serving::Ours(_)) && !claim.has_words_of(&index.keys_of_words(claim))
+    matches!(serving(claim, &index.classes()), ServedClass::Ours(_)) && !claim.has_words_of(&index.keys_of_words(claim))
 }
 
-enum Next {
+enum StepOutcome {
     Wait,
     /// Ends the reconcile until it is the content's turn.
     InLine,
     /// Ends the reconcile for a while, unless an event arrives before.
     Later,
-    Started,
+    JobCreated,
     Again,
     With(Box<Claim>),
     Gone,
 }
 
-fn decided(context: &Context, claim: &Claim, snapshot: &Snapshot, learnt: &Learnt) -> Decision {
-    observed(context, claim, snapshot, learnt, |observed| decide(observed, context.clock.now()))
+fn decide_now(context: &Context, claim: &Claim, observation: &Observation, confirmed: &Confirmed) -> Decision {
+    observed(context, claim, observation, confirmed, |observed| decide(observed, context.clock.now()))
 }
 
-fn serving<'a>(claim: &Claim, classes: &'a Classes) -> Serving<'a> {
+fn serving<'a>(claim: &Claim, classes: &'a Classes) -> ServedClass<'a> {
     match claim.class.as_deref().map(|class| classes.lookup(class)) {
-        Some(Lookup::Ours(class)) if !class.is_asked_elsewhere(claim.storage_provisioner.as_deref()) => {
-            Serving::Ours(class)
+        Some(ClassLookup::Ours(class)) if !class.is_asked_elsewhere(claim.storage_provisioner.as_deref()) => {
+            ServedClass::Ours(class)
         }
-        _ => Serving::NotOurs,
+        _ => ServedClass::NotOurs,
     }
 }
 
 /// Checks whether the class does not allow the selected node.
 fn is_outside(context: &Context, claim: &Claim, classes: &Classes) -> bool {
-    let Serving::Ours(class) = serving(claim, classes) else { return false };
+    let ServedClass::Ours(class) = serving(claim, classes) else { return false };
     let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
     node.and_then(|node| context.shared.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
 }
@@ -167,8 +167,8 @@ fn is_outside(context: &Context, claim: &Claim, classes: &Classes) -> bool {
 fn observed<T>(
     context: &Context,
     claim: &Claim,
-    s: &Snapshot,
-    learnt: &Learnt,
+    s: &Observation,
+    confirmed: &Confirmed,
     then: impl FnOnce(&Observed<'_>) -> T,
 ) -> T {
     let provision = |pod: &&Arc<Pod>| pod.marks.operation == "provision";
@@ -183,12 +183,12 @@ fn observed<T>(
     };
     then(&Observed {
         claim,
-        fresh: learnt.fresh,
+        fresh: confirmed.fresh,
         request: s.request.is_some(),
         ready: s.ready.as_ref().map(|volume| volume.name.as_str()),
         reserved: s.reserved.as_ref().map(|volume| volume.name.as_str()),
         class: match (serving(claim, &s.classes), &s.request) {
-            (Serving::Ours(_), Some(Some(class))) => Serving::Ours(class),
+            (ServedClass::Ours(_), Some(Some(class))) => ServedClass::Ours(class),
             (serving, _) => serving,
         },
         kept: s.kept,
@@ -200,12 +200,12 @@ fn observed<T>(
         alive_on: &s.alive_on,
         places: &s.places,
         volumes: &volumes,
-        no_volume: learnt.no_volume,
+        no_volume: confirmed.no_volume,
         delete_run,
         cleanup: s
             .cleanup
             .as_deref()
-            .filter(|_| s.stamped.is_some() || matches!(serving(claim, &s.classes), Serving::Ours(_))),
+            .filter(|_| s.stamped.is_some() || matches!(serving(claim, &s.classes), ServedClass::Ours(_))),
         never_ran: has_never_run(context, claim, s),
         delete_job: s.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == delete_name),
         room: s.room,
@@ -214,7 +214,7 @@ fn observed<T>(
         attributes: s.attributes.as_ref().err().map(String::as_str),
         binding: context.writes.binding(),
         outside: is_outside(context, claim, &s.classes),
-        origin: s.original.as_ref().map(data_source::Seen::origin),
+        origin: s.original.as_ref().map(data_source::SourceObservation::origin),
         copying: &s.copying,
         removed: context.shared.index().removed(&claim.id(), &provision_name(claim)),
         left_out: s.left_out,
@@ -238,41 +238,41 @@ fn scope(node: &str) -> &str {
     if node.is_empty() { "anywhere" } else { node }
 }
 
-async fn act(
+async fn execute(
     context: &Context,
     claim: &Claim,
-    s: &Snapshot,
+    s: &Observation,
     step: Step,
-    learnt: &mut Learnt,
-) -> Result<Next, WriteError> {
+    confirmed: &mut Confirmed,
+) -> Result<StepOutcome, WriteError> {
     let writes = &context.writes;
-    let with = |claim: Claim| Next::With(Box::new(claim));
+    let with = |claim: Claim| StepOutcome::With(Box::new(claim));
     let volume =
         |name: &str| s.volumes.iter().find(|(volume, _)| volume.name == name).map(|(volume, _)| volume.clone());
     match step {
         Step::Nothing => {
             match (&s.limit, &claim.class) {
                 (None, _) if !s.kept => {}
-                (None, _) => context.shared.change(|index| index.leave_room(&Key::Claim(claim.name.clone()))),
+                (None, _) => context.shared.change(|index| index.leave_room(&WorkItem::Claim(claim.name.clone()))),
                 // Pooled volumes give way to the claim.
-                (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([Key::Pool(class.clone())]),
+                (Some(_), Some(class)) if s.has_pool => context.shared.queue.add_all([WorkItem::Pool(class.clone())]),
                 (Some(_), _) => {}
             }
-            Ok(Next::Wait)
+            Ok(StepOutcome::Wait)
         }
         Step::StandInLine { nodes } => {
-            if let Serving::Ours(class) = serving(claim, &s.classes)
+            if let ServedClass::Ours(class) = serving(claim, &s.classes)
                 && let Ok(recipe) = &class.recipe
             {
                 context
                     .shared
                     .change(|index| index.stand_in_line(&Asker::attempt(&claim.name, recipe, &nodes), recipe));
             }
-            Ok(Next::InLine)
+            Ok(StepOutcome::InLine)
         }
-        Step::Take { .. } => take(context, claim, s, learnt).await,
+        Step::Take { .. } => take(context, claim, s, confirmed).await,
         Step::Note { volume: name } => {
-            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             let noted = writes.note_stamp(claim, &stamp_of_ready(context, claim, &volume)).await?;
             context.metrics.provisioned(&volume.class, waited(context, claim));
             Ok(with(noted))
@@ -282,41 +282,41 @@ async fn act(
                 context.shared.index().expect_ready(&volume);
             }
             writes.withdraw_request(&claim.name, &claim.uid).await?;
-            learnt.fresh = true;
+            confirmed.fresh = true;
             match writes.read_claim(&claim.name).await? {
                 Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
-                _ => Ok(Next::Gone),
+                _ => Ok(StepOutcome::Gone),
             }
         }
-        Step::Stamp { attempt, nodes, taken } => stamp(context, claim, s, learnt, (attempt, nodes, taken)).await,
+        Step::Stamp { attempt, nodes, taken } => stamp(context, claim, s, confirmed, (attempt, nodes, taken)).await,
         Step::Refresh => {
-            learnt.fresh = true;
+            confirmed.fresh = true;
             match writes.read_claim(&claim.name).await? {
                 Some(newer) if newer.uid == claim.uid => Ok(with(newer)),
-                _ => Ok(Next::Gone),
+                _ => Ok(StepOutcome::Gone),
             }
         }
         Step::KeepOriginal => {
-            let Some(original) = &s.original else { return Ok(Next::Wait) };
-            learnt.original = original.keep(context, claim).await?;
-            Ok(Next::Again)
+            let Some(original) = &s.original else { return Ok(StepOutcome::Wait) };
+            confirmed.original = original.keep(context, claim).await?;
+            Ok(StepOutcome::Again)
         }
         Step::LetOriginalGo { copies } => Ok(with(data_source::let_go(context, claim, &copies).await?)),
-        Step::StartRun => start_run(context, claim, s, learnt).await,
+        Step::StartRun => start_run(context, claim, s, confirmed).await,
         Step::Adopt { volume: name, provenance, nodes } => {
-            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             let affinity = volume.affinity.as_deref().filter(|_| s.unbound_to_nodes.contains(&name));
             let attributes = made_with(s);
-            learnt.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, (affinity, &attributes)).await?);
-            Ok(Next::Again)
+            confirmed.volume = Some(writes.adopt(&volume, claim, &provenance, &nodes, (affinity, &attributes)).await?);
+            Ok(StepOutcome::Again)
         }
         Step::Cede { volume: name, provenance, nodes } => {
-            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
-            learnt.volume = Some(writes.cede(&volume, claim, &provenance, &nodes).await?);
-            Ok(Next::Again)
+            let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
+            confirmed.volume = Some(writes.cede(&volume, claim, &provenance, &nodes).await?);
+            Ok(StepOutcome::Again)
         }
         Step::Bind { volume: name } => {
-            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             // The PV controller would do it itself, one claim after another.
             if volume.phase != "Bound" {
                 writes.show_bound(&volume).await?;
@@ -329,12 +329,12 @@ async fn act(
             Ok(with(bound))
         }
         Step::Name { volume: name } => {
-            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
+            let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
             Ok(with(writes.name_volume(claim, &volume).await?))
         }
         Step::Quarantine { volume: name, why } => {
-            let Some(volume) = volume(&name) else { return Ok(Next::Wait) };
-            learnt.volume = Some(writes.quarantine(&volume, &why).await?);
+            let Some(volume) = volume(&name) else { return Ok(StepOutcome::Wait) };
+            confirmed.volume = Some(writes.quarantine(&volume, &why).await?);
             let about =
                 About { kind: "PersistentVolume", name: ObjectName::new("", &volume.name), uid: volume.uid.clone() };
             context.tell(
@@ -345,7 +345,7 @@ async fn act(
                     message: format!("not bound to claim {}: {why}", claim.name),
                 },
             );
-            Ok(Next::Again)
+            Ok(StepOutcome::Again)
         }
         Step::RecordFailure { failure } => {
             // The same failure is recorded again with the fact that the scheduler was asked for another node.
@@ -368,20 +368,20 @@ async fn act(
             {
                 return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
             }
-            learnt.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
-            learnt.no_volume = learnt.volume.is_none();
-            Ok(Next::Again)
+            confirmed.volume = writes.read_volume(&names::pv_name(&claim.id())).await?;
+            confirmed.no_volume = confirmed.volume.is_none();
+            Ok(StepOutcome::Again)
         }
         Step::ConfirmNode { node } => {
             let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
-            learnt.nodes.push((node, state));
-            Ok(Next::Again)
+            confirmed.nodes.push((node, state));
+            Ok(StepOutcome::Again)
         }
         Step::RemoveJob { job } => {
             if let Some(job) = s.jobs.iter().chain(&s.deletes).find(|candidate| candidate.name == job) {
                 context.remove_run(job).await?;
             }
-            Ok(Next::Wait)
+            Ok(StepOutcome::Wait)
         }
         Step::StartDelete { attempt, node, elsewhere } => {
             start_delete(context, claim, s, attempt, (node, elsewhere)).await
@@ -391,7 +391,7 @@ async fn act(
             if released.as_ref().is_err_and(|error| !is_over(claim, error)) {
                 return released.map(with);
             }
-            Ok(Next::Gone)
+            Ok(StepOutcome::Gone)
         }
         Step::SettleNode { nodes } => Ok(with(writes.note_nodes(claim, &nodes).await?)),
         Step::Release => {
@@ -400,18 +400,18 @@ async fn act(
                 let seen = context.shared.index().volume(&volume.name);
                 seen.is_none_or(|seen| volume.is_adopted() && !seen.is_adopted())
             };
-            if claim.deleting && learnt.volume.as_ref().is_some_and(is_unseen) {
-                return Ok(Next::Later);
+            if claim.deleting && confirmed.volume.as_ref().is_some_and(is_unseen) {
+                return Ok(StepOutcome::Later);
             }
             let released = match writes.release(claim).await {
-                Err(error) if is_over(claim, &error) => return Ok(Next::Gone),
+                Err(error) if is_over(claim, &error) => return Ok(StepOutcome::Gone),
                 released => released?,
             };
             // The PV controller may have bound the volume first. It is the orchestrator's all the same.
             if claim.is_bound() && claim.own_stamp().is_some() {
                 context.metrics.provisioned(claim.class.as_deref().unwrap_or_default(), age(context, claim));
             }
-            Ok(if released.deleting { Next::Gone } else { with(released) })
+            Ok(if released.deleting { StepOutcome::Gone } else { with(released) })
         }
     }
 }
@@ -430,7 +430,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 /// Returns the attributes with which a claim's volume was made, by the Job of its last attempt. If the PV controller
 /// bound the claim first, its request may have changed since. Unknown attributes count as none, so that a modify run
 /// follows.
-fn made_with(s: &Snapshot) -> Attributes {
+fn made_with(s: &Observation) -> Attributes {
     let last = s.jobs.iter().max_by_key(|job| job.marks.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
 }
@@ -438,20 +438,20 @@ fn made_with(s: &Snapshot) -> Attributes {
 async fn start_delete(
     context: &Context,
     claim: &Claim,
-    s: &Snapshot,
+    s: &Observation,
     attempt: u32,
     (node, elsewhere): (String, bool),
-) -> Result<Next, WriteError> {
+) -> Result<StepOutcome, WriteError> {
     let allowed = match serving(claim, &s.classes) {
-        Serving::Ours(class) => class.allowed.json(),
-        Serving::NotOurs => String::new(),
+        ServedClass::Ours(class) => class.allowed.json(),
+        ServedClass::NotOurs => String::new(),
     };
-    let Some(recipe) = s.cleanup.clone() else { return Ok(Next::Wait) };
+    let Some(recipe) = s.cleanup.clone() else { return Ok(StepOutcome::Wait) };
     // Some backends tell which volume they made only to a client that sends the same request again.
     let asked = match &s.original {
-        None => data_source::Asked::default(),
+        None => data_source::SourceRequest::default(),
         Some(original) => match original.request(context, claim).await {
-            Err(WriteError::Conflict(_)) => data_source::Asked::default(),
+            Err(WriteError::Conflict(_)) => data_source::SourceRequest::default(),
             asked => asked?,
         },
     };
@@ -474,16 +474,16 @@ async fn start_delete(
     };
     let asker = Asker::claim(&claim.name).to(Operation::Delete).on(place.node.as_deref());
     if context.wait_for_place(&delete_name(claim, &s.places), &asker, &recipe).is_some() {
-        return Ok(Next::InLine);
+        return Ok(StepOutcome::InLine);
     }
     let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     match start_delete_job(context, &recipe, &request, place, failure).await? {
-        None => Ok(Next::Started),
+        None => Ok(StepOutcome::JobCreated),
         Some(cause) => {
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, failure);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
             context.tell(About::claim(claim), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
-            Ok(Next::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
+            Ok(StepOutcome::With(Box::new(context.writes.record_claim_failure(claim, &failure).await?)))
         }
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use contract::names::reason;
 
-use super::look::{Learnt, Snapshot};
-use super::{Next, serving};
+use super::observe::{Confirmed, Observation};
+use super::{StepOutcome, serving};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::claim::decide::Serving;
+use crate::claim::decide::ServedClass;
 use crate::decision::Tell;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
@@ -20,14 +20,16 @@ use crate::reconcile::context::Context;
 pub(super) async fn take(
     context: &Context,
     claim: &Claim,
-    s: &Snapshot,
-    learnt: &mut Learnt,
-) -> Result<Next, WriteError> {
-    let (Some(volume), Serving::Ours(class)) = (&s.ready, serving(claim, &s.classes)) else { return Ok(Next::Wait) };
-    let Ok(recipe) = &class.recipe else { return Ok(Next::Wait) };
+    s: &Observation,
+    confirmed: &mut Confirmed,
+) -> Result<StepOutcome, WriteError> {
+    let (Some(volume), ServedClass::Ours(class)) = (&s.ready, serving(claim, &s.classes)) else {
+        return Ok(StepOutcome::Wait);
+    };
+    let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     // Another worker may have assigned the volume since the decision.
     if !context.shared.index().give(claim, volume) {
-        return Ok(Next::Again);
+        return Ok(StepOutcome::Again);
     }
     let taken = match context.writes.take(volume, claim, &recipe.reclaim_policy).await {
         // An earlier try may have succeeded unnoticed.
@@ -43,8 +45,8 @@ pub(super) async fn take(
             context.metrics.pool_hit(&class.name);
             let message = format!("the claim gets the pooled volume {}", taken.name);
             context.tell(About::claim(claim), Tell { warning: false, reason: reason::PROVISIONING_SUCCEEDED, message });
-            learnt.volume = Some(taken);
-            Ok(Next::Again)
+            confirmed.volume = Some(taken);
+            Ok(StepOutcome::Again)
         }
         Err(error) => {
             if error.is_certain() {

@@ -9,7 +9,7 @@ use contract::request::{ClaimRef, Operation};
 
 use crate::api::events::About;
 use crate::api::writes::WriteError;
-use crate::config::classes::Lookup;
+use crate::config::classes::ClassLookup;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::decision::Tell;
 use crate::model::claim::Claim;
@@ -19,10 +19,10 @@ use crate::model::snapshot::Provenance;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
 use crate::node::{NodeState, Places};
-use crate::reconcile::context::{Context, Pass, STEPS, refused_job};
+use crate::reconcile::context::{Context, MAX_STEPS, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
-use crate::reconcile::orphaned_runs::{self, Left};
+use crate::reconcile::orphaned_runs::{self, Leftovers};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::state::RunState;
@@ -30,7 +30,7 @@ use crate::run::view::{Job, Pod};
 use crate::run::view::{alive_on, pods_alive};
 use crate::snapshot::decide::{Decision, Observed, SnapshotState, Source, Step, decide, delete_attempt, failed_run};
 use crate::snapshot::request::request;
-use crate::state::index::{Asker, Key};
+use crate::state::index::{Asker, WorkItem};
 use crate::volume::expand;
 
 /// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
@@ -42,7 +42,7 @@ fn asker(content: &Content, (provenance, recipe): &(Provenance, Recipe)) -> Aske
 
 /// Facts beyond the cache that a reconcile has confirmed.
 #[derive(Default)]
-struct Learnt {
+struct Confirmed {
     fresh: bool,
     snapshot: Option<SnapshotState>,
     source: Option<Claim>,
@@ -50,7 +50,7 @@ struct Learnt {
 }
 
 /// The data from which a decision borrows.
-struct Seen {
+struct Observation {
     snapshot: SnapshotState,
     claim: Option<Arc<Claim>>,
     volume: Option<Arc<Volume>>,
@@ -66,53 +66,53 @@ struct Seen {
 }
 
 /// Reconciles a content.
-pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
+pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().content(name);
-    let Some(mut content) = cached.map(|content| (*content).clone()) else { return tidy(context, name).await };
-    let mut learnt = Learnt::default();
-    for _ in 0..STEPS {
-        let seen = look(context, &content, &learnt);
+    let Some(mut content) = cached.map(|content| (*content).clone()) else { return clean_up(context, name).await };
+    let mut confirmed = Confirmed::default();
+    for _ in 0..MAX_STEPS {
+        let observed = observe(context, &content, &confirmed);
         let run_name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
         let delete_name =
             job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(&content), &content.uid);
-        let run = context.run_state(&seen.jobs, &seen.pods, &run_name);
-        let known = (&seen.deletes[..], &seen.pods[..]);
+        let run = context.run_state(&observed.jobs, &observed.pods, &run_name);
+        let known = (&observed.deletes[..], &observed.pods[..]);
         let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name);
-        let decision = decided(context, &content, &seen, &learnt, (run, delete_run));
+        let decision = decide_now(context, &content, &observed, &confirmed, (run, delete_run));
         let Decision { step, tell, wake_at } = decision;
         tracing::debug!(content = content.name, ?step, "decided");
         tell.into_iter().for_each(|tell| context.tell(About::content(&content), tell));
-        match act(context, &content, &seen, step, &mut learnt).await? {
-            Next::InLine if wake_at.is_none() => return Ok(Pass::InLine),
-            Next::InLine => return Ok(context.wait(wake_at, &[])),
-            Next::Wait => {
-                context.shared.change(|index| index.leave_line(&Key::Content(content.name.clone())));
+        match execute(context, &content, &observed, step, &mut confirmed).await? {
+            StepOutcome::InLine if wake_at.is_none() => return Ok(Requeue::InLine),
+            StepOutcome::InLine => return Ok(context.wait(wake_at, &[])),
+            StepOutcome::Wait => {
+                context.shared.change(|index| index.leave_line(&WorkItem::Content(content.name.clone())));
                 return Ok(context.wait(wake_at, &[run_name, job::prefix(Operation::DeleteSnapshot, content.run_id())]));
             }
-            Next::Started => return Ok(Pass::Started),
-            Next::Again => {}
-            Next::With(newer) => content = *newer,
-            Next::Gone => return Ok(Pass::Done),
+            StepOutcome::JobCreated => return Ok(Requeue::JobCreated),
+            StepOutcome::Again => {}
+            StepOutcome::With(newer) => content = *newer,
+            StepOutcome::Gone => return Ok(Requeue::Done),
         }
     }
-    Ok(Pass::After(Duration::from_secs(1)))
+    Ok(Requeue::After(Duration::from_secs(1)))
 }
 
-enum Next {
+enum StepOutcome {
     Wait,
     /// Ends the reconcile until it is the content's turn.
     InLine,
-    Started,
+    JobCreated,
     Again,
     With(Box<Content>),
     Gone,
 }
 
-fn decided(
+fn decide_now(
     context: &Context,
     content: &Content,
-    seen: &Seen,
-    learnt: &Learnt,
+    seen: &Observation,
+    confirmed: &Confirmed,
     (run, delete_run): (RunState, RunState),
 ) -> Decision {
     let jobs: Vec<&Job> = seen.jobs.iter().map(Arc::as_ref).collect();
@@ -121,7 +121,7 @@ fn decided(
     let observed = Observed {
         content,
         ours: content.is_ours(&context.identity),
-        fresh: learnt.fresh,
+        fresh: confirmed.fresh,
         snapshot: seen.snapshot,
         source: seen.source.as_ref().map_err(String::clone).map(|source| Source {
             provenance: &source.0,
@@ -144,11 +144,11 @@ fn decided(
     decide(&observed, context.clock.now())
 }
 
-fn home(seen: &Seen) -> &str {
-    seen.made_by.as_ref().map_or("", |(provenance, _)| provenance.node.as_str())
+fn home(observed: &Observation) -> &str {
+    observed.made_by.as_ref().map_or("", |(provenance, _)| provenance.node.as_str())
 }
 
-fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
+fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Observation {
     let index = context.shared.index();
     let identity = &context.identity;
     let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
@@ -156,9 +156,9 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
         _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
         Some(snapshot) if snapshot.deleting => SnapshotState::Going,
         Some(_) => SnapshotState::Alive,
-        None => learnt.snapshot.unwrap_or(SnapshotState::Missing),
+        None => confirmed.snapshot.unwrap_or(SnapshotState::Missing),
     };
-    let newer = learnt.source.clone().map(Arc::new);
+    let newer = confirmed.source.clone().map(Arc::new);
     let claim = snapshot.as_ref().and_then(|snapshot| newer.or_else(|| index.claim(&snapshot.claim()?)));
     let volume =
         snapshot.as_ref().map_or(Err("the orchestrator does not see its VolumeSnapshot".to_owned()), |snapshot| {
@@ -167,7 +167,7 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
         });
     let classes = index.classes();
     let class = |name: &str| match classes.lookup(name) {
-        Lookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
+        ClassLookup::Ours(class) => class.recipe.as_ref().ok().cloned(),
         _ => None,
     };
     let source = volume.as_ref().map_err(String::clone).and_then(|volume| {
@@ -223,10 +223,10 @@ fn look(context: &Context, content: &Content, learnt: &Learnt) -> Seen {
     let alive_on = alive_on(&pods);
     let node = made_by.as_ref().map(|(made_by, _)| made_by.node.clone()).unwrap_or_default();
     let mut places = index.places(alive_on.iter().chain([&node]));
-    places.0.extend(learnt.nodes.iter().cloned());
+    places.0.extend(confirmed.nodes.iter().cloned());
     let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
     let of_class = recorded.and_then(|recipe| class(&recipe.class)).map(|recipe| recipe.node_gone);
-    Seen {
+    Observation {
         snapshot: state,
         claim,
         volume: volume.ok(),
@@ -254,55 +254,55 @@ fn foreign(recipe: &Recipe, content: &Content) -> Provenance {
     }
 }
 
-async fn act(
+async fn execute(
     context: &Context,
     content: &Content,
-    seen: &Seen,
+    observed: &Observation,
     step: Step,
-    learnt: &mut Learnt,
-) -> Result<Next, WriteError> {
+    confirmed: &mut Confirmed,
+) -> Result<StepOutcome, WriteError> {
     let writes = &context.writes;
-    let with = |content: Content| Next::With(Box::new(content));
+    let with = |content: Content| StepOutcome::With(Box::new(content));
     match step {
-        Step::Nothing => Ok(Next::Wait),
+        Step::Nothing => Ok(StepOutcome::Wait),
         Step::Hold => Ok(with(writes.hold_content(content).await?)),
         Step::StandInLine => {
-            if let Ok(source) = &seen.source {
+            if let Ok(source) = &observed.source {
                 context.shared.change(|index| index.stand_in_line(&asker(content, source), &source.1));
             }
-            Ok(Next::InLine)
+            Ok(StepOutcome::InLine)
         }
         Step::Stamp { attempt, provenance } => {
-            let Ok(source) = &seen.source else { return Ok(Next::Wait) };
+            let Ok(source) = &observed.source else { return Ok(StepOutcome::Wait) };
             let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
             // Another worker may have taken the slot since the decision.
             if !context.shared.index().reserve(&job, &asker(content, source), &source.1) {
-                return Ok(Next::Again);
+                return Ok(StepOutcome::Again);
             }
             let stamped = writes.stamp_content(content, attempt, &provenance).await;
             if stamped.is_err() {
                 context.shared.change(|index| index.forget_expected(&job));
             }
-            learnt.fresh = true;
+            confirmed.fresh = true;
             Ok(with(stamped?))
         }
         Step::KeepSource => {
-            let Some(claim) = &seen.claim else { return Ok(Next::Wait) };
-            learnt.source = Some(writes.keep_source(claim, &content.snapshot_uid).await?);
-            Ok(Next::Again)
+            let Some(claim) = &observed.claim else { return Ok(StepOutcome::Wait) };
+            confirmed.source = Some(writes.keep_source(claim, &content.snapshot_uid).await?);
+            Ok(StepOutcome::Again)
         }
         Step::Refresh => {
-            learnt.fresh = true;
+            confirmed.fresh = true;
             match writes.read_content(&content.name).await? {
                 Some(newer) if newer.uid == content.uid => Ok(with(newer)),
-                _ => Ok(Next::Gone),
+                _ => Ok(StepOutcome::Gone),
             }
         }
-        Step::StartRun => start(context, content, seen).await,
+        Step::StartRun => start(context, content, observed).await,
         Step::RemoveJob { job } => {
-            let uid = seen.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
+            let uid = observed.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
             writes.remove_job(&job, &uid.unwrap_or_default()).await?;
-            Ok(Next::Wait)
+            Ok(StepOutcome::Wait)
         }
         Step::Report { error } => Ok(with(writes.report_content(content, &error, &context.time_in_status()).await?)),
         Step::RecordFailure(failure) => {
@@ -322,33 +322,33 @@ async fn act(
         }
         Step::ConfirmSnapshot => {
             let found = writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
-            learnt.snapshot = Some(match found {
+            confirmed.snapshot = Some(match found {
                 Some(snapshot) if snapshot.deleting => SnapshotState::Going,
                 Some(_) => SnapshotState::Alive,
                 None => SnapshotState::Gone,
             });
-            Ok(Next::Again)
+            Ok(StepOutcome::Again)
         }
         Step::ConfirmNode { node } => {
             let state = if writes.has_node(&node).await? { NodeState::Ready } else { NodeState::Gone };
-            learnt.nodes.push((node, state));
-            Ok(Next::Again)
+            confirmed.nodes.push((node, state));
+            Ok(StepOutcome::Again)
         }
-        Step::StartDelete { attempt, elsewhere } => start_delete(context, content, seen, attempt, elsewhere).await,
+        Step::StartDelete { attempt, elsewhere } => start_delete(context, content, observed, attempt, elsewhere).await,
         Step::Release => {
             // A run that has not certainly ended might still store something.
-            if content.provenance.is_some() && !seen.is_clearing(content) {
-                confirm_no_run(context, content, seen).await?;
+            if content.provenance.is_some() && !observed.is_clearing(content) {
+                confirm_no_run(context, content, observed).await?;
             }
             writes.release_content(content).await?;
-            if seen.is_clearing(content) {
+            if observed.is_clearing(content) {
                 context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
             }
-            Ok(Next::Gone)
+            Ok(StepOutcome::Gone)
         }
         Step::Remove => {
             writes.delete_content(content).await?;
-            Ok(Next::Gone)
+            Ok(StepOutcome::Gone)
         }
     }
 }
@@ -363,9 +363,10 @@ fn place(content: &Content, recipe: &Recipe, node: &str) -> Place {
     }
 }
 
-async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next, WriteError> {
-    let (Ok((made_by, recipe)), Some(claim), Some(volume)) = (&seen.made_by, &seen.claim, &seen.volume) else {
-        return Ok(Next::Wait);
+async fn start(context: &Context, content: &Content, observed: &Observation) -> Result<StepOutcome, WriteError> {
+    let (Ok((made_by, recipe)), Some(claim), Some(volume)) = (&observed.made_by, &observed.claim, &observed.volume)
+    else {
+        return Ok(StepOutcome::Wait);
     };
     // No run reads a source on the word of a cache. The API must have the VolumeSnapshot and its source, and the source
     // must be protected.
@@ -395,25 +396,25 @@ async fn start(context: &Context, content: &Content, seen: &Seen) -> Result<Next
     let name = job::name(Operation::Snapshot, content.run_id(), content.attempt, "");
     let asker = Asker::content(&content.name, &content.snapshot.namespace).on(place.node.as_deref());
     if context.wait_for_place(&name, &asker, recipe).is_some() {
-        return Ok(Next::InLine);
+        return Ok(StepOutcome::InLine);
     }
     let (kind, cause) = match context.create_job(&job::job(recipe, &asked, &place)).await {
         Ok(()) => {
             let message = format!("run {}: image {} of class {}", content.attempt, recipe.image, recipe.class);
             context
                 .tell(About::content(content), Tell { warning: false, reason: names::reason::SNAPSHOTTING, message });
-            return Ok(Next::Started);
+            return Ok(StepOutcome::JobCreated);
         }
         Err(error) => refused_job(error)?,
     };
     let decision = failed_run(content, &cause, kind, Some(recipe), context.clock.now());
     decision.tell.into_iter().for_each(|tell| context.tell(About::content(content), tell));
-    let Step::RecordFailure(failure) = decision.step else { return Ok(Next::Wait) };
+    let Step::RecordFailure(failure) = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.snapshot_run(Operation::Snapshot, false);
-    Ok(Next::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
+    Ok(StepOutcome::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
 }
 
-impl Seen {
+impl Observation {
     /// Checks whether a delete-snapshot run has begun. It begins only when no other run can be in progress.
     fn is_clearing(&self, content: &Content) -> bool {
         let name = job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &content.uid);
@@ -422,9 +423,9 @@ impl Seen {
 }
 
 /// Confirms that no Job or pod of a snapshot run exists that no watch has shown yet. It must not meet the deletion.
-async fn confirm_no_run(context: &Context, content: &Content, seen: &Seen) -> Result<(), WriteError> {
-    let Ok((_, recipe)) = &seen.made_by else { return Ok(()) };
-    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*seen.jobs, &*seen.pods));
+async fn confirm_no_run(context: &Context, content: &Content, observed: &Observation) -> Result<(), WriteError> {
+    let Ok((_, recipe)) = &observed.made_by else { return Ok(()) };
+    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*observed.jobs, &*observed.pods));
     match context.is_run_unseen(Operation::Snapshot, content.run_id(), of, known).await? {
         false => Ok(()),
         true => Err(WriteError::Conflict(format!("the runs of VolumeSnapshotContent {}", content.name))),
@@ -434,23 +435,23 @@ async fn confirm_no_run(context: &Context, content: &Content, seen: &Seen) -> Re
 async fn start_delete(
     context: &Context,
     content: &Content,
-    seen: &Seen,
+    observed: &Observation,
     attempt: u32,
     elsewhere: bool,
-) -> Result<Next, WriteError> {
-    let Ok((made_by, recipe)) = &seen.made_by else { return Ok(Next::Wait) };
+) -> Result<StepOutcome, WriteError> {
+    let Ok((made_by, recipe)) = &observed.made_by else { return Ok(StepOutcome::Wait) };
     // A stored snapshot must not be deleted on the word of a cache.
     let fresh = context.writes.read_content(&content.name).await?;
     if fresh.as_ref().is_none_or(|fresh| fresh.resource_version != content.resource_version) {
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
     }
-    confirm_no_run(context, content, seen).await?;
+    confirm_no_run(context, content, observed).await?;
     let node = if elsewhere { "" } else { &made_by.node };
     let place = Place { scope: content.uid.clone(), ..place(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let asker = Asker::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
     if context.wait_for_place(&job, &asker.on(place.node.as_deref()), recipe).is_some() {
-        return Ok(Next::InLine);
+        return Ok(StepOutcome::InLine);
     }
     let run = (attempt, context.timestamp());
     let asked = request(
@@ -464,7 +465,7 @@ async fn start_delete(
     );
     let last = content.last_failure.as_ref().filter(|failure| failure.operation == Operation::DeleteSnapshot);
     match start_delete_job(context, recipe, &asked, place, last).await? {
-        None => Ok(Next::Started),
+        None => Ok(StepOutcome::JobCreated),
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);
             let reason = names::reason::SNAPSHOT_DELETE_FAILED;
@@ -472,24 +473,27 @@ async fn start_delete(
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =
                 LastFailure::of_deletion(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);
-            Ok(Next::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
+            Ok(StepOutcome::With(Box::new(context.writes.record_content_failure(content, &failure).await?)))
         }
     }
 }
 
 /// Cleans up the Jobs of a content that is gone. A snapshot Job arrived late, because earlier ones were deleted with
 /// the content. Its stored snapshot is deleted.
-async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
+async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs: Vec<_> = {
         let index = context.shared.index();
         index.jobs_of_content(name).into_iter().filter(|job| !job.deleting).collect()
     };
     // The cache may be stale: the API is asked before a run is stopped.
     if jobs.is_empty() || context.writes.read_content(name).await?.is_some() {
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     }
     let id = jobs[0].marks.id.clone();
     let pods = context.shared.index().pods_of(&id);
-    orphaned_runs::pass_over(context, &Left { id: &id, jobs: &jobs, pods: &pods, volume: false, content: Some(name) })
-        .await
+    orphaned_runs::reconcile_leftovers(
+        context,
+        &Leftovers { id: &id, jobs: &jobs, pods: &pods, volume: false, content: Some(name) },
+    )
+    .await
 }

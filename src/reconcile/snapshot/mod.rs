@@ -13,18 +13,18 @@ use crate::model::snapshot::Of;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Pass, STEPS};
-use crate::snapshot::bind::{ClassOf, Decision, Observed, Source, Step, decide};
+use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
+use crate::snapshot::bind::{Decision, Observed, SnapshotClassLookup, Source, Step, decide};
 use crate::state::index::Index;
 
 /// Reconciles a VolumeSnapshot.
-pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, WriteError> {
+pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().snapshot(name);
-    let Some(mut snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Pass::Done) };
+    let Some(mut snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Requeue::Done) };
     let mut no_content = false;
     let mut newer: Option<Content> = None;
-    for _ in 0..STEPS {
-        let seen = look(&context.shared.index(), &context.identity, &snapshot);
+    for _ in 0..MAX_STEPS {
+        let seen = observe(&context.shared.index(), &context.identity, &snapshot);
         let content = newer.clone().map(Arc::new).or(seen.content);
         let observed = Observed {
             snapshot: &snapshot,
@@ -47,24 +47,24 @@ pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, W
         before.into_iter().for_each(|tell| context.tell(About::snapshot(&snapshot), tell));
         let now = context.time_in_status();
         match step {
-            Step::Nothing => return Ok(Pass::Done),
+            Step::Nothing => return Ok(Requeue::Done),
             Step::Hold => snapshot = context.writes.hold_snapshot(&snapshot).await?,
             Step::SetClass { class } => snapshot = context.writes.set_snapshot_class(&snapshot, &class).await?,
             Step::CreateContent { policy } => {
-                let Ok(Some(volume)) = &seen.source else { return Ok(Pass::Done) };
+                let Ok(Some(volume)) = &seen.source else { return Ok(Requeue::Done) };
                 let handle = volume.id().unwrap_or_default();
                 newer = Some(context.writes.create_content(&snapshot, &policy, (handle, &volume.volume_mode)).await?);
             }
             Step::BindContent => {
-                let Some(content) = &content else { return Ok(Pass::Done) };
+                let Some(content) = &content else { return Ok(Requeue::Done) };
                 newer = Some(context.writes.bind_content(content, &snapshot).await?);
             }
             Step::Mirror(status) => snapshot = context.writes.mirror(&snapshot, &status, &now).await?,
             Step::Refuse { why } => snapshot = context.writes.refuse_snapshot(&snapshot, &why, &now).await?,
             Step::DeleteContent => {
-                let Some(content) = &content else { return Ok(Pass::Done) };
+                let Some(content) = &content else { return Ok(Requeue::Done) };
                 context.writes.delete_content(content).await?;
-                return Ok(Pass::Done);
+                return Ok(Requeue::Done);
             }
             Step::ConfirmNoContent => {
                 let name = snapshot.content().unwrap_or_default();
@@ -73,50 +73,52 @@ pub(super) async fn pass(context: &Context, name: &ObjectName) -> Result<Pass, W
             }
             Step::Release => {
                 context.writes.release_snapshot(&snapshot).await?;
-                return Ok(Pass::Done);
+                return Ok(Requeue::Done);
             }
         }
         after.into_iter().for_each(|tell| context.tell(About::snapshot(&snapshot), tell));
     }
-    Ok(Pass::After(Duration::from_secs(1)))
+    Ok(Requeue::After(Duration::from_secs(1)))
 }
 
 /// The data from which a decision borrows.
-struct Seen {
-    class: SeenClass,
+struct Observation {
+    class: SnapshotClassObservation,
     source: Result<Option<Arc<Volume>>, String>,
     content: Option<Arc<Content>>,
 }
 
-enum SeenClass {
+enum SnapshotClassObservation {
     NotOurs,
     Ours(String),
     Unnamed(Result<String, String>),
 }
 
-impl SeenClass {
-    fn of(&self) -> ClassOf<'_> {
+impl SnapshotClassObservation {
+    fn of(&self) -> SnapshotClassLookup<'_> {
         match self {
-            SeenClass::NotOurs => ClassOf::NotOurs,
-            SeenClass::Ours(policy) => ClassOf::Ours { policy },
-            SeenClass::Unnamed(default) => ClassOf::Unnamed(default.as_deref().map_err(String::clone)),
+            SnapshotClassObservation::NotOurs => SnapshotClassLookup::NotOurs,
+            SnapshotClassObservation::Ours(policy) => SnapshotClassLookup::Ours { policy },
+            SnapshotClassObservation::Unnamed(default) => {
+                SnapshotClassLookup::Unnamed(default.as_deref().map_err(String::clone))
+            }
         }
     }
 }
 
-fn look(index: &Index, identity: &Identity, snapshot: &Snapshot) -> Seen {
+fn observe(index: &Index, identity: &Identity, snapshot: &Snapshot) -> Observation {
     let class = match &snapshot.class {
         Some(class) => match index.snapshot_class(class).filter(|class| class.driver == identity.provisioner) {
-            Some(class) => SeenClass::Ours(class.policy.clone()),
-            None => SeenClass::NotOurs,
+            Some(class) => SnapshotClassObservation::Ours(class.policy.clone()),
+            None => SnapshotClassObservation::NotOurs,
         },
-        None => SeenClass::Unnamed(default(index, identity)),
+        None => SnapshotClassObservation::Unnamed(default(index, identity)),
     };
     let source = match &snapshot.of {
         Of::Claim(_) => source(index, identity, snapshot),
         Of::Content(_) | Of::Nothing => Ok(None),
     };
-    Seen { class, source, content: snapshot.content().and_then(|name| index.content(&name)) }
+    Observation { class, source, content: snapshot.content().and_then(|name| index.content(&name)) }
 }
 
 /// Returns the default class of the orchestrator's driver.

@@ -5,41 +5,41 @@ use std::sync::Arc;
 use contract::names::reason;
 use contract::request::Operation;
 
-use super::runs::{self, Learnt, Next};
+use super::runs::{self, Confirmed, StepOutcome};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::decision::Tell;
 use crate::model::claim::Claim;
 use crate::model::resize::Report;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Pass, refused_job};
+use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::run::job;
 use crate::run::view::{Job, Pod};
-use crate::state::index::Key;
+use crate::state::index::WorkItem;
 use crate::volume::change::Runs;
 use crate::volume::expand::{Decision, Observed, Step, failed_start, wish};
 use crate::volume::request::{expand, request};
 
 /// The data from which a decision borrows.
-pub(super) struct Seen {
+pub(super) struct Observation {
     claim: Option<Arc<Claim>>,
     recipe: Result<Arc<Recipe>, String>,
     node: String,
     limit: Option<String>,
     /// The expand runs of the volume.
-    pub runs: runs::Seen,
+    pub runs: runs::Observation,
 }
 
 /// Observes all objects that concern the size of a volume.
-pub(super) fn look(
+pub(super) fn observe(
     context: &Context,
     volume: &Volume,
     (recipe, node): (Result<Arc<Recipe>, String>, &str),
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    learnt: &Learnt,
-) -> Seen {
-    let runs = runs::look(context, volume, Operation::Expand, jobs, pods, learnt);
+    learnt: &Confirmed,
+) -> Observation {
+    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, learnt);
     let mut index = context.shared.index();
     let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
     let claim = learnt.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
@@ -49,7 +49,7 @@ pub(super) fn look(
     {
         limit = index.growth_is_refused(volume, claim, wish, recipe);
         if limit.is_some() {
-            index.wait_for_room(Key::Volume(volume.name.clone()), &volume.class);
+            index.wait_for_room(WorkItem::Volume(volume.name.clone()), &volume.class);
         }
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
@@ -57,10 +57,10 @@ pub(super) fn look(
     let woken = if wishes || runs.are_any() { Vec::new() } else { index.take_back_growth(volume) };
     drop(index);
     context.shared.queue.add_all(woken);
-    Seen { claim, recipe, node: node.to_owned(), limit, runs }
+    Observation { claim, recipe, node: node.to_owned(), limit, runs }
 }
 
-impl Seen {
+impl Observation {
     /// Returns the observation for the decision.
     pub(super) fn observed<'a>(&'a self, runs: Runs<'a>) -> Observed<'a> {
         Observed {
@@ -79,21 +79,21 @@ impl Seen {
 }
 
 /// Takes a step.
-pub(super) async fn act(
+pub(super) async fn execute(
     context: &Context,
     volume: &Volume,
-    seen: &Seen,
+    observed: &Observation,
     decision: Decision,
-    learnt: &mut Learnt,
-) -> Result<Next, WriteError> {
+    learnt: &mut Confirmed,
+) -> Result<StepOutcome, WriteError> {
     let Decision { step, tell, wake_at } = decision;
-    let told = |tell| runs::tell_claim(context, seen.claim.as_deref(), tell);
+    let told = |tell| runs::tell_claim(context, observed.claim.as_deref(), tell);
     let (before, after) = runs::before_and_after(tell);
     told(before);
     let next = match step {
-        Step::Nothing => Next::Pass(seen.runs.wait(context, wake_at, &[])),
+        Step::Nothing => StepOutcome::Requeue(observed.runs.wait(context, wake_at, &[])),
         Step::Report(report) => {
-            let Some(claim) = &seen.claim else { return Ok(Next::Pass(Pass::Done)) };
+            let Some(claim) = &observed.claim else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
             // The volume may have reached its size since.
             if matches!(report, Report::Growing { .. } | Report::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
@@ -102,31 +102,39 @@ pub(super) async fn act(
             if matches!(report, Report::Finished { .. } | Report::OnNode { .. }) {
                 context.metrics.expanded(&volume.class);
             }
-            Next::Again
+            StepOutcome::Again
         }
-        Step::Start { attempt, size } => start(context, volume, seen, attempt, size).await?,
+        Step::Start { attempt, size } => start(context, volume, observed, attempt, size).await?,
         Step::Grow { size } => context.writes.grow_volume(volume, size).await?.into(),
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
             context.writes.record_expansion(volume, Some(&failed)).await?.into()
         }
         Step::Forget => context.writes.record_expansion(volume, None).await?.into(),
-        Step::RemoveJob { job } => seen.runs.remove(context, job, learnt).await?,
+        Step::RemoveJob { job } => observed.runs.remove(context, job, learnt).await?,
     };
     told(after);
     Ok(next)
 }
 
-async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, size: u64) -> Result<Next, WriteError> {
-    let (Ok(recipe), Some(claim)) = (&seen.recipe, &seen.claim) else { return Ok(Next::Pass(Pass::Done)) };
+async fn start(
+    context: &Context,
+    volume: &Volume,
+    observed: &Observation,
+    attempt: u32,
+    size: u64,
+) -> Result<StepOutcome, WriteError> {
+    let (Ok(recipe), Some(claim)) = (&observed.recipe, &observed.claim) else {
+        return Ok(StepOutcome::Requeue(Requeue::Done));
+    };
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
     let run = (attempt, context.timestamp());
-    let request = request(volume, &seen.node, recipe, &context.identity, &context.kube_api, run, source);
-    let place = runs::place(volume, recipe, &seen.node, &size.to_string());
+    let request = request(volume, &observed.node, recipe, &context.identity, &context.kube_api, run, source);
+    let place = runs::place(volume, recipe, &observed.node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &place);
     if let Some(wait) = runs::wait_for_place(context, (volume, claim), Operation::Expand, (&job, &place), recipe) {
-        return Ok(Next::Pass(wait));
+        return Ok(StepOutcome::Requeue(wait));
     }
     {
         let mut index = context.shared.index();
@@ -135,7 +143,7 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
             let woken = index.forget_expected(job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
             context.shared.queue.add_all(woken);
-            return Ok(Next::Again);
+            return Ok(StepOutcome::Again);
         }
         index.promise_growth(&volume.name, size);
     }
@@ -143,14 +151,14 @@ async fn start(context: &Context, volume: &Volume, seen: &Seen, attempt: u32, si
         Ok(()) => {
             let message = format!("run {attempt} to {}: image {}", contract::quantity::quantity(size).0, recipe.image);
             runs::tell_claim(context, Some(claim), Some(Tell { warning: false, reason: reason::RESIZING, message }));
-            return Ok(Next::Pass(Pass::Started));
+            return Ok(StepOutcome::Requeue(Requeue::JobCreated));
         }
         Err(error) => refused_job(error)?,
     };
     context.shared.change(|index| index.take_back_growth(volume));
     let decision = failed_start(volume, (attempt, size), recipe, &cause, kind, context.clock.now());
     runs::tell_claim(context, Some(claim), decision.tell);
-    let Step::Record(failed) = decision.step else { return Ok(Next::Pass(Pass::Done)) };
+    let Step::Record(failed) = decision.step else { return Ok(StepOutcome::Requeue(Requeue::Done)) };
     context.metrics.expand_failed(&volume.class);
     Ok(context.writes.record_expansion(volume, Some(&failed)).await?.into())
 }

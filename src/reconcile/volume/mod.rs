@@ -10,11 +10,11 @@ use std::time::Duration;
 use contract::names::reason;
 use contract::request::Operation;
 
-use self::runs::{Learnt, Next};
+use self::runs::{Confirmed, StepOutcome};
 use crate::api::events::About;
 use crate::api::writes::WriteError;
 use crate::claim::fit::source_fits;
-use crate::config::classes::Lookup;
+use crate::config::classes::ClassLookup;
 use crate::config::{Placement, Recipe, joined};
 use crate::decision::Tell;
 use crate::model::claim::Claim;
@@ -22,37 +22,37 @@ use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::node::NodeState;
 use crate::reconcile::batch::Due;
-use crate::reconcile::context::{Context, Pass, STEPS};
+use crate::reconcile::context::{Context, MAX_STEPS, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::batch::{Member, Whom};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, Place};
 use crate::run::view::{Job, Pod};
 use crate::run::view::{alive_on, pods_alive};
-use crate::state::index::{Arrival, Asker, Key};
+use crate::state::index::{Arrival, Asker, WorkItem};
 use crate::volume::decide::{ClaimState, Decision, Observed, Step, decide, next_node};
 use crate::volume::request::request;
 use crate::volume::{expand as expansion, modify as modification};
 
 /// Reconciles a volume.
-pub async fn pass(context: &Context, name: &str) -> Result<Pass, WriteError> {
-    let next = pass_over(context, name).await?;
-    if !matches!(next, Pass::InLine) {
-        context.shared.change(|index| index.leave_line(&Key::Volume(name.to_owned())));
+pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
+    let next = reconcile_volume(context, name).await?;
+    if !matches!(next, Requeue::InLine) {
+        context.shared.change(|index| index.leave_line(&WorkItem::Volume(name.to_owned())));
     }
     Ok(next)
 }
 
-async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
+async fn reconcile_volume(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let cached = context.shared.index().volume(name);
-    let Some(mut volume) = cached.map(|volume| (*volume).clone()) else { return tidy(context, name).await };
+    let Some(mut volume) = cached.map(|volume| (*volume).clone()) else { return clean_up(context, name).await };
     if !volume.is_of(&context.identity) && !is_of_a_run(context, &volume) {
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     }
     let mut confirmed = None;
     let mut nodes: Vec<(String, NodeState)> = Vec::new();
-    let (mut of_size, mut of_attributes) = (Learnt::default(), Learnt::default());
-    for _ in 0..STEPS {
+    let (mut of_size, mut of_attributes) = (Confirmed::default(), Confirmed::default());
+    for _ in 0..MAX_STEPS {
         let id = volume.id().unwrap_or_default().to_owned();
         let (jobs, pods) = {
             let index = context.shared.index();
@@ -77,8 +77,8 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
         let node = next_node(&volume, claim, home, &places);
         let run_name = job_name(&volume, home, &node);
         let run = context.delete_state(Operation::Delete, &id, (&jobs, &pods), &run_name);
-        let size = expand::look(context, &volume, (recipe.clone(), home), &jobs, &pods, &of_size);
-        let attributes = modify::look(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
+        let size = expand::observe(context, &volume, (recipe.clone(), home), &jobs, &pods, &of_size);
+        let attributes = modify::observe(context, &volume, size.basis(), &jobs, &pods, &of_attributes);
         let (expand_runs, modify_runs) = (size.runs.runs(), attributes.runs.runs());
         let observed = Observed {
             volume: &volume,
@@ -105,7 +105,7 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
         if let Some(tell) = tell.clone().filter(|_| !matches!(step, Step::Expand(_) | Step::Modify(_))) {
             context.tell(About::volume(&volume), tell);
         }
-        let mut next = Next::Again;
+        let mut next = StepOutcome::Again;
         match step {
             Step::Nothing if attributes.runs.is_starting() => {
                 return Ok(attributes.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)]));
@@ -113,16 +113,16 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
             Step::Nothing => return Ok(size.runs.wait(context, wake_at, &[job::prefix(Operation::Delete, &id)])),
             Step::Expand(step) => {
                 let decision = expansion::Decision { step, tell, wake_at };
-                next = expand::act(context, &volume, &size, decision, &mut of_size).await?;
+                next = expand::execute(context, &volume, &size, decision, &mut of_size).await?;
             }
             Step::Modify(step) => {
                 let decision = modification::Decision { step, tell, wake_at };
-                next = modify::act(context, &volume, &attributes, decision, &mut of_attributes).await?;
+                next = modify::execute(context, &volume, &attributes, decision, &mut of_attributes).await?;
             }
             Step::Hold => volume = context.writes.hold_volume(&volume).await?,
             Step::Unhold => {
                 context.writes.unhold_volume(&volume).await?;
-                return Ok(Pass::Done);
+                return Ok(Requeue::Done);
             }
             Step::Reserve => {
                 // The cache may still have the claim that was lost.
@@ -146,7 +146,7 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 confirmed = Some(claim);
             }
             Step::StartDelete { attempt, node, elsewhere } => {
-                let Ok(recipe) = &recipe else { return Ok(Pass::Done) };
+                let Ok(recipe) = &recipe else { return Ok(Requeue::Done) };
                 let run = Run { attempt, pinned: !elsewhere, home: node == home, node };
                 next = start(context, &volume, recipe, run).await?;
                 confirmed = Some(claim);
@@ -155,7 +155,7 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
                 if let Some(job) = jobs.iter().find(|candidate| candidate.name == job) {
                     context.remove_run(job).await?;
                 }
-                return Ok(Pass::Done);
+                return Ok(Requeue::Done);
             }
             Step::RecordFailure(failure) => {
                 context.metrics.delete_failed(&volume.class);
@@ -169,16 +169,16 @@ async fn pass_over(context: &Context, name: &str) -> Result<Pass, WriteError> {
                     class = volume.class,
                     "the storage is gone, and the volume with it"
                 );
-                return Ok(Pass::Done);
+                return Ok(Requeue::Done);
             }
         }
         match next {
-            Next::Again => {}
-            Next::With(newer) => volume = *newer,
-            Next::Pass(pass) => return Ok(pass),
+            StepOutcome::Again => {}
+            StepOutcome::With(newer) => volume = *newer,
+            StepOutcome::Requeue(requeue) => return Ok(requeue),
         }
     }
-    Ok(Pass::After(Duration::from_secs(1)))
+    Ok(Requeue::After(Duration::from_secs(1)))
 }
 
 /// Checks by its Job whether the volume is the orchestrator's. The volume of a script may have only the claim's UID.
@@ -306,14 +306,14 @@ impl Run {
 /// could have made such a volume.
 fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     let classes = context.shared.index().classes();
-    let Lookup::Ours(class) = classes.lookup(&volume.class) else { return None };
+    let ClassLookup::Ours(class) = classes.lookup(&volume.class) else { return None };
     let recipe = class.recipe.as_ref().ok()?;
     (recipe.reclaim_policy == "Delete" && source_fits(volume, recipe).is_ok()).then(|| recipe.clone())
 }
 
 /// Starts a delete run, or waits for its batch or for a slot. The returned volume names its batch, or has the failure
 /// if the run could not be started.
-async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
+async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<StepOutcome, WriteError> {
     let on = run.on(recipe);
     // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
     let first = run.home && run.pinned && run.attempt == 1;
@@ -328,7 +328,7 @@ async fn start(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     } else if may && volume.batch().is_none() {
         let job = job_name(volume, &run.node, &run.node);
         if let Some(wait) = context.wait_for_place(&job, &asker(volume, on), recipe) {
-            return Ok(Next::Pass(wait));
+            return Ok(StepOutcome::Requeue(wait));
         }
         let due = Due { volume, recipe, node: on, job: &job };
         if let Some(noted) = context.join_deletion(&due).await? {
@@ -343,13 +343,13 @@ fn asker(volume: &Volume, node: Option<&str>) -> Asker {
 }
 
 /// Starts the run of a volume without a batch, or joins its batch.
-async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<Next, WriteError> {
+async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) -> Result<StepOutcome, WriteError> {
     let on = run.on(recipe).map(str::to_owned);
     let Run { attempt, node, home, .. } = run;
     let scope = scope(volume, home, &node);
     let job = job::name(Operation::Delete, volume.id().unwrap_or_default(), attempt, &scope);
     if let Some(wait) = context.wait_for_place(&job, &asker(volume, on.as_deref()), recipe) {
-        return Ok(Next::Pass(wait));
+        return Ok(StepOutcome::Requeue(wait));
     }
     // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
     // unchanged.
@@ -363,8 +363,8 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
         let member = Member { id, attempt, whom, attributes: None };
         let recipe = Arc::new(recipe.clone());
         return match context.come(batch, Arrival { member, request, place, recipe }) {
-            true => Ok(Next::Pass(Pass::Started)),
-            false => context.writes.note_batch(volume, None).await.map(Next::from),
+            true => Ok(StepOutcome::Requeue(Requeue::JobCreated)),
+            false => context.writes.note_batch(volume, None).await.map(StepOutcome::from),
         };
     }
     let place = Place { scope, volume: Some(volume.name.clone()), ..place };
@@ -372,28 +372,28 @@ async fn begin(context: &Context, volume: &Volume, recipe: &Recipe, run: Run) ->
     match start_delete_job(context, recipe, &request, place, last).await? {
         None => {
             tracing::info!(volume = volume.name, attempt, "delete run started");
-            Ok(Next::Pass(Pass::Started))
+            Ok(StepOutcome::Requeue(Requeue::JobCreated))
         }
         Some(cause) => {
             let message = format!("delete run {attempt}: {}", cause.message);
             context.tell(About::volume(volume), Tell { warning: true, reason: reason::VOLUME_FAILED_DELETE, message });
             context.metrics.delete_failed(&volume.class);
             let failure = LastFailure::of_delete(attempt, context.clock.now(), &cause, last).by(recipe);
-            context.writes.record_volume_failure(volume, &failure).await.map(Next::from)
+            context.writes.record_volume_failure(volume, &failure).await.map(StepOutcome::from)
         }
     }
 }
 
 /// Cleans up the Jobs of a volume that is gone.
-async fn tidy(context: &Context, name: &str) -> Result<Pass, WriteError> {
+async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs = context.shared.index().jobs_of_volume(name);
     let left: Vec<_> = jobs.into_iter().filter(|job| !job.deleting).collect();
     // The cache may be stale: the API is asked before a run is stopped.
     if left.is_empty() || context.writes.read_volume(name).await?.is_some() {
-        return Ok(Pass::Done);
+        return Ok(Requeue::Done);
     }
     for job in left {
         context.remove_run(&job).await?;
     }
-    Ok(Pass::Done)
+    Ok(Requeue::Done)
 }

@@ -14,7 +14,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::node::Places;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Pass};
+use crate::reconcile::context::{Context, Requeue};
 use crate::run::backoff::ALL_TAKEN;
 use crate::run::job::{self, Place};
 use crate::run::state::RunState;
@@ -28,7 +28,7 @@ const OPERATIONS: [Operation; 3] = [Operation::Provision, Operation::Expand, Ope
 
 /// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
-pub(super) struct Learnt {
+pub(super) struct Confirmed {
     /// The claim as it was last written.
     pub claim: Option<Claim>,
     /// Jobs that were deleted.
@@ -36,23 +36,23 @@ pub(super) struct Learnt {
 }
 
 /// The outcome of a step.
-pub(super) enum Next {
+pub(super) enum StepOutcome {
     /// Decides again.
     Again,
     /// Decides again with this state of the volume.
     With(Box<Volume>),
     /// Ends the reconcile.
-    Pass(Pass),
+    Requeue(Requeue),
 }
 
-impl From<Volume> for Next {
+impl From<Volume> for StepOutcome {
     fn from(volume: Volume) -> Self {
-        Next::With(Box::new(volume))
+        StepOutcome::With(Box::new(volume))
     }
 }
 
 /// The runs of one operation for a volume, with their states.
-pub(super) struct Seen {
+pub(super) struct Observation {
     jobs: Vec<(Job, RunState)>,
     starting: bool,
     alive_on: Vec<String>,
@@ -61,24 +61,24 @@ pub(super) struct Seen {
 }
 
 /// Observes the runs of an operation for a volume.
-pub(super) fn look(
+pub(super) fn observe(
     context: &Context,
     volume: &Volume,
     operation: Operation,
     jobs: &[Arc<Job>],
     pods: &[Arc<Pod>],
-    learnt: &Learnt,
-) -> Seen {
+    confirmed: &Confirmed,
+) -> Observation {
     let of_it =
         |job: &&Arc<Job>| job.marks.operation == operation.as_str() && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
-        let deleting = job.deleting || learnt.removed.contains(&job.name);
+        let deleting = job.deleting || confirmed.removed.contains(&job.name);
         (Job { deleting, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
     };
     let alive = pods.iter().filter(|pod| pod.marks.operation == operation.as_str() && !pod.is_over());
     // The number and the target do not matter: both follow from the observation.
     let expected = job::prefix(operation, volume.id().unwrap_or_default());
-    Seen {
+    Observation {
         jobs: jobs.iter().filter(of_it).map(with_state).collect(),
         starting: context.shared.index().is_any_expected(&expected),
         alive_on: alive.filter_map(|pod| pod.node.clone()).collect(),
@@ -87,8 +87,8 @@ pub(super) fn look(
     }
 }
 
-impl Seen {
-    /// Returns the runs, for [`Seen::observed`].
+impl Observation {
+    /// Returns the runs, for [`Observation::observed`].
     pub(super) fn runs(&self) -> Vec<Run<'_>> {
         self.jobs.iter().map(|(job, state)| Run { job, state: state.clone() }).collect()
     }
@@ -105,9 +105,9 @@ impl Seen {
     }
 
     /// Waits for the next event, or until a new Job must be visible.
-    pub(super) fn wait(&self, context: &Context, wake_at: Option<i64>, jobs: &[String]) -> Pass {
+    pub(super) fn wait(&self, context: &Context, wake_at: Option<i64>, jobs: &[String]) -> Requeue {
         match wake_at {
-            None if self.starting => Pass::After(EXPECTED),
+            None if self.starting => Requeue::After(EXPECTED),
             wake_at => context.wait(wake_at, jobs),
         }
     }
@@ -127,12 +127,12 @@ impl Seen {
         &self,
         context: &Context,
         job: ObjectName,
-        learnt: &mut Learnt,
-    ) -> Result<Next, WriteError> {
+        confirmed: &mut Confirmed,
+    ) -> Result<StepOutcome, WriteError> {
         let uid = self.jobs.iter().find(|(candidate, _)| candidate.name == job).map(|(job, _)| job.uid.clone());
         context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
-        learnt.removed.insert(job);
-        Ok(Next::Again)
+        confirmed.removed.insert(job);
+        Ok(StepOutcome::Again)
     }
 }
 
@@ -178,7 +178,7 @@ pub(super) fn wait_for_place(
     operation: Operation,
     (job, place): (&k8s_openapi::api::batch::v1::Job, &Place),
     recipe: &Recipe,
-) -> Option<Pass> {
+) -> Option<Requeue> {
     let asker = Asker::volume(volume, operation).on(place.node.as_deref());
     let wait = context.wait_for_place(job.metadata.name.as_deref().unwrap_or_default(), &asker, recipe)?;
     let message = format!("the {operation} run waits: {ALL_TAKEN}");

@@ -1,6 +1,6 @@
 //! VolumeAttributesClasses, and the claims that request them.
 
-use super::{Change, Index, Key};
+use super::{Change, Index, WorkItem};
 use crate::attributes::Class;
 use crate::model::claim::Claim;
 use crate::object::ObjectName;
@@ -12,7 +12,7 @@ impl Index {
     }
 
     /// Applies a change of a VolumeAttributesClass. Claims may have waited for it.
-    pub fn change_attributes_class(&mut self, change: Change<Class>) -> Vec<Key> {
+    pub fn change_attributes_class(&mut self, change: Change<Class>) -> Vec<WorkItem> {
         match change {
             Change::Apply(class) => {
                 let name = class.name.clone();
@@ -36,11 +36,11 @@ impl Index {
     }
 
     /// Returns the claims that request a VolumeAttributesClass, with their volumes. Such objects seldom change.
-    fn attributes_keys(&self, name: &str) -> Vec<Key> {
+    fn attributes_keys(&self, name: &str) -> Vec<WorkItem> {
         let asks = |claim: &&Claim| claim.attributes_class.as_deref() == Some(name);
         let keys = |claim: &Claim| {
-            let volume = claim.volume_name.clone().map(Key::Volume);
-            [Key::Claim(claim.name.clone())].into_iter().chain(volume).collect::<Vec<_>>()
+            let volume = claim.volume_name.clone().map(WorkItem::Volume);
+            [WorkItem::Claim(claim.name.clone())].into_iter().chain(volume).collect::<Vec<_>>()
         };
         self.claims.values().map(AsRef::as_ref).filter(asks).flat_map(keys).collect()
     }

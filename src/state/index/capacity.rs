@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use contract::exit::Failure;
 
-use super::{CAPACITY, Change, Index, Key};
+use super::{CAPACITY, Change, Index, WorkItem};
 use crate::capacity::{Driver, Published};
 use crate::model::claim::Claim;
 use crate::object::ObjectName;
@@ -47,12 +47,12 @@ impl Index {
     }
 
     /// Returns the work item of capacities, if any are published. For changes that may affect them.
-    pub(super) fn capacity_keys(&self) -> Option<Key> {
-        self.has_capacities().then_some(Key::Capacity)
+    pub(super) fn capacity_keys(&self) -> Option<WorkItem> {
+        self.has_capacities().then_some(WorkItem::Capacity)
     }
 
     /// Returns the same for a claim that found no room, or that needs no room any more.
-    pub(super) fn capacity_keys_of_claim(&self, before: Option<&Claim>, now: &Claim) -> Option<Key> {
+    pub(super) fn capacity_keys_of_claim(&self, before: Option<&Claim>, now: &Claim) -> Option<WorkItem> {
         let full = |claim: &Claim| {
             let full = claim.last_failure.as_ref().is_some_and(|failure| failure.kind == Failure::NoRoom);
             full && !claim.is_bound()
@@ -61,7 +61,7 @@ impl Index {
     }
 
     /// Applies a change of a published object.
-    pub fn change_capacity(&mut self, change: Change<Published>) -> Vec<Key> {
+    pub fn change_capacity(&mut self, change: Change<Published>) -> Vec<WorkItem> {
         match change {
             Change::Apply(published) => {
                 let attempt = |published: &Published| published.record.as_ref().map_or(0, |record| record.attempt);
@@ -80,11 +80,11 @@ impl Index {
                 self.capacities.retain(|name, _| kept.contains(name.as_str()));
             }
         }
-        vec![Key::Capacity]
+        vec![WorkItem::Capacity]
     }
 
     /// Applies a change of the CSIDriver.
-    pub fn change_driver(&mut self, change: Change<Driver>) -> Vec<Key> {
+    pub fn change_driver(&mut self, change: Change<Driver>) -> Vec<WorkItem> {
         match change {
             Change::Apply(driver) => self.driver = Some(Arc::new(driver)),
             Change::Delete(_) => self.driver = None,
@@ -94,6 +94,6 @@ impl Index {
             // The kind has no namespace.
             Change::RetainIn(..) => return Vec::new(),
         }
-        vec![Key::Capacity]
+        vec![WorkItem::Capacity]
     }
 }

@@ -7,7 +7,7 @@ use crate::run::view::Pod;
 
 /// The observed pods of a claim's last run.
 #[derive(Debug)]
-struct Seen {
+struct PodHistory {
     job: String,
     job_uid: String,
     idle: bool,
@@ -17,7 +17,7 @@ struct Seen {
 
 /// The observations, by the volume ids of the claims. Normal runs are not among them.
 #[derive(Debug, Default)]
-pub(super) struct Idle(HashMap<String, Seen>);
+pub(super) struct Idle(HashMap<String, PodHistory>);
 
 impl Idle {
     /// Records a change of a pod. A container that has run, or may have run, counts for good.
@@ -29,7 +29,7 @@ impl Idle {
         match self.0.get_mut(&pod.marks.id).filter(|seen| seen.job == pod.job) {
             Some(seen) => seen.idle &= !may_have_run && seen.job_uid == pod.job_uid,
             None if pod.never_ran => {
-                let seen = Seen {
+                let seen = PodHistory {
                     job: pod.job.clone(),
                     job_uid: pod.job_uid.clone(),
                     idle: !may_have_run,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use contract::names;
 
-use super::{Index, Key};
-use crate::marker::{MANY, Observed, Step, decide};
+use super::{Index, WorkItem};
+use crate::marker::{MIN_VOLUMES, Observed, Step, decide};
 use crate::model::volume::Volume;
 
 /// The number of consecutive sync probes that cover a volume. When the first probe gets its phase, the controller may
@@ -43,7 +43,7 @@ impl Known {
 
     /// Checks whether enough volumes wait for a probe.
     fn are_many(&self) -> bool {
-        self.waiting.len() >= MANY || self.waiting.values().any(|told| *told > 0)
+        self.waiting.len() >= MIN_VOLUMES || self.waiting.values().any(|told| *told > 0)
     }
 
     /// Records that the current probe has its phase. Returns the volumes that are known by that.
@@ -80,8 +80,8 @@ impl Index {
     }
 
     /// Applies a change of a probe.
-    pub(super) fn see_marker(&mut self, marker: &Volume) -> Vec<Key> {
-        let mut keys = vec![Key::Markers];
+    pub(super) fn see_marker(&mut self, marker: &Volume) -> Vec<WorkItem> {
+        let mut keys = vec![WorkItem::SyncProbe];
         match marker.deleting {
             true => self.known.markers.remove(&marker.name),
             false => self.known.markers.insert(marker.name.clone(), marker.uid.clone()),
@@ -103,7 +103,7 @@ impl Index {
 
     /// Applies a change of a volume. A volume with a claim waits for probes, until its phase shows that the controller
     /// has seen it.
-    pub(super) fn see_known(&mut self, volume: &Volume, before: Option<&Volume>) -> Option<Key> {
+    pub(super) fn see_known(&mut self, volume: &Volume, before: Option<&Volume>) -> Option<WorkItem> {
         let claimed = |volume: &Volume| {
             let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
             reference.filter(|uid| volume.claim_uuid.as_ref() == Some(uid))
@@ -117,7 +117,7 @@ impl Index {
             return None;
         }
         self.known.waiting.insert(volume.name.clone(), 0);
-        (self.known.current.is_none() && self.known.are_many()).then_some(Key::Markers)
+        (self.known.current.is_none() && self.known.are_many()).then_some(WorkItem::SyncProbe)
     }
 
     pub(super) fn forget_known(&mut self, volume: &str) {

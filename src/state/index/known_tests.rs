@@ -1,7 +1,7 @@
 use super::super::tests::{Hands, timed};
 use super::super::{Change, ObjectName};
 use super::*;
-use crate::marker::PATIENCE;
+use crate::marker::PROBE_TIMEOUT;
 
 const MARKER: &str = "flex-marker-1";
 
@@ -30,15 +30,15 @@ fn marker(index: &Index, phase: &str) -> Volume {
 fn asked() -> (Hands, Index) {
     let (hands, mut index) = timed();
     for uid in ["a", "b"] {
-        assert!(!index.change_volume(Change::Apply(volume(uid))).contains(&Key::Markers));
+        assert!(!index.change_volume(Change::Apply(volume(uid))).contains(&WorkItem::SyncProbe));
     }
-    assert!(index.change_volume(Change::Apply(volume("c"))).contains(&Key::Markers), "three are many");
+    assert!(index.change_volume(Change::Apply(volume("c"))).contains(&WorkItem::SyncProbe), "three are many");
     assert_eq!(index.next_marker(MARKER), Step::Create);
     (hands, index)
 }
 
 /// The PV controller writes the phase of the current probe, and the orchestrator deletes the probe.
-fn answered(index: &mut Index) -> Vec<Key> {
+fn answered(index: &mut Index) -> Vec<WorkItem> {
     let keys = index.change_volume(Change::Apply(marker(index, "Available")));
     assert_eq!(index.next_marker("flex-marker-other"), Step::Remove(MARKER.into()));
     index.change_volume(Change::Delete(ObjectName::new("", MARKER)));
@@ -55,7 +55,7 @@ fn what_was_there_before_two_markers_is_known_when_both_have_their_phases() {
     index.change_volume(Change::Apply(volume("d")));
     index.change_volume(Change::Apply(marker(&index, "Pending")));
     assert!(known(&index).is_empty(), "the controller has not taken it up");
-    assert!(answered(&mut index).contains(&Key::Markers));
+    assert!(answered(&mut index).contains(&WorkItem::SyncProbe));
     assert!(known(&index).is_empty(), "one of them may have been in its hands");
     assert!(index.volume(MARKER).is_none(), "it is no volume of anybody");
     assert_eq!(index.next_marker(MARKER), Step::Create);
@@ -86,7 +86,7 @@ fn what_changes_hands_meanwhile_waits_anew() {
 #[test]
 fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
     let (hands, mut index) = asked();
-    hands.pass(PATIENCE);
+    hands.pass(PROBE_TIMEOUT);
     assert_eq!(index.next_marker("flex-marker-2"), Step::GiveUp);
     assert_eq!(index.next_marker("flex-marker-2"), Step::Create, "they wait still");
     index.change_volume(Change::Apply(marker(&index, "Available")));
@@ -100,7 +100,7 @@ fn a_marker_that_is_not_answered_is_given_up_and_says_nothing_any_more() {
 #[test]
 fn another_term_asks_anew() {
     let (_, mut index) = asked();
-    assert!(index.begin_term().contains(&Key::Markers));
+    assert!(index.begin_term().contains(&WorkItem::SyncProbe));
     index.change_volume(Change::Apply(marker(&index, "Available")));
     let other = Volume { instance: Some("other".into()), ..marker(&index, "Available") };
     index.change_volume(Change::Apply(Volume { name: "flex-marker-of-another".into(), ..other }));

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, btree_map};
 use std::time::Duration;
 
-use super::Key;
+use super::WorkItem;
 
 /// The time after which an item that does not ask again has left.
 const IN_LINE: Duration = Duration::from_secs(75);
@@ -57,7 +57,7 @@ impl Room<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Line {
     queues: BTreeMap<String, Queue>,
-    places: HashMap<Key, (String, Lane, u64)>,
+    places: HashMap<WorkItem, (String, Lane, u64)>,
     /// The number for the next arrival or turn.
     next: u64,
     /// The time when items that have left were last removed.
@@ -74,7 +74,7 @@ struct Queue {
 
 #[derive(Debug)]
 struct Waiting {
-    key: Key,
+    key: WorkItem,
     /// The time of the last request for a slot.
     asked: Duration,
 }
@@ -87,7 +87,7 @@ impl Waiting {
 
 impl Line {
     /// Adds an item, or records that it asks again. An item that changes its flow keeps its position.
-    pub fn stand(&mut self, key: &Key, class: &str, lane: Lane, now: Duration) {
+    pub fn stand(&mut self, key: &WorkItem, class: &str, lane: Lane, now: Duration) {
         if now.saturating_sub(self.swept) >= IN_LINE {
             self.sweep(now);
         }
@@ -102,7 +102,7 @@ impl Line {
     }
 
     /// Removes an item. Returns the class for which it waited, and its number.
-    pub fn leave(&mut self, key: &Key) -> Option<(String, u64)> {
+    pub fn leave(&mut self, key: &WorkItem) -> Option<(String, u64)> {
         let (class, lane, number) = self.places.remove(key)?;
         if let Some(queue) = self.queues.get_mut(&class)
             && let Some(waiting) = queue.lanes.get_mut(&lane)
@@ -134,7 +134,7 @@ impl Line {
         self.swept = now;
         let lanes = self.queues.values().flat_map(|queue| queue.lanes.values());
         let gone = lanes.flat_map(BTreeMap::values).filter(|waiting| !waiting.is_there(now));
-        let gone: Vec<Key> = gone.map(|waiting| waiting.key.clone()).collect();
+        let gone: Vec<WorkItem> = gone.map(|waiting| waiting.key.clone()).collect();
         gone.iter().for_each(|key| drop(self.leave(key)));
     }
 
@@ -144,7 +144,7 @@ impl Line {
     }
 
     /// Returns the flow in which an item waits for a class.
-    pub fn lane_of(&self, key: &Key, class: &str) -> Option<&Lane> {
+    pub fn lane_of(&self, key: &WorkItem, class: &str) -> Option<&Lane> {
         self.places.get(key).filter(|(of, ..)| of == class).map(|(_, lane, _)| lane)
     }
 
@@ -156,12 +156,17 @@ impl Line {
     }
 
     /// Returns the items that get a slot now, in their order.
-    pub fn turns<'a>(&'a self, class: &str, room: &Room<'_>, now: Duration) -> impl Iterator<Item = &'a Key> + use<'a> {
+    pub fn turns<'a>(
+        &'a self,
+        class: &str,
+        room: &Room<'_>,
+        now: Duration,
+    ) -> impl Iterator<Item = &'a WorkItem> + use<'a> {
         Turns::new(self.queues.get(class), None, room, now).map(|(_, key)| key)
     }
 
     /// Checks whether an item gets a slot now, if it waits in this flow or joins it as the last.
-    pub fn is_turn_of(&self, key: &Key, lane: &Lane, class: &str, room: &Room<'_>, now: Duration) -> bool {
+    pub fn is_turn_of(&self, key: &WorkItem, lane: &Lane, class: &str, room: &Room<'_>, now: Duration) -> bool {
         let stands = self.places.get(key).filter(|(of, ..)| of == class);
         let number = stands.map_or(u64::MAX, |(_, _, number)| *number);
         Turns::new(self.queues.get(class), Some((number, key, lane)), room, now).any(|(turn, _)| turn == number)
@@ -192,13 +197,13 @@ struct Head<'a> {
     namespace: usize,
     node: Option<usize>,
     served: u64,
-    first: (u64, &'a Key),
+    first: (u64, &'a WorkItem),
     behind: btree_map::Iter<'a, u64, Waiting>,
 }
 
 impl<'a> Turns<'a> {
     /// Makes the turns of a queue. An item that asks takes part with its number and flow, wherever it waits.
-    fn new(queue: Option<&'a Queue>, asks: Option<(u64, &'a Key, &Lane)>, room: &Room<'_>, now: Duration) -> Self {
+    fn new(queue: Option<&'a Queue>, asks: Option<(u64, &'a WorkItem, &Lane)>, room: &Room<'_>, now: Duration) -> Self {
         let mut turns = Turns {
             heads: Vec::new(),
             ranked: BinaryHeap::new(),
@@ -236,7 +241,7 @@ impl<'a> Turns<'a> {
         turns
     }
 
-    fn next_of(&self, behind: &mut btree_map::Iter<'a, u64, Waiting>) -> Option<(u64, &'a Key)> {
+    fn next_of(&self, behind: &mut btree_map::Iter<'a, u64, Waiting>) -> Option<(u64, &'a WorkItem)> {
         let is_there = |(number, waiting): &(&u64, &Waiting)| waiting.is_there(self.now) && Some(**number) != self.asks;
         behind.find(is_there).map(|(number, waiting)| (*number, &waiting.key))
     }
@@ -248,7 +253,7 @@ impl<'a> Turns<'a> {
 }
 
 impl<'a> Iterator for Turns<'a> {
-    type Item = (u64, &'a Key);
+    type Item = (u64, &'a WorkItem);
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.free > 0 {

@@ -7,8 +7,8 @@ use crate::object::ObjectName;
 
 const NOW: Duration = Duration::from_secs(100);
 
-fn claim(name: &str) -> Key {
-    Key::Claim(name.parse().expect("namespace/name"))
+fn claim(name: &str) -> WorkItem {
+    WorkItem::Claim(name.parse().expect("namespace/name"))
 }
 
 fn lane(namespace: &str) -> Lane {
@@ -31,7 +31,7 @@ fn line(names: &[&str]) -> Line {
 
 fn turns(line: &Line, room: Room<'_>) -> Vec<String> {
     let turns = line.turns("c", &room, NOW);
-    turns.map(|key| if let Key::Claim(name) = key { name.to_string() } else { String::new() }).collect()
+    turns.map(|key| if let WorkItem::Claim(name) = key { name.to_string() } else { String::new() }).collect()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn who_comes_first_has_the_first_place_and_asking_again_loses_none() {
 fn a_new_claim_does_not_wait_for_the_deletion_of_many() {
     let mut line = Line::default();
     let deletes = Lane { deletes: true, ..lane("a") };
-    let goes = |number: u8| Key::Volume(format!("pv-{number}"));
+    let goes = |number: u8| WorkItem::Volume(format!("pv-{number}"));
     (0..9).for_each(|number| line.stand(&goes(number), "c", deletes.clone(), NOW));
     line.stand(&claim("a/1"), "c", lane("a"), NOW);
     line.stand(&claim("a/2"), "c", lane("a"), NOW);
@@ -59,7 +59,7 @@ fn a_new_claim_does_not_wait_for_the_deletion_of_many() {
     for _ in 0..4 {
         let turn = line.turns("c", &Room { free: 1, ..Room::for_all() }, NOW).next().cloned().unwrap();
         line.leave(&turn);
-        line.serve("c", &Lane { deletes: matches!(turn, Key::Volume(_)), ..lane("a") });
+        line.serve("c", &Lane { deletes: matches!(turn, WorkItem::Volume(_)), ..lane("a") });
         order.push(turn);
     }
     assert_eq!(order, [goes(0), claim("a/1"), goes(1), claim("a/2")], "they take turns");
@@ -154,11 +154,11 @@ proptest! {
         for (number, (namespace, node, for_pool)) in waiting.iter().enumerate() {
             let node = (*node > 0).then(|| node.to_string());
             let lane = Lane { for_pool: *for_pool, namespace: namespace.to_string(), deletes: false, node };
-            line.stand(&Key::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
+            line.stand(&WorkItem::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
         }
         let (free, for_pool, per_namespace, per_node) = limits;
         let room = Room { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
-        let turns: Vec<&Key> = line.turns("c", &room, NOW).collect();
+        let turns: Vec<&WorkItem> = line.turns("c", &room, NOW).collect();
         let lanes: Vec<&Lane> = turns.iter().filter_map(|key| line.lane_of(key, "c")).collect();
         let mut distinct = turns.clone();
         distinct.sort();

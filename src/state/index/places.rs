@@ -6,11 +6,11 @@ use std::time::Duration;
 use contract::request::Operation;
 
 use super::line::{Lane, Room};
-use super::pools::is_paced;
-use super::{Asker, Expected, Index, Key};
+use super::pool::is_paced;
+use super::{Asker, Expected, Index, WorkItem};
 use crate::claim::decide::Removed;
 use crate::config::Recipe;
-use crate::config::classes::Lookup;
+use crate::config::classes::ClassLookup;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::Member;
 use crate::run::view::Job;
@@ -55,7 +55,7 @@ impl Index {
     }
 
     /// Returns the waiting items that get a slot now, in their order.
-    fn turns(&self, recipe: &Recipe) -> Vec<Key> {
+    fn turns(&self, recipe: &Recipe) -> Vec<WorkItem> {
         let Some(room) = self.room(recipe, true) else { return Vec::new() };
         self.line.turns(&recipe.class, &room, self.clock.passed()).cloned().collect()
     }
@@ -94,14 +94,14 @@ impl Index {
     /// of their runs.
     fn current<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
         match self.classes.lookup(&recipe.class) {
-            Lookup::Ours(found) => found.recipe.as_deref().unwrap_or(recipe),
+            ClassLookup::Ours(found) => found.recipe.as_deref().unwrap_or(recipe),
             _ => recipe,
         }
     }
 
     /// Returns the flow of a request.
     fn lane(&self, asker: &Asker) -> Lane {
-        let is_request = matches!(&asker.key, Key::Claim(name) if is_paced(name, &self.identity.namespace));
+        let is_request = matches!(&asker.key, WorkItem::Claim(name) if is_paced(name, &self.identity.namespace));
         let deletes = matches!(asker.operation, Operation::Delete | Operation::DeleteSnapshot);
         let (namespace, node) = (asker.namespace.clone(), asker.node.clone());
         Lane { for_pool: is_request && !deletes, namespace, deletes, node }
@@ -141,22 +141,22 @@ impl Index {
     }
 
     /// Adds a run without a slot to the queue. Returns the items whose turn is now.
-    pub fn stand_in_line(&mut self, asker: &Asker, recipe: &Recipe) -> Vec<Key> {
+    pub fn stand_in_line(&mut self, asker: &Asker, recipe: &Recipe) -> Vec<WorkItem> {
         self.line.stand(&asker.key, &recipe.class, self.lane(asker), self.clock.passed());
         self.turns(recipe)
     }
 
     /// Removes an item from the queue. If it was its turn, returns the items whose turn is now.
-    pub fn leave_line(&mut self, key: &Key) -> Vec<Key> {
+    pub fn leave_line(&mut self, key: &WorkItem) -> Vec<WorkItem> {
         match self.line.leave(key) {
             Some((class, _)) => self.turns_of(&class),
             None => Vec::new(),
         }
     }
 
-    fn turns_of(&self, class: &str) -> Vec<Key> {
+    fn turns_of(&self, class: &str) -> Vec<WorkItem> {
         let recipe = match self.classes.lookup(class) {
-            Lookup::Ours(found) => found.recipe.as_ref().ok(),
+            ClassLookup::Ours(found) => found.recipe.as_ref().ok(),
             _ => None,
         };
         match recipe {
@@ -167,12 +167,12 @@ impl Index {
     }
 
     /// Returns the items that may use the slot of a run that has ended.
-    pub(super) fn next_in_line(&self, ended: &Job) -> Vec<Key> {
+    pub(super) fn next_in_line(&self, ended: &Job) -> Vec<WorkItem> {
         self.turns_in(&ended.marks.class)
     }
 
     /// Returns the items whose turn is now, in a class given by its label value.
-    pub(super) fn turns_in(&self, label: &str) -> Vec<Key> {
+    pub(super) fn turns_in(&self, label: &str) -> Vec<WorkItem> {
         let class = self.line.classes().find(|class| label_value(class) == label);
         class.map(|class| self.turns_of(class)).unwrap_or_default()
     }
@@ -185,7 +185,7 @@ impl Index {
     }
 
     /// Records that the Job was not created. Returns the items that get its slot.
-    pub fn forget_expected(&mut self, job: &str) -> Vec<Key> {
+    pub fn forget_expected(&mut self, job: &str) -> Vec<WorkItem> {
         match self.expected.remove(job) {
             Some(expected) => self.turns_in(&expected.class),
             None => Vec::new(),

@@ -66,7 +66,7 @@ fn the_end_of_a_run_wakes_the_first_in_line() {
     index.change_job(Change::Apply(job.clone()));
     assert!(!asks(&mut index, "z") && !asks(&mut index, "b"));
     let over = Job { over: true, ..job };
-    assert_eq!(index.change_job(Change::Apply(over.clone())), [Key::Claim(name("a")), Key::Claim(name("z"))]);
+    assert_eq!(index.change_job(Change::Apply(over.clone())), [WorkItem::Claim(name("a")), WorkItem::Claim(name("z"))]);
     assert_eq!(index.change_job(Change::Apply(over)), [], "its end is told once");
     assert!(asks(&mut index, "z"));
 }
@@ -88,7 +88,7 @@ fn a_run_that_is_lost_leaves_its_place_to_the_next_in_line() {
         ..Pod::default()
     }));
     assert!(!asks(&mut index, "b"));
-    let next = Key::Claim(name("b"));
+    let next = WorkItem::Claim(name("b"));
     assert!(index.change_node(answers(false)).contains(&next), "nobody knows when it ends");
     assert!(!index.change_node(answers(true)).contains(&next), "it goes on");
     assert!(index.change_node(Change::Delete(ObjectName::new("", "n"))).contains(&next));
@@ -142,7 +142,7 @@ fn a_namespace_with_all_its_runs_keeps_no_other_from_its_own() {
     index.change_job(Change::Apply(job.clone()));
     assert!(!index.reserve("b", &asks("t", "b"), &recipe));
     let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
-    assert_eq!(woken[1..], [Key::Claim(of("t", "b"))], "one place, one claim");
+    assert_eq!(woken[1..], [WorkItem::Claim(of("t", "b"))], "one place, one claim");
     assert!(!index.reserve("c", &asks("t", "c"), &recipe) && index.reserve("b", &asks("t", "b"), &recipe));
 }
 
@@ -162,10 +162,10 @@ fn a_node_with_all_its_runs_keeps_nobody_from_another() {
     assert!(!index.reserve("provision-b-1", &on("b", "n"), &recipe), "seen there");
     assert!(index.reserve("provision-c-1", &on("c", "m"), &recipe), "another node");
     let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
-    assert!(woken.contains(&Key::Claim(name("b"))), "{woken:?}");
+    assert!(woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
     assert!(index.reserve("provision-b-1", &on("b", "n"), &recipe));
     assert!(index.stand_in_line(&on("d", "n"), &recipe).is_empty());
-    assert_eq!(index.stand_in_line(&on("d", "o"), &recipe), [Key::Claim(name("d"))], "it goes to another node");
+    assert_eq!(index.stand_in_line(&on("d", "o"), &recipe), [WorkItem::Claim(name("d"))], "it goes to another node");
     assert!(index.has_room(&Asker::claim(&name("d")), &recipe));
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use contract::names;
 use contract::request::Operation;
 
-use super::{Index, Key};
+use super::{Index, WorkItem};
 use crate::claim::quota::{Taken, class_refusal, growth_refusal, namespace_refusal, refusal};
 use crate::config::Recipe;
-use crate::config::classes::Lookup;
+use crate::config::classes::ClassLookup;
 use crate::model::claim::Claim;
 use crate::model::claim::UNSURE;
 use crate::model::volume::Volume;
@@ -198,7 +198,7 @@ impl Index {
             failure.operation == Operation::Provision && failure.attempt == stamp.attempt && !claim.is_bound()
         };
         let retries = || match self.classes.lookup(claim.class.as_deref()?) {
-            Lookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| recipe.retries),
+            ClassLookup::Ours(class) => class.recipe.as_ref().ok().map(|recipe| recipe.retries),
             _ => None,
         };
         let failure = claim.last_failure.as_ref().filter(of_attempt);
@@ -243,7 +243,7 @@ impl Index {
     /// Reserves quota for a claim that is about to be stamped. Returns whether the reservation is new: an earlier stamp
     /// may exist that no watch has shown yet.
     pub fn promise(&mut self, claim: &Claim, class: &str) -> bool {
-        self.waits_for_room.remove(&Key::Claim(claim.name.clone()));
+        self.waits_for_room.remove(&WorkItem::Claim(claim.name.clone()));
         if self.has_begun(claim) {
             return false;
         }
@@ -275,7 +275,7 @@ impl Index {
     }
 
     /// Applies the observed claim to its reservation, which may have lapsed. Returns the items that have quota by that.
-    pub(super) fn see_promise_to(&mut self, claim: &Claim) -> Vec<Key> {
+    pub(super) fn see_promise_to(&mut self, claim: &Claim) -> Vec<WorkItem> {
         let lapsed = |promise: &Promise| !self.has_begun(claim) && promise.has_lapsed(claim);
         match self.promised.get(&claim.uid).is_some_and(lapsed) {
             true => self.take_back(claim),
@@ -284,7 +284,7 @@ impl Index {
     }
 
     /// Cancels the reservation of a claim that was not stamped.
-    pub fn take_back(&mut self, claim: &Claim) -> Vec<Key> {
+    pub fn take_back(&mut self, claim: &Claim) -> Vec<WorkItem> {
         let promise = self.promised.remove(&claim.uid);
         self.count(Unit::Promise(claim.uid.clone()));
         promise.map(|promise| self.room_in(&promise.part.class)).unwrap_or_default()
@@ -292,26 +292,26 @@ impl Index {
 
     /// Reserves the new size of a volume that is about to be expanded.
     pub fn promise_growth(&mut self, volume: &str, bytes: u64) {
-        self.waits_for_room.remove(&Key::Volume(volume.to_owned()));
+        self.waits_for_room.remove(&WorkItem::Volume(volume.to_owned()));
         self.growing.insert(volume.to_owned(), bytes);
         self.count(Unit::Volume(volume.to_owned()));
     }
 
     /// Cancels the reservation of a new size.
-    pub fn take_back_growth(&mut self, volume: &Volume) -> Vec<Key> {
+    pub fn take_back_growth(&mut self, volume: &Volume) -> Vec<WorkItem> {
         let promise = self.growing.remove(&volume.name);
         self.count(Unit::Volume(volume.name.clone()));
         promise.map(|_| self.room_in(&volume.class)).unwrap_or_default()
     }
 
     /// Records that a claim or volume reached a quota. It is requeued when there is quota for it.
-    pub fn wait_for_room(&mut self, key: Key, class: &str) {
+    pub fn wait_for_room(&mut self, key: WorkItem, class: &str) {
         self.waits_for_room.add(key, class);
     }
 
     /// Removes a claim that waits for something else from those that wait for quota. Returns the items that may use its
     /// quota.
-    pub fn leave_room(&mut self, key: &Key) -> Vec<Key> {
+    pub fn leave_room(&mut self, key: &WorkItem) -> Vec<WorkItem> {
         self.waits_for_room.remove(key).map(|class| self.room_in(&class)).unwrap_or_default()
     }
 
@@ -322,9 +322,9 @@ impl Index {
     }
 
     /// Returns the items that have quota after usage of a class was freed, in the order of their arrival.
-    pub(super) fn room_in(&self, class: &str) -> Vec<Key> {
+    pub(super) fn room_in(&self, class: &str) -> Vec<WorkItem> {
         let all = || self.waits_for_room.of(class).cloned().collect();
-        let Lookup::Ours(found) = self.classes.lookup(class) else { return all() };
+        let ClassLookup::Ours(found) = self.classes.lookup(class) else { return all() };
         let Ok(recipe) = &found.recipe else { return all() };
         let mut waiting = self.waits_for_room.of(class).peekable();
         if waiting.peek().is_none() {
@@ -334,7 +334,7 @@ impl Index {
         let mut woken = Vec::new();
         for key in waiting {
             // Only the volume's own decision knows by how much it expands.
-            if let Key::Claim(name) = key {
+            if let WorkItem::Claim(name) = key {
                 let Some(claim) = self.claims.get(name) else { continue };
                 let bytes = claim.size.as_ref().copied().unwrap_or_default();
                 // The claim may have a reservation by a stamp whose write may have failed. That reservation does not
@@ -357,7 +357,7 @@ impl Index {
     }
 
     /// Applies a new volume, or a new size of a volume, to the usage.
-    pub(super) fn see_share_of(&mut self, volume: &Volume, before: Option<&Volume>) -> Vec<Key> {
+    pub(super) fn see_share_of(&mut self, volume: &Volume, before: Option<&Volume>) -> Vec<WorkItem> {
         let has = |bytes: &u64| volume.size.as_ref().is_ok_and(|size| size >= bytes);
         if self.growing.get(&volume.name).is_some_and(has) {
             self.growing.remove(&volume.name);
@@ -371,7 +371,7 @@ impl Index {
     }
 
     /// Applies an expand run that has appeared, ended or vanished. The reservation follows its Job.
-    pub(super) fn see_growth(&mut self, job: &Job, gone: bool) -> Vec<Key> {
+    pub(super) fn see_growth(&mut self, job: &Job, gone: bool) -> Vec<WorkItem> {
         let (true, Some(volume)) = (is_growth(job), &job.volume) else { return Vec::new() };
         let class = self.volumes.get(volume).map(|volume| volume.class.clone());
         let complete = job.complete && !gone;

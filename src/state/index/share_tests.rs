@@ -238,16 +238,16 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     assert!(index.promise(&a, CLASS), "for the first time");
     assert!(!index.promise(&a, CLASS), "what it was promised before is not this try's to take back");
     assert!(refused(&index, &b) && !refused(&index, &a), "given away, before any watch shows it");
-    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
-    index.wait_for_room(Key::Claim(c.name.clone()), CLASS);
-    assert_eq!(index.take_back(&a), [Key::Claim(b.name.clone())], "and back: the first gets it, not both");
+    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
+    index.wait_for_room(WorkItem::Claim(c.name.clone()), CLASS);
+    assert_eq!(index.take_back(&a), [WorkItem::Claim(b.name.clone())], "and back: the first gets it, not both");
     assert_eq!(
-        index.leave_room(&Key::Claim(b.name.clone())),
-        [Key::Claim(c.name.clone())],
+        index.leave_room(&WorkItem::Claim(b.name.clone())),
+        [WorkItem::Claim(c.name.clone())],
         "who cannot use it passes it on"
     );
-    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
-    assert!(index.leave_room(&Key::Claim(a.name.clone())).is_empty(), "who did not wait had none to leave");
+    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
+    assert!(index.leave_room(&WorkItem::Claim(a.name.clone())).is_empty(), "who did not wait had none to leave");
     assert!(index.promise(&a, CLASS));
 
     // The watch shows the stamp, then the volume, then the deletion of both.
@@ -260,9 +260,9 @@ fn the_last_place_is_given_once_and_again_when_it_is_free() {
     index.change_volume(Change::Apply(volume.clone()));
     assert!(refused(&index, &b), "claim and volume are one");
     let woken = index.change_claim(Change::Delete(a.name.clone()));
-    assert!(refused(&index, &b) && !woken.contains(&Key::Claim(b.name.clone())), "its storage is there");
+    assert!(refused(&index, &b) && !woken.contains(&WorkItem::Claim(b.name.clone())), "its storage is there");
     let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
-    assert!(woken.contains(&Key::Claim(c.name.clone())) && !woken.contains(&Key::Claim(b.name)), "{woken:?}");
+    assert!(woken.contains(&WorkItem::Claim(c.name.clone())) && !woken.contains(&WorkItem::Claim(b.name)), "{woken:?}");
     assert!(!refused(&index, &c));
 }
 
@@ -275,13 +275,13 @@ fn a_promise_ends_with_the_version_that_its_stamp_was_for() {
         index.change_claim(Change::Apply(claim.clone()));
     }
     assert!(index.promise(&a, CLASS));
-    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
     for version in ["8", "9"] {
         let woken = index.change_claim(Change::Apply(at("a", version)));
-        assert!(!woken.contains(&Key::Claim(b.name.clone())), "the stamp may come to stand on version 9");
+        assert!(!woken.contains(&WorkItem::Claim(b.name.clone())), "the stamp may come to stand on version 9");
     }
     let woken = index.change_claim(Change::Apply(at("a", "10")));
-    assert!(woken.contains(&Key::Claim(b.name.clone())) && !index.is_promised(&a.uid));
+    assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !index.is_promised(&a.uid));
     assert_eq!(index.claim_is_refused(&b, &recipe), None);
 }
 
@@ -294,11 +294,11 @@ fn what_a_claim_was_promised_itself_is_not_in_its_way() {
     index.change_volume(Change::Apply(volume.clone()));
     for claim in [&b, &c] {
         assert!(index.claim_is_refused(claim, &recipe).is_some());
-        index.wait_for_room(Key::Claim(claim.name.clone()), CLASS);
+        index.wait_for_room(WorkItem::Claim(claim.name.clone()), CLASS);
     }
     index.change_claim(Change::Delete(a.name.clone()));
     let woken = index.change_volume(Change::Delete(ObjectName::new("", &volume.name)));
-    assert!(woken.contains(&Key::Claim(c.name.clone())) && !woken.contains(&Key::Claim(b.name)), "{woken:?}");
+    assert!(woken.contains(&WorkItem::Claim(c.name.clone())) && !woken.contains(&WorkItem::Claim(b.name)), "{woken:?}");
     assert_eq!(index.claim_is_refused(&c, &recipe), None);
 }
 
@@ -312,10 +312,10 @@ fn what_was_promised_to_a_claim_that_is_gone_is_in_nobody_s_way() {
     }
     assert!(index.promise(&old, CLASS));
     assert!(index.claim_is_refused(&b, &recipe).is_some());
-    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
     // The watch was interrupted when the claim was deleted, and shows another claim of the same name.
     let woken = index.change_claim(Change::Apply(another));
-    assert!(woken.contains(&Key::Claim(b.name.clone())), "{woken:?}");
+    assert!(woken.contains(&WorkItem::Claim(b.name.clone())), "{woken:?}");
     // An earlier reconcile tries once more.
     index.promise(&old, CLASS);
     assert_eq!(index.claim_is_refused(&b, &recipe), None);
@@ -340,7 +340,7 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
     assert_eq!(index.claim_is_refused(&elsewhere, &recipe), None, "another namespace");
 
     // The run has failed, so that its Job does not count any more.
-    index.wait_for_room(Key::Claim(two.name.clone()), CLASS);
+    index.wait_for_room(WorkItem::Claim(two.name.clone()), CLASS);
     let marks = Marks { operation: "expand".into(), id: one.uid.clone(), attempt: 1, class: CLASS.into() };
     let job = Job {
         name: ObjectName::new("own", "e"),
@@ -352,7 +352,7 @@ fn each_namespace_has_its_own_share_and_bytes_are_counted_as_they_grow() {
     index.change_job(Change::Apply(job.clone()));
     assert!(index.claim_is_refused(&two, &recipe).is_some(), "the Job says it now");
     let woken = index.change_job(Change::Apply(Job { over: true, ..job }));
-    assert!(woken.contains(&Key::Claim(two.name.clone())), "{woken:?}");
+    assert!(woken.contains(&WorkItem::Claim(two.name.clone())), "{woken:?}");
     assert_eq!(index.claim_is_refused(&two, &recipe), None);
     index.change_volume(Change::Apply(shared_volume(&one, "3Gi")));
     assert!(index.claim_is_refused(&two, &recipe).is_some(), "it has grown");
@@ -366,14 +366,14 @@ fn a_claim_that_has_given_up_holds_no_part_until_it_tries_again() {
         let failure = LastFailure::read(&failure(kind)).unwrap();
         Claim { last_failure: Some(LastFailure { attempt, ..failure }), ..claim.clone() }
     };
-    index.wait_for_room(Key::Claim(b.name.clone()), CLASS);
+    index.wait_for_room(WorkItem::Claim(b.name.clone()), CLASS);
     index.change_claim(Change::Apply(failed(&a, Failure::Retry, 1)));
     assert!(refused(&index, &b), "it is tried again in a moment");
     index.change_claim(Change::Apply(failed(&a, Failure::Never, 0)));
     assert!(refused(&index, &b), "an attempt before it failed");
     let given_up = failed(&a, Failure::Never, 1);
     let woken = index.change_claim(Change::Apply(given_up.clone()));
-    assert!(woken.contains(&Key::Claim(b.name.clone())) && !refused(&index, &b), "{woken:?}");
+    assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !refused(&index, &b), "{woken:?}");
 
     assert!(index.promise(&b, CLASS));
     assert!(refused(&index, &given_up), "its next attempt asks anew");

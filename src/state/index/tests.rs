@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::clock::Time;
-use crate::config::classes::Lookup;
+use crate::config::classes::ClassLookup;
 use crate::config::record::Record;
 use crate::run::view::Marks;
 
@@ -91,11 +91,11 @@ fn what_waits_for_a_node_is_decided_anew_when_one_comes() {
         let text = format!("{{metadata: {{name: n2}}, spec: {{taints: {taints}}}}}");
         Node::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::Node>(&text).unwrap())
     };
-    let waiting = ["chosen-here", "copy", "restore", "there"].map(|claim| Key::Claim(name(claim)));
+    let waiting = ["chosen-here", "copy", "restore", "there"].map(|claim| WorkItem::Claim(name(claim)));
     assert_eq!(index.change_node(Change::Apply(node("[]"))), waiting);
     assert_eq!(index.change_node(Change::Apply(node("[]"))), [], "nothing changed");
     assert_eq!(index.change_node(Change::Apply(node("[{key: a, effect: NoSchedule}]"))), waiting);
-    assert_eq!(index.change_node(Change::Delete(ObjectName::new("", "n2"))), [Key::Claim(name("there"))]);
+    assert_eq!(index.change_node(Change::Delete(ObjectName::new("", "n2"))), [WorkItem::Claim(name("there"))]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_decided_anew_when_that_i
         status: Status::default(),
     };
     index.change_snapshot(Change::Apply(snapshot.clone()));
-    let (own, content) = (Key::Snapshot(name("s")), Key::Content(names::content_name("s")));
+    let (own, content) = (WorkItem::Snapshot(name("s")), WorkItem::Content(names::content_name("s")));
     let keys = index.change_volume(Change::Apply(volume.clone()));
     assert!(keys.contains(&own) && keys.contains(&content), "{keys:?}");
     let ready = Status { ready: Some(true), ..Status::default() };
@@ -147,7 +147,7 @@ fn a_pod_of_a_snapshot_run_whose_job_is_not_seen_any_more_wakes_its_content() {
     let mut index = index();
     index.change_content(Change::Apply(content(&text("snapcontent-u", "u", "{volumeHandle: v}"))));
     index.change_content(Change::Apply(content(&text("theirs", "w", "{snapshotHandle: h}"))));
-    let (made, theirs) = (Key::Content("snapcontent-u".into()), Key::Content("theirs".into()));
+    let (made, theirs) = (WorkItem::Content("snapcontent-u".into()), WorkItem::Content("theirs".into()));
     for (operation, id, key) in
         [("snapshot", "u", &made), ("delete-snapshot", "u", &made), ("delete-snapshot", "k", &theirs)]
     {
@@ -188,7 +188,7 @@ fn a_content_that_goes_wakes_the_claim_that_is_kept_for_it_also_when_its_snapsho
     let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(volume).unwrap();
     index.change_volume(Change::Apply(Volume::from(&volume)));
     let woken = index.change_content(Change::Delete(ObjectName::new("", "snapcontent-u")));
-    assert!(woken.contains(&Key::Claim(name("a"))) && woken.contains(&Key::Claim(name("b"))), "{woken:?}");
+    assert!(woken.contains(&WorkItem::Claim(name("a"))) && woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_job_or_pod_that_is_as_it_was_wakes_nobody() {
     let marks = Marks { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() };
     let job = Job { name: name("job"), claim: Some(name("a")), marks: marks.clone(), ..Job::default() };
     let pod = Pod { name: name("pod"), job: "job".into(), marks, phase: "Pending".into(), ..Pod::default() };
-    let woken = [Key::Claim(name("a"))];
+    let woken = [WorkItem::Claim(name("a"))];
     for _ in 0..2 {
         assert_eq!(index.change_job(Change::Apply(job.clone())), woken);
         assert_eq!(index.change_pod(Change::Apply(pod.clone())), woken);
@@ -294,13 +294,13 @@ fn config(keys: &[(&str, &str)]) -> Config {
 
 #[test]
 fn classes_are_decided_once_with_the_end_of_a_list() {
-    let is_known = |index: &Index| !matches!(index.classes().lookup(CLASS), Lookup::Unknown);
+    let is_known = |index: &Index| !matches!(index.classes().lookup(CLASS), ClassLookup::Unknown);
     let mut index = index();
     assert_eq!(index.list(|index| index.change_config(Change::Apply(config(&[])))), []);
     assert!(!is_known(&index));
     let listed = [ObjectName::new("own", CLASS)].into();
     assert_eq!(index.change_config(Change::RetainIn("own".into(), listed)), []);
-    assert!(index.end_list().contains(&Key::Configs));
+    assert!(index.end_list().contains(&WorkItem::Configs));
     assert!(is_known(&index));
     assert_eq!(index.end_list(), [], "a list that shows what was known");
 }
@@ -309,7 +309,7 @@ pub(super) fn with_limits(keys: &[(&str, &str)]) -> (Index, Recipe) {
     let mut index = index();
     index.change_config(Change::Apply(config(keys)));
     let classes = index.classes();
-    let Lookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
+    let ClassLookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
     let recipe = (**class.recipe.as_ref().unwrap()).clone();
     (index, recipe)
 }
@@ -321,33 +321,33 @@ fn what_was_written_is_waited_for_until_a_watch_shows_it() {
     let of = |version: &str| Volume { resource_version: version.into(), ..shared_volume(&at("0"), "1Gi") };
     index.change_claim(Change::Apply(at("5")));
     index.change_volume(Change::Apply(of("6")));
-    let (claim, volume) = (Key::Claim(at("0").name), Key::Volume(of("0").name));
-    let behind = |index: &Index| (index.is_behind(&claim), index.is_behind(&volume));
-    index.wrote(claim.clone(), "5");
+    let (claim, volume) = (WorkItem::Claim(at("0").name), WorkItem::Volume(of("0").name));
+    let behind = |index: &Index| (index.is_stale(&claim), index.is_stale(&volume));
+    index.record_write(claim.clone(), "5");
     assert_eq!(behind(&index), (false, false), "it changed nothing, or the watch was faster");
-    index.wrote(volume.clone(), "8");
+    index.record_write(volume.clone(), "8");
     assert_eq!(behind(&index), (true, true), "both are decided on both");
     index.change_volume(Change::Apply(of("7")));
     assert_eq!(behind(&index), (true, true), "what others wrote before");
     index.change_volume(Change::Apply(of("8")));
     assert_eq!(behind(&index), (false, false));
-    index.wrote(claim.clone(), "9");
+    index.record_write(claim.clone(), "9");
     assert_eq!(behind(&index), (true, true));
-    hands.pass(BEHIND);
+    hands.pass(CACHE_LAG_MAX);
     assert_eq!(behind(&index), (false, false), "its watch is slow");
-    index.wrote(claim.clone(), "10");
+    index.record_write(claim.clone(), "10");
     index.change_claim(Change::Delete(at("0").name));
     assert_eq!(behind(&index), (false, false), "it is gone");
-    index.wrote(Key::Claim(ObjectName::new("t", "unknown")), "11");
-    assert!(index.written.is_empty());
+    index.record_write(WorkItem::Claim(ObjectName::new("t", "unknown")), "11");
+    assert!(index.unseen_writes.is_empty());
     // No later version shows an object that a write has ended.
     index.ended(volume.clone());
     index.change_volume(Change::Apply(of("99")));
-    assert!(index.is_behind(&volume));
-    hands.pass(BEHIND);
-    assert!(!index.is_behind(&volume), "its watch is slow");
+    assert!(index.is_stale(&volume));
+    hands.pass(CACHE_LAG_MAX);
+    assert!(!index.is_stale(&volume), "its watch is slow");
     index.ended(volume.clone());
     index.change_volume(Change::Delete(ObjectName::new("", &of("0").name)));
     index.ended(volume.clone());
-    assert!(!index.is_behind(&volume) && index.written.is_empty(), "it is seen to be gone");
+    assert!(!index.is_stale(&volume) && index.unseen_writes.is_empty(), "it is seen to be gone");
 }

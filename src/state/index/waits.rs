@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Key;
+use super::WorkItem;
 
 /// The items that wait for quota, by class.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    classes: BTreeMap<String, BTreeMap<u64, Key>>,
-    places: HashMap<Key, (String, u64)>,
+    classes: BTreeMap<String, BTreeMap<u64, WorkItem>>,
+    places: HashMap<WorkItem, (String, u64)>,
     came: u64,
 }
 
 impl Waits {
     /// Adds an item behind those that wait.
-    pub fn add(&mut self, key: Key, class: &str) {
+    pub fn add(&mut self, key: WorkItem, class: &str) {
         if self.places.contains_key(&key) {
             return;
         }
@@ -24,7 +24,7 @@ impl Waits {
     }
 
     /// Removes an item. Returns the class for which it waited.
-    pub fn remove(&mut self, key: &Key) -> Option<String> {
+    pub fn remove(&mut self, key: &WorkItem) -> Option<String> {
         let (class, number) = self.places.remove(key)?;
         if let Some(waiting) = self.classes.get_mut(&class) {
             waiting.remove(&number);
@@ -36,7 +36,7 @@ impl Waits {
     }
 
     /// Returns the items that wait for quota of a class.
-    pub fn of(&self, class: &str) -> impl Iterator<Item = &Key> {
+    pub fn of(&self, class: &str) -> impl Iterator<Item = &WorkItem> {
         self.classes.get(class).into_iter().flat_map(BTreeMap::values)
     }
 }

@@ -2,12 +2,12 @@
 
 use super::Index;
 use crate::config::classes::Identity;
-use crate::orphans::Snapshot;
+use crate::orphans::ClusterObservation;
 
 impl Index {
-    /// Returns the cache at this time, in seconds since 1970; `deep` as in [`Snapshot`].
-    pub fn whole(&self, identity: &Identity, now: i64, deep: bool) -> Snapshot {
-        Snapshot {
+    /// Returns the cache at this time, in seconds since 1970; `deep` as in [`ClusterObservation`].
+    pub fn whole(&self, identity: &Identity, now: i64, deep: bool) -> ClusterObservation {
+        ClusterObservation {
             identity: identity.clone(),
             classes: self.classes(),
             claims: self.claims().cloned().collect(),

@@ -16,7 +16,7 @@ use crate::control_plane::{ControlPlane, Refuge};
 use crate::lent::{self, Lent};
 use crate::node;
 use crate::process::Identity;
-use crate::readiness::{self, LOOK, START};
+use crate::readiness::{self, READY_TIMEOUT, START};
 use crate::state::State;
 use crate::whole::{self, Whole};
 
@@ -63,7 +63,7 @@ impl Cluster {
             .with_context(|| format!("there is no cluster {name}; start it by: flex-cluster up --name {name}"))?;
         let retry = || format!("cluster {name} is broken; start it anew by: flex-cluster up --name {name}");
         readiness::fail_if_dead(&cluster.facts).with_context(retry)?;
-        readiness::api_server(&cluster.facts, LOOK).await.with_context(retry)?;
+        readiness::api_server(&cluster.facts, READY_TIMEOUT).await.with_context(retry)?;
         Ok(cluster)
     }
 

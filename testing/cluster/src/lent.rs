@@ -24,7 +24,7 @@ use crate::snapshotter::Snapshotter;
 static IDLE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
 /// So long may it take to delete it all, and components go on writing about what is gone. On a busy machine both take
 /// their time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
 /// What lies directly below these is written by components about themselves, again and again.
 const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterleases/"];
 
@@ -98,7 +98,7 @@ impl Cluster {
                 break;
             }
             calm = more.is_empty();
-            ensure!(began.elapsed() < PATIENCE, "{more:?} come again and again");
+            ensure!(began.elapsed() < DELETE_TIMEOUT, "{more:?} come again and again");
             // Namespaces first, so that nothing is made in them any more.
             let (namespaces, others): (Vec<&String>, Vec<_>) =
                 more.into_iter().partition(|key| key.starts_with("/registry/namespaces/"));

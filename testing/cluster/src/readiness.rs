@@ -19,7 +19,7 @@ use crate::state::State;
 /// For a start, on a machine that is busy with other things as well.
 pub(crate) const START: Duration = Duration::from_secs(90);
 /// For a look at what should have been ready long ago.
-pub(crate) const LOOK: Duration = Duration::from_secs(5);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const INTERVAL: Duration = Duration::from_millis(50);
 

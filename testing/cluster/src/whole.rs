@@ -14,7 +14,7 @@ use crate::component::{ClientLimits, Component};
 use crate::control_plane::fast_dir;
 use crate::network::Network;
 use crate::process::Lifetime;
-use crate::readiness::{self, LOOK, START};
+use crate::readiness::{self, READY_TIMEOUT, START};
 use crate::setup::{Cache, Scope};
 use crate::state::State;
 use crate::{components, node, teardown};
@@ -185,9 +185,9 @@ pub async fn health(name: &str) -> Health {
         if state.processes.is_empty() {
             bail!("its start was interrupted");
         }
-        readiness::api_server(&state, LOOK).await?;
+        readiness::api_server(&state, READY_TIMEOUT).await?;
         if let Some(node) = &state.node {
-            readiness::node(&state, node, LOOK).await?;
+            readiness::node(&state, node, READY_TIMEOUT).await?;
         }
         Ok(())
     };

@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long the server may take to come up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What differs between exports.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,7 +111,7 @@ impl Ganesha {
             }
             let ended = self.process.try_wait().expect("our own child");
             assert!(ended.is_none(), "ganesha.nfsd ended: {ended:?}\n{said}");
-            assert!(begin.elapsed() < PATIENCE, "ganesha.nfsd is not ready after {PATIENCE:?}\n{said}");
+            assert!(begin.elapsed() < START_TIMEOUT, "ganesha.nfsd is not ready after {START_TIMEOUT:?}\n{said}");
             sleep(Duration::from_millis(50));
         }
     }

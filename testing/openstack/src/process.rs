@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::exchange::ask;
 
 /// How long a server may take to come up.
-const PATIENCE: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The directory with the two virtual environments; installs them where they are missing.
 pub fn installed() -> &'static Path {
@@ -106,7 +106,7 @@ impl Server {
         while ask(port, "GET", path, &[], None).is_none_or(|reply| reply.status != 200) {
             let ended = server.process.try_wait().expect("our own child");
             assert!(ended.is_none(), "{shown} ended: {ended:?}\n{}", server.said());
-            assert!(began.elapsed() < PATIENCE, "{shown} is not ready after {PATIENCE:?}\n{}", server.said());
+            assert!(began.elapsed() < START_TIMEOUT, "{shown} is not ready after {START_TIMEOUT:?}\n{}", server.said());
             sleep(Duration::from_millis(50));
         }
         server
@@ -174,7 +174,7 @@ mod tests {
         victim.wait().unwrap();
         let began = Instant::now();
         while folder.exists() || ask(port, "GET", "/state", &[], None).is_some() {
-            assert!(began.elapsed() < PATIENCE, "{line} is still there");
+            assert!(began.elapsed() < START_TIMEOUT, "{line} is still there");
             sleep(Duration::from_millis(20));
         }
     }

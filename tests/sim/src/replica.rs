@@ -11,9 +11,9 @@ use flex_provisioner::clock::Clock;
 use flex_provisioner::config::classes::Identity;
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
-use flex_provisioner::reconcile::{self, Context, Pass};
-use flex_provisioner::state::Shared;
-use flex_provisioner::state::index::{Change, Key};
+use flex_provisioner::reconcile::{self, Context, Requeue};
+use flex_provisioner::state::ClusterState;
+use flex_provisioner::state::index::{Change, WorkItem};
 use flex_provisioner::state::queue::Line;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
@@ -27,13 +27,13 @@ use crate::{SYSTEM, VENDOR};
 /// Keys that one process decides at one time.
 const WORKERS: usize = 8;
 /// What a process gives a pass; then it begins anew.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 
-type Outcomes = Arc<Mutex<Vec<(u64, Result<Pass, WriteError>)>>>;
+type Outcomes = Arc<Mutex<Vec<(u64, Result<Requeue, WriteError>)>>>;
 
 /// A pass under way.
 struct Running {
-    key: Key,
+    key: WorkItem,
     task: JoinHandle<()>,
     since: Duration,
 }
@@ -48,7 +48,7 @@ pub struct Replica {
     pub broken_off: u64,
     context: Arc<Context>,
     clock: Clock,
-    queue: Line<Key, Duration>,
+    queue: Line<WorkItem, Duration>,
     seen: [usize; KINDS.len()],
     running: BTreeMap<u64, Running>,
     count: u64,
@@ -68,7 +68,7 @@ impl Replica {
         snapshot_classes: &[flex_provisioner::model::snapshot::Class],
     ) -> Self {
         let client = wire.client(number);
-        let shared = Shared::new(identity.clone(), clock.clone());
+        let shared = ClusterState::new(identity.clone(), clock.clone());
         // They never change, so that no watch is needed for them.
         for name in crate::people::ATTRIBUTES {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
@@ -201,12 +201,12 @@ impl Replica {
 
     /// When it wakes by itself, for anything but the sweep of configs.
     pub fn alarm(&self) -> Option<Duration> {
-        let broken_off = self.running.values().map(|running| running.since + PATIENCE).min();
-        let soon = self.clock.passed() + PATIENCE;
+        let broken_off = self.running.values().map(|running| running.since + RECONCILE_TIMEOUT).min();
+        let soon = self.clock.passed() + RECONCILE_TIMEOUT;
         // The sweep of configs comes again and again; a write of them that failed is something to wait for.
         self.queue
             .alarms()
-            .find(|(at, key)| **key != Key::Configs || *at < soon)
+            .find(|(at, key)| **key != WorkItem::Configs || *at < soon)
             .map(|(at, _)| at)
             .into_iter()
             .chain(broken_off)
@@ -221,7 +221,7 @@ impl Replica {
         line(|| format!("pass {}.{}: {key:?}", self.number, self.count));
         let (context, outcomes, number, of) = (self.context.clone(), self.outcomes.clone(), self.count, key.clone());
         let task = tokio::spawn(async move {
-            let outcome = reconcile::pass(&context, &of).await;
+            let outcome = reconcile::reconcile(&context, &of).await;
             outcomes.lock().expect("nothing panics while it holds the outcomes").push((number, outcome));
         });
         self.running.insert(self.count, Running { key, task, since: self.clock.passed() });
@@ -246,7 +246,7 @@ impl Replica {
         let late: Vec<u64> = self
             .running
             .iter()
-            .filter(|(_, running)| now >= running.since + PATIENCE)
+            .filter(|(_, running)| now >= running.since + RECONCILE_TIMEOUT)
             .map(|(number, _)| *number)
             .collect();
         for number in late {
@@ -259,9 +259,9 @@ impl Replica {
         }
     }
 
-    fn end(&mut self, number: u64, outcome: Option<Result<Pass, WriteError>>) {
+    fn end(&mut self, number: u64, outcome: Option<Result<Requeue, WriteError>>) {
         let Some(Running { key, .. }) = self.running.remove(&number) else { return };
-        if let Some(delay) = reconcile::again(&self.context, &key, outcome) {
+        if let Some(delay) = reconcile::requeue_after(&self.context, &key, outcome) {
             self.queue.add_at(key.clone(), self.clock.passed() + delay);
         }
         self.queue.done(&key);

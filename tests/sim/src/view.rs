@@ -10,7 +10,7 @@ use flex_provisioner::model::volume::Volume;
 use flex_provisioner::node::Node;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::run::view::{Job, Pod};
-use flex_provisioner::state::index::{Change, Index, Key};
+use flex_provisioner::state::index::{Change, Index, WorkItem};
 use serde_json::Value;
 
 use crate::INSTANCE;
@@ -70,7 +70,7 @@ impl View {
     }
 
     /// Feeds the index.
-    pub fn apply(self, index: &mut Index) -> Vec<Key> {
+    pub fn apply(self, index: &mut Index) -> Vec<WorkItem> {
         match self {
             View::Claim(claim) => index.change_claim(Change::Apply(*claim)),
             View::Volume(volume) => index.change_volume(Change::Apply(*volume)),
@@ -87,17 +87,22 @@ impl View {
 }
 
 /// An object of a kind is gone.
-pub fn delete(index: &mut Index, kind: Kind, name: ObjectName) -> Vec<Key> {
+pub fn delete(index: &mut Index, kind: Kind, name: ObjectName) -> Vec<WorkItem> {
     change(index, kind, Gone::One(name))
 }
 
 /// After a new list of a kind: these are all there are.
-pub fn retain(index: &mut Index, kind: Kind, all: impl Iterator<Item = ObjectName>) -> Vec<Key> {
+pub fn retain(index: &mut Index, kind: Kind, all: impl Iterator<Item = ObjectName>) -> Vec<WorkItem> {
     change(index, kind, Gone::AllBut(all.collect()))
 }
 
 /// The same of a kind that is watched in each namespace by itself.
-pub fn retain_in(index: &mut Index, kind: Kind, namespace: &str, all: impl Iterator<Item = ObjectName>) -> Vec<Key> {
+pub fn retain_in(
+    index: &mut Index,
+    kind: Kind,
+    namespace: &str,
+    all: impl Iterator<Item = ObjectName>,
+) -> Vec<WorkItem> {
     change(index, kind, Gone::AllOfBut(namespace.to_owned(), all.collect()))
 }
 
@@ -117,7 +122,7 @@ impl<V> From<Gone> for Change<V> {
     }
 }
 
-fn change(index: &mut Index, kind: Kind, gone: Gone) -> Vec<Key> {
+fn change(index: &mut Index, kind: Kind, gone: Gone) -> Vec<WorkItem> {
     match kind {
         Kind::Claim => index.change_claim(gone.into()),
         Kind::Volume => index.change_volume(gone.into()),

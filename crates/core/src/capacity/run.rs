@@ -15,7 +15,7 @@ use crate::run::list::of_no_claim;
 use crate::run::request::of_class;
 
 /// The time for which a finished Job stays, in seconds. Its answer is published long before.
-const KEPT: i32 = 600;
+const JOB_TTL: i32 = 600;
 
 /// Returns the name of the Job of a segment's run.
 pub fn name(segment: &str, attempt: u32) -> String {
@@ -68,7 +68,7 @@ pub fn capacity(
     marked(&mut job.metadata.labels);
     job.metadata.annotations.get_or_insert_default().insert(names::JOB_SAW.into(), ask.saw.clone());
     let spec = job.spec.get_or_insert_default();
-    spec.ttl_seconds_after_finished = Some(KEPT);
+    spec.ttl_seconds_after_finished = Some(JOB_TTL);
     marked(&mut spec.template.metadata.get_or_insert_default().labels);
     job
 }

@@ -2,7 +2,7 @@
 
 use contract::quantity::quantity;
 
-use crate::claim::origin::fillable;
+use crate::claim::data_source::fillable;
 use crate::claim::request::tellable;
 use crate::config::Recipe;
 use crate::limits;

@@ -61,7 +61,7 @@
 
 mod adoption;
 mod attempt;
-mod copying;
+mod data_source;
 mod idle;
 mod leaving;
 mod place;
@@ -76,8 +76,8 @@ use self::attempt::pending;
 use self::leaving::{deleting, leaving, process};
 pub use self::place::{cleanup_node, last_node, run_node};
 use self::ready::{finished, noted};
+use crate::claim::data_source::Origin;
 use crate::claim::nodes::Choice;
-use crate::claim::origin::Origin;
 use crate::config::Recipe;
 use crate::config::classes::Class;
 pub use crate::decision::Tell;
@@ -94,7 +94,7 @@ use crate::run::view::Job;
 
 /// The relation of the claim's class to the orchestrator.
 #[derive(Clone, Copy, Debug)]
-pub enum Serving<'a> {
+pub enum ServedClass<'a> {
     /// The class is not the orchestrator's, or does not exist.
     NotOurs,
     /// The class is the orchestrator's.
@@ -142,7 +142,7 @@ pub struct Observed<'a> {
     /// A volume that is reserved for the claim by name, and fits.
     pub reserved: Option<&'a str>,
     /// The class of the claim.
-    pub class: Serving<'a>,
+    pub class: ServedClass<'a>,
     /// The revision of the class's recipe is stored.
     pub kept: bool,
     /// The recipe that the stamp names.
@@ -328,11 +328,11 @@ impl Decision {
 
 /// Decides the next step for a claim. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
-    copying::copied(o, alone(o, now))
+    data_source::copied(o, decide_without_source_users(o, now))
 }
 
 /// Decides the next step without regard to the claim's copies.
-fn alone(o: &Observed<'_>, now: i64) -> Decision {
+fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let wanted = names::pv_name(&claim.id());
     let elsewhere = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
@@ -418,8 +418,8 @@ fn unholdable(o: &Observed<'_>, now: i64) -> Decision {
 /// Returns the recipe of the attempt, or that of the class if the former is lost.
 fn recipe<'a>(o: &Observed<'a>) -> Option<&'a Recipe> {
     o.stamped_recipe.or(match o.class {
-        Serving::Ours(class) => class.recipe.as_deref().ok(),
-        Serving::NotOurs => None,
+        ServedClass::Ours(class) => class.recipe.as_deref().ok(),
+        ServedClass::NotOurs => None,
     })
 }
 

@@ -49,7 +49,7 @@ impl Class {
 
 /// The relation of a claim's class to the orchestrator.
 #[derive(Clone, Copy, Debug)]
-pub enum Lookup<'a> {
+pub enum ClassLookup<'a> {
     /// The orchestrator serves the class.
     Ours(&'a Class),
     /// Somebody else serves the class.
@@ -88,11 +88,11 @@ pub struct Classes {
 
 impl Classes {
     /// Returns the relation of a class to the orchestrator.
-    pub fn lookup(&self, class: &str) -> Lookup<'_> {
+    pub fn lookup(&self, class: &str) -> ClassLookup<'_> {
         match self.ours.get(class) {
-            Some(class) => Lookup::Ours(class),
-            None if self.foreign.contains(class) => Lookup::Foreign,
-            None => Lookup::Unknown,
+            Some(class) => ClassLookup::Ours(class),
+            None if self.foreign.contains(class) => ClassLookup::Foreign,
+            None => ClassLookup::Unknown,
         }
     }
 

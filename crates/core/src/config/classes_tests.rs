@@ -60,7 +60,7 @@ fn beside(sidecars: &Sidecars, configs: &[&Config], objects: &[&ClassObject]) ->
 
 fn class<'a>(table: &'a Classes, name: &str) -> &'a Class {
     match table.lookup(name) {
-        Lookup::Ours(class) => class,
+        ClassLookup::Ours(class) => class,
         other => panic!("class {name} is {other:?}"),
     }
 }
@@ -102,7 +102,7 @@ fn a_label_alone_makes_a_class() {
     assert_eq!(recipe(&table, "silver").parameters["zone"], "west");
     assert_eq!(recipe(&table, "silver").class, "silver");
     assert_eq!((problems(&table, "a").as_str(), verdict(&table, "a").classes.join(",")), ("", "silver".into()));
-    assert!(matches!(table.lookup("gold"), Lookup::Unknown));
+    assert!(matches!(table.lookup("gold"), ClassLookup::Unknown));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_pointer_that_leads_nowhere_is_told() {
 fn a_config_outside_the_config_namespaces_is_ignored() {
     let theirs = Config { name: ObjectName::new("team", "mine"), ..config("mine", Some("silver"), &[]) };
     let table = table(&[&theirs], &[]);
-    assert!(matches!(table.lookup("silver"), Lookup::Unknown) && table.verdicts.is_empty());
+    assert!(matches!(table.lookup("silver"), ClassLookup::Unknown) && table.verdicts.is_empty());
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn an_object_without_a_config_says_what_to_create() {
 fn a_class_of_another_provisioner_is_not_touched() {
     let theirs = ClassObject { provisioner: "ebs.example".into(), ..object("gold", &[]) };
     let table = table(&[&config("a", Some("gold"), &[])], &[&theirs]);
-    assert!(matches!(table.lookup("gold"), Lookup::Foreign));
+    assert!(matches!(table.lookup("gold"), ClassLookup::Foreign));
     let said = problems(&table, "a");
     assert!(
         said.contains(
@@ -323,7 +323,7 @@ fn keys_of_an_object_in_the_pure_form_print_the_object() {
 fn a_config_for_another_plugin_is_left_alone() {
     let theirs = config("a", Some("silver"), &[("plugin-name", "example.com/other"), ("retries", "many")]);
     let table = table(&[&theirs], &[]);
-    assert!(table.verdicts.is_empty() && matches!(table.lookup("silver"), Lookup::Unknown));
+    assert!(table.verdicts.is_empty() && matches!(table.lookup("silver"), ClassLookup::Unknown));
 }
 
 #[test]
@@ -428,7 +428,10 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
         (Sidecar::Unknown(None), vec![]),
     ] {
         let table = beside(&Sidecars::new([("csi.example.com".to_owned(), sidecar.into())]), &[&stands], &objects);
-        assert!(matches!(table.lookup("gold"), Lookup::Foreign) && matches!(table.lookup("silver"), Lookup::Foreign));
+        assert!(
+            matches!(table.lookup("gold"), ClassLookup::Foreign)
+                && matches!(table.lookup("silver"), ClassLookup::Foreign)
+        );
         let said = verdict(&table, "stands");
         let left = table.left_to_another("gold").unwrap_or_default();
         assert!(left.is_empty() == says.is_empty() && says.iter().all(|words| left.contains(words)), "{left}");
@@ -447,7 +450,7 @@ fn beside_its_external_provisioner_no_class_of_a_driver_is_served() {
     assert_eq!((recipe(&table, "gold").class.as_str(), table.left_to_another("gold")), ("gold", None));
     // Neither knowledge about another driver nor missing knowledge about this one has an effect.
     let other = Sidecars::new([("other.example.com".to_owned(), Sidecar::Gone.into())]);
-    assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), Lookup::Foreign));
+    assert!(matches!(beside(&other, &[&stands], &objects).lookup("gold"), ClassLookup::Foreign));
     let gone = Sidecars::new([("csi.example.com".to_owned(), Sidecar::Gone.into())]);
     assert_eq!(recipe(&beside(&gone, &[&stands], &objects), "gold").class, "gold");
 }
@@ -533,6 +536,6 @@ fn parameters_of_other_provisioners_are_no_slips_of_keys() {
     let class = of_driver("theirs", &[("pools", "rbd"), ("timout", "1")]);
     let sidecars = Sidecars::new([("csi.example.com".to_owned(), Found::from(Sidecar::Gone))]);
     let table = beside(&sidecars, &[&config], &[&class]);
-    assert!(matches!(table.lookup("theirs"), Lookup::Ours(_)), "{table:?}");
+    assert!(matches!(table.lookup("theirs"), ClassLookup::Ours(_)), "{table:?}");
     assert_eq!(table.verdicts[&config.name].warnings, []);
 }

@@ -41,7 +41,7 @@ pub const FINALIZERS: &[&str] =
     &[names::VOLUME_FINALIZER, "kubernetes.io/pv-protection", "kubernetes.io/pv-controller"];
 
 /// The number of items of a list that are kept. More of them say nothing more about the fit of a volume.
-const MANY: usize = 32;
+const MAX_ITEMS: usize = 32;
 
 /// Checks whether a key belongs to Kubernetes.
 fn is_of_kubernetes(key: &str) -> bool {
@@ -52,7 +52,7 @@ fn is_of_kubernetes(key: &str) -> bool {
 }
 
 fn bounded(texts: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut all: Vec<_> = texts.into_iter().map(|text| cut(&text, limits::NAME).into_owned()).take(MANY).collect();
+    let mut all: Vec<_> = texts.into_iter().map(|text| cut(&text, limits::NAME).into_owned()).take(MAX_ITEMS).collect();
     all.sort();
     all.dedup();
     all
@@ -172,6 +172,8 @@ mod tests {
     fn it_is_bounded() {
         let many: Vec<_> = (0..10_000).map(|n| format!("{n}{}", "x".repeat(1000))).collect();
         let written = of_json(json!({ "spec": { "mountOptions": many } }));
-        assert!(written.mount_options.len() == MANY && written.mount_options.iter().all(|o| o.len() <= limits::NAME));
+        assert!(
+            written.mount_options.len() == MAX_ITEMS && written.mount_options.iter().all(|o| o.len() <= limits::NAME)
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contract::listing::{Entry, State};
 use contract::names;
 
-use super::{Finding, Kind, Object, Snapshot, sort};
+use super::{ClusterObservation, Finding, Kind, Object, sort};
 use crate::claim::nodes::takes_at_times;
 use crate::config::record::Record;
 use crate::config::{Placement, Recipe, keys};
@@ -54,7 +54,7 @@ fn provenance(volume: &Volume) -> Option<Provenance> {
 
 /// Returns the backends that can be listed. These are the backends of all classes, and those on which older versions of
 /// a config made volumes.
-pub fn views(s: &Snapshot) -> Vec<View> {
+pub fn views(s: &ClusterObservation) -> Vec<View> {
     let mut views: BTreeMap<String, (Arc<Recipe>, BTreeSet<String>)> = BTreeMap::new();
     for recipe in s.classes.iter().filter_map(|class| class.recipe.as_ref().ok()).filter(|r| r.can(CAPABILITY)) {
         views.insert(key(&recipe.record), (recipe.clone(), BTreeSet::new()));
@@ -99,7 +99,7 @@ pub fn views(s: &Snapshot) -> Vec<View> {
 }
 
 /// Returns all ids that any object of the cluster has, whoever made it.
-fn known(s: &Snapshot) -> HashSet<String> {
+fn known(s: &ClusterObservation) -> HashSet<String> {
     let mut known: HashSet<String> = s.claims.iter().flat_map(|claim| claim.ids()).collect();
     let mut add = |id: Option<&str>| known.extend(id.map(str::to_owned));
     for volume in &s.volumes {
@@ -114,7 +114,7 @@ fn known(s: &Snapshot) -> HashSet<String> {
 }
 
 /// Compares lists with the cluster, as it was before the first run and after the last.
-pub fn compare(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Finding> {
+pub fn compare(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
     let (was, is) = (known(before), known(after));
     let mut findings: BTreeMap<(Kind, Object), Finding> = BTreeMap::new();
     let mut add = |finding: Finding| {
@@ -162,7 +162,7 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
 }
 
 /// Finds volumes in use whose own backend has a complete list without them.
-fn missing(before: &Snapshot, after: &Snapshot, listings: &[Listing]) -> Vec<Finding> {
+fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
     let mut lists: HashMap<(&str, Option<&str>), HashSet<&str>> = HashMap::new();
     for listing in listings {
         let Ok(entries) = &listing.entries else { continue };

@@ -2,9 +2,9 @@
 
 use contract::request::Operation;
 
-use super::{Finding, Kind, Object, SLOW, World, let_go};
+use super::{Finding, Kind, Object, STUCK_AFTER, World, let_go};
 use crate::claim::accept::acceptable;
-use crate::config::classes::{BindingMode, Class, Lookup};
+use crate::config::classes::{BindingMode, Class, ClassLookup};
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
 use crate::volume::vouch::reserve;
@@ -15,9 +15,9 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
     let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     let class = claim.class.as_deref().unwrap_or_default();
     let lookup = w.s.classes.lookup(class);
-    let ours = matches!(lookup, Lookup::Ours(_)) || (claim.own_stamp().is_some() && is_of_our_config(w, claim));
+    let ours = matches!(lookup, ClassLookup::Ours(_)) || (claim.own_stamp().is_some() && is_of_our_config(w, claim));
     let foreign = match lookup {
-        Lookup::Ours(class) => class.is_asked_elsewhere(claim.storage_provisioner.as_deref()),
+        ClassLookup::Ours(class) => class.is_asked_elsewhere(claim.storage_provisioner.as_deref()),
         _ => claim.storage_provisioner.as_ref().is_some_and(|name| *name != w.s.identity.provisioner),
     };
     if !ours || foreign || claim.is_of_another(&w.s.identity.instance) {
@@ -43,7 +43,7 @@ pub(super) fn claim(w: &World<'_>, claim: &Claim) -> Option<Finding> {
             return Some(found.since(failure.at));
         }
     }
-    let Lookup::Ours(class) = lookup else { return None };
+    let ClassLookup::Ours(class) = lookup else { return None };
     if claim.is_bound() || claim.deleting || claim.volume_name.is_some() {
         return None;
     }
@@ -85,13 +85,13 @@ fn is_of_our_config(w: &World<'_>, claim: &Claim) -> bool {
 }
 
 /// Returns the reason why no orchestrator can continue the claim's attempt.
-fn unguided(w: &World<'_>, claim: &Claim, lookup: Lookup<'_>) -> Option<String> {
+fn unguided(w: &World<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Option<String> {
     let class = claim.class.as_deref().unwrap_or_default();
     let stamp = claim.own_stamp()?;
     let known = hash_of(&stamp.config).is_some_and(|hash| w.s.recipes.contains(hash));
     match lookup {
-        Lookup::Ours(_) if known => None,
-        Lookup::Ours(found) => found.recipe.as_ref().err().map(|why| {
+        ClassLookup::Ours(_) if known => None,
+        ClassLookup::Ours(found) => found.recipe.as_ref().err().map(|why| {
             format!(
                 "the config of its attempt, {}, is not kept any more, and class {class} has none: {why}",
                 stamp.config
@@ -99,14 +99,14 @@ fn unguided(w: &World<'_>, claim: &Claim, lookup: Lookup<'_>) -> Option<String> 
         }),
         // The orchestrator undoes the attempt when the claim is deleted.
         _ if known && claim.deleting => None,
-        Lookup::Foreign => Some(format!("class {class} belongs to another provisioner now")),
-        Lookup::Unknown => Some(format!("class {class} does not exist any more")),
+        ClassLookup::Foreign => Some(format!("class {class} belongs to another provisioner now")),
+        ClassLookup::Unknown => Some(format!("class {class} does not exist any more")),
     }
 }
 
 /// Returns the reason why a claim gets no volume, and the time since when.
 fn stuck(w: &World<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
-    if w.now - claim.created < SLOW {
+    if w.now - claim.created < STUCK_AFTER {
         return None;
     }
     let recipe = match &class.recipe {
@@ -124,7 +124,7 @@ fn stuck(w: &World<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
         return None;
     }
     let began = stamp.ts.parse::<jiff::Timestamp>().ok()?.as_second();
-    let patience = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(SLOW);
+    let patience = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
     (w.now.saturating_sub(began) > patience)
         .then(|| (format!("attempt {} began long ago and does not end", stamp.attempt), began))
 }

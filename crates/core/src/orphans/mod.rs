@@ -1,6 +1,6 @@
 //! Findings: objects that are orphaned or stuck.
 //!
-//! [`find`] is a pure function from a [`Snapshot`] of the cluster to [`Finding`]s. [`backend`] compares the cluster
+//! [`find`] is a pure function from a [`ClusterObservation`] of the cluster to [`Finding`]s. [`backend`] compares the cluster
 //! with lists of its backends.
 //!
 //! [`Kind`] says when each kind is found.
@@ -32,9 +32,9 @@ pub use self::kind::{Kind, Severity};
 pub use self::sightings::{Sighting, Sightings};
 
 /// The age below which an object may be in progress and not yet in each cache, in seconds.
-pub const YOUNG: i64 = 20;
+pub const MIN_AGE: i64 = 20;
 /// The duration after which work in progress counts as stuck, in seconds.
-pub const SLOW: i64 = 600;
+pub const STUCK_AFTER: i64 = 600;
 
 /// The object of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -161,7 +161,7 @@ impl Finding {
 
 /// All data on which findings rest.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct ClusterObservation {
     /// The names of this orchestrator.
     pub identity: Identity,
     /// All classes.
@@ -190,7 +190,7 @@ pub struct Snapshot {
 
 /// A snapshot, indexed for the checks.
 struct World<'a> {
-    s: &'a Snapshot,
+    s: &'a ClusterObservation,
     now: i64,
     /// The claims, by each id that a run for them may have.
     claims: HashMap<String, &'a Claim>,
@@ -206,7 +206,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(s: &'a Snapshot, now: i64) -> Self {
+    fn new(s: &'a ClusterObservation, now: i64) -> Self {
         let mut jobs_by_id: HashMap<&str, Vec<&Job>> = HashMap::new();
         for job in &s.jobs {
             job.ids().for_each(|id| jobs_by_id.entry(id.as_str()).or_default().push(job));
@@ -237,7 +237,7 @@ impl<'a> World<'a> {
 }
 
 /// Finds all orphaned and stuck objects of the cluster. `now` is in seconds since 1970.
-pub fn find(snapshot: &Snapshot, now: i64) -> Vec<Finding> {
+pub fn find(snapshot: &ClusterObservation, now: i64) -> Vec<Finding> {
     let world = World::new(snapshot, now);
     let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
     let mut findings: Vec<Finding> = revisions.collect();

@@ -1,13 +1,13 @@
 //! Jobs, pods and revisions that nobody needs.
 
-use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG};
+use super::{Finding, Kind, MIN_AGE, Object, Removal, STUCK_AFTER, World};
 use crate::config::record::{hash_of, revision_name};
 use crate::object::ObjectName;
 use crate::run::batch::Member;
 use crate::run::view::{Job, Pod};
 
 /// The time to live of a finished Job, in seconds.
-const KEPT: i64 = 3600;
+const JOB_TTL: i64 = 3600;
 /// The time after its deadline for which a Job may be without an end, in seconds.
 const LATE: i64 = 120;
 /// The operations of runs that are for no volume. The reconciler that created such a Job deletes it.
@@ -23,7 +23,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     // A Job without an id and an operation has the orchestrator's label, but the orchestrator did not create it.
     let of_no_volume = OF_NO_VOLUME.contains(&job.marks.operation.as_str());
     let ours = !job.marks.operation.is_empty() && (!job.marks.id.is_empty() || of_no_volume);
-    if job.deleting || age < YOUNG || !ours {
+    if job.deleting || age < MIN_AGE || !ours {
         return None;
     }
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
@@ -37,7 +37,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     // The reconciler of contents deletes runs for snapshots. If the content is gone, the snapshot of the run is deleted
     // first.
     if let Some(content) = &job.content {
-        let left = !w.contents.contains_key(content.as_str()) && age > SLOW;
+        let left = !w.contents.contains_key(content.as_str()) && age > STUCK_AFTER;
         let detail = || format!("its VolumeSnapshotContent {content} does not exist");
         return left.then(|| finding(Kind::JobWithoutOwner, detail()).since(job.created));
     }
@@ -65,7 +65,7 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
         let found = finding(Kind::JobWithoutOwner, detail).since(job.created);
         // The storage that the run made is deleted first, and the Job says how.
         if job.volume.is_none() && (batch || is_known(w, job)) {
-            return (age > SLOW).then_some(found);
+            return (age > STUCK_AFTER).then_some(found);
         }
         let removal = Removal::Job { claim: id.to_owned(), volume: job.volume.clone() };
         return Some(found.removed_by(removal));
@@ -76,12 +76,12 @@ pub(super) fn job(w: &World<'_>, job: &Job) -> Option<Finding> {
     let pods = w.ended.get(&(job.name.namespace.as_str(), job.name.name.as_str())).copied();
     let at = pods.into_iter().chain(job.failed.as_ref().map(|failed| failed.at)).max().unwrap_or(0).max(job.created);
     let over = w.now - at;
-    if over > KEPT + SLOW {
+    if over > JOB_TTL + STUCK_AFTER {
         let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
         return Some(finding(Kind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
     }
     let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.is_held() && !claim.deleting);
-    if job.volume.is_none() && settled && over > SLOW {
+    if job.volume.is_none() && settled && over > STUCK_AFTER {
         let removal = Removal::Job { claim: id.to_owned(), volume: None };
         return Some(finding(Kind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
     }
@@ -109,7 +109,7 @@ fn is_known(w: &World<'_>, job: &Job) -> bool {
 pub(super) fn pod(w: &World<'_>, pod: &Pod) -> Option<Finding> {
     let job = ObjectName::new(&pod.name.namespace, &pod.job);
     let ours = !pod.marks.operation.is_empty() && !pod.marks.id.is_empty() && !pod.marks.operation.contains("snapshot");
-    if pod.deleting || w.now - pod.created < YOUNG || !ours || w.jobs.contains(&job) {
+    if pod.deleting || w.now - pod.created < MIN_AGE || !ours || w.jobs.contains(&job) {
         return None;
     }
     let id = &pod.marks.id;

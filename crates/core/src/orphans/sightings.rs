@@ -17,7 +17,7 @@ pub struct Sighting {
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct FirstSeen {
     first: Duration,
     settled: bool,
 }
@@ -25,7 +25,7 @@ struct Seen {
 /// The findings of earlier looks.
 #[derive(Debug, Default)]
 pub struct Sightings {
-    seen: BTreeMap<(Kind, Object), Seen>,
+    seen: BTreeMap<(Kind, Object), FirstSeen>,
 }
 
 impl Sightings {
@@ -36,7 +36,7 @@ impl Sightings {
         let mut sightings = Vec::new();
         for finding in findings {
             let key = (finding.kind, finding.object.clone());
-            let mut seen = before.get(&key).cloned().unwrap_or(Seen { first: moment, settled: false });
+            let mut seen = before.get(&key).cloned().unwrap_or(FirstSeen { first: moment, settled: false });
             let settles = Duration::from_secs(finding.kind.settles().unsigned_abs());
             // A kind with a long time has its own reason for it.
             let settles = if settles > Duration::from_secs(60) { settles } else { settles.min(most) };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use contract::names;
 use contract::request::Operation;
 
-use super::{Finding, Kind, Object, SLOW, World, YOUNG, let_go};
+use super::{Finding, Kind, MIN_AGE, Object, STUCK_AFTER, World, let_go};
 use crate::model::claim::Claim;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
@@ -21,7 +21,7 @@ fn object(content: &Content) -> Object {
 pub(super) fn content(w: &World<'_>, content: &Content) -> Option<Finding> {
     let identity = &w.s.identity;
     let instance = content.instance.as_ref().is_none_or(|instance| *instance == identity.instance);
-    if content.driver != identity.provisioner || !instance || w.now - content.created < YOUNG || content.abandoned {
+    if content.driver != identity.provisioner || !instance || w.now - content.created < MIN_AGE || content.abandoned {
         return None;
     }
     let finding = |kind, detail: String, remedy: String| Finding::new(kind, object(content), detail, remedy);
@@ -48,7 +48,7 @@ pub(super) fn content(w: &World<'_>, content: &Content) -> Option<Finding> {
             _ => finding(Kind::ContentWithoutSnapshot, detail, remedy),
         });
     }
-    let why = content.error.as_ref().filter(|_| !content.ready && w.now - content.created > SLOW)?;
+    let why = content.error.as_ref().filter(|_| !content.ready && w.now - content.created > STUCK_AFTER)?;
     let at = failed(Operation::Snapshot).map_or(content.created, |failure| failure.at);
     let look = format!("kubectl -n {} describe volumesnapshot {}", content.snapshot.namespace, content.snapshot.name);
     Some(finding(Kind::SnapshotStuck, why.clone(), look).since(at))

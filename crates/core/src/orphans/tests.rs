@@ -40,7 +40,7 @@ fn recipe() -> Recipe {
 
 /// A cluster with a class, in which all objects are old.
 #[derive(Debug)]
-struct Cluster(Snapshot);
+struct Cluster(ClusterObservation);
 
 impl Cluster {
     fn new() -> Self {
@@ -71,8 +71,8 @@ impl Cluster {
         };
         let revisions: BTreeMap<String, Revision> = BTreeMap::new();
         let table = classes(&identity, [&config], [&foreign], &revisions, &Sidecars::none());
-        assert!(matches!(table.lookup("c"), crate::config::classes::Lookup::Ours(class) if class.recipe.is_ok()));
-        Cluster(Snapshot {
+        assert!(matches!(table.lookup("c"), crate::config::classes::ClassLookup::Ours(class) if class.recipe.is_ok()));
+        Cluster(ClusterObservation {
             identity,
             classes: Arc::new(table),
             claims: vec![],
@@ -290,7 +290,7 @@ fn jobs_that_nobody_needs() {
     Cluster::new().bound().volume(|_| ()).job("provision", over).finds(Kind::JobFinished, "after an hour", true);
     let recent = |job: &mut Job| {
         over(job);
-        job.created = NOW - SLOW - 1;
+        job.created = NOW - STUCK_AFTER - 1;
     };
     Cluster::new().bound().volume(|_| ()).job("provision", recent).finds(Kind::JobFinished, "is bound", true);
     // A failed run of a pending claim is kept, so that people can read its log.
@@ -413,8 +413,8 @@ fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
     Cluster::new().volume(|v| v.instance = Some("other".into())).clean();
     // The volume is terminating or released, and the other orchestrator has had a moment for it.
     Cluster::new().volume(left(1)).clean();
-    Cluster::new().volume(left(SLOW)).clean();
-    found(&left(SLOW + 1));
+    Cluster::new().volume(left(STUCK_AFTER)).clean();
+    found(&left(STUCK_AFTER + 1));
     let unheld = |v: &mut Volume| {
         left(5000)(v);
         v.finalizers.clear();
@@ -430,7 +430,7 @@ fn a_volume_of_another_orchestrator_that_does_nothing_about_it() {
         }
     };
     Cluster::new().volume(fails(30 * 60)).clean();
-    found(&fails(30 * 60 + SLOW + 1));
+    found(&fails(30 * 60 + STUCK_AFTER + 1));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use contract::names;
 use contract::request::Operation;
 
-use super::{Finding, Kind, Object, Removal, SLOW, World, YOUNG, let_go_at};
-use crate::config::classes::Lookup;
+use super::{Finding, Kind, MIN_AGE, Object, Removal, STUCK_AFTER, World, let_go_at};
+use crate::config::classes::ClassLookup;
 use crate::config::joined;
 use crate::config::record::hash_of;
 use crate::model::affinity::only_host;
@@ -62,7 +62,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
         let detail = format!("it belongs to {whose}, which does nothing about its deletion");
         return Some(finding(Kind::VolumeForeign, detail, remedy)?.since(since));
     }
-    if w.now - volume.created < YOUNG || volume.abandoned {
+    if w.now - volume.created < MIN_AGE || volume.abandoned {
         return None;
     }
     if let Some(kind) = volume.ready() {
@@ -113,7 +113,7 @@ pub(super) fn volume(w: &World<'_>, volume: &Volume) -> Option<Finding> {
 /// delete run and the next is not overdue.
 fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
     let failed = volume.last_failure.as_ref().map(|failure| failure.at.saturating_add(backoff::seconds(backoff::SLOW)));
-    now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= SLOW
+    now.saturating_sub(failed.map_or(since, |due| due.max(since))) <= STUCK_AFTER
 }
 
 /// Checks whether the volume's claim is adopting it now.
@@ -190,7 +190,7 @@ fn unasked(
 ) -> Option<Finding> {
     let size = volume.pool_size.unwrap_or_default();
     let why = match w.s.classes.lookup(&volume.class) {
-        Lookup::Ours(class) => match &class.recipe {
+        ClassLookup::Ours(class) => match &class.recipe {
             Ok(recipe) => match &recipe.pool {
                 Some(pool) if pool.kind == kind && pool.sizes.contains_key(&size) => return None,
                 Some(_) => "its class keeps others ready by now".to_owned(),
@@ -198,7 +198,7 @@ fn unasked(
             },
             Err(why) => format!("its class cannot be served: {why}"),
         },
-        Lookup::Foreign | Lookup::Unknown => "its class is not served any more".to_owned(),
+        ClassLookup::Foreign | ClassLookup::Unknown => "its class is not served any more".to_owned(),
     };
     let remedy =
         format!("see why it is not deleted in the log of the orchestrator, or: kubectl delete pv {}", volume.name);
@@ -293,7 +293,7 @@ fn held(w: &World<'_>, volume: &Volume) -> Option<Problem> {
     let jobs = w.jobs_by_id.get(volume.id()?)?;
     let slow = jobs
         .iter()
-        .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.over && w.now - job.created > SLOW)?;
+        .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.over && w.now - job.created > STUCK_AFTER)?;
     Some((Kind::VolumeHeld, format!("its delete run, Job {}, does not end", slow.name), Some(slow.created)))
 }
 

@@ -8,14 +8,14 @@
 //! | 1 | none is left, or none has arrived within the time of row 4 | [`Step::Forget`] |
 //! | 2 | as many have arrived as fit, by number or bytes | [`Step::Create`] |
 //! | 3 | all have arrived, and no other run of the class and node is in progress, or the window is over | [`Step::Create`] |
-//! | 4 | some have not arrived [`PATIENCE`] after the window | [`Step::Create`], with those that have arrived |
+//! | 4 | some have not arrived [`STAMP_TIMEOUT`] after the window | [`Step::Create`], with those that have arrived |
 //! | 5 | in all other cases | [`Step::Wait`] for these times; after the window no further member joins |
 
 use std::time::Duration;
 
 /// The time after its window for which a batch waits for members whose stamps are being written. Later members are
 /// stamped again, so that a shorter time makes a busy API server busier.
-pub const PATIENCE: Duration = Duration::from_secs(4);
+pub const STAMP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum Step {
 
 /// Decides the next step.
 pub fn decide(o: &Observed) -> Step {
-    let (closed, late) = (o.passed >= o.window, o.passed >= o.window + PATIENCE);
+    let (closed, late) = (o.passed >= o.window, o.passed >= o.window + STAMP_TIMEOUT);
     match (o.awaited, o.come) {
         (0, 0) => Step::Forget,
         (_, 0) if late => Step::Forget,
@@ -55,7 +55,7 @@ pub fn decide(o: &Observed) -> Step {
         (0, _) if closed || !o.others => Step::Create,
         (0, _) => Step::Wait(o.window - o.passed),
         _ if late => Step::Create,
-        _ => Step::Wait(o.window + PATIENCE - o.passed),
+        _ => Step::Wait(o.window + STAMP_TIMEOUT - o.passed),
     }
 }
 
@@ -81,12 +81,12 @@ mod tests {
     #[test]
     fn those_whose_stamps_are_on_their_way_are_waited_for() {
         for others in [false, true] {
-            assert_eq!(decided(1, 3, others, 50), Step::Wait(PATIENCE));
+            assert_eq!(decided(1, 3, others, 50), Step::Wait(STAMP_TIMEOUT));
             assert_eq!(decided(1, 3, others, 4049), Step::Wait(Duration::from_millis(1)));
             assert_eq!(decided(1, 3, others, 4050), Step::Create, "not for ever");
             assert_eq!(decided(1, 0, others, 4050), Step::Forget, "none has come");
         }
-        assert_eq!(decided(1, 0, false, 0), Step::Wait(WINDOW + PATIENCE));
+        assert_eq!(decided(1, 0, false, 0), Step::Wait(WINDOW + STAMP_TIMEOUT));
         assert_eq!(decided(0, 0, false, 0), Step::Forget);
     }
 
@@ -94,7 +94,7 @@ mod tests {
     fn a_full_batch_begins_at_once() {
         let full = Observed { awaited: 7, come: 2, full: true, others: true, passed: Duration::ZERO, window: WINDOW };
         assert_eq!(decide(&full), Step::Create);
-        assert_eq!(decide(&Observed { awaited: 7, come: 0, ..full.clone() }), Step::Wait(WINDOW + PATIENCE));
+        assert_eq!(decide(&Observed { awaited: 7, come: 0, ..full.clone() }), Step::Wait(WINDOW + STAMP_TIMEOUT));
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         for (awaited, come, full, others) in (0..16).map(|n: usize| (n & 1, (n >> 1) & 1, n & 4 != 0, n & 8 != 0)) {
             let mut o = Observed { awaited, come, full, others, passed: Duration::ZERO, window: WINDOW };
             while let Step::Wait(left) = decide(&o) {
-                assert!(!left.is_zero() && o.passed <= WINDOW + PATIENCE, "{o:?}");
+                assert!(!left.is_zero() && o.passed <= WINDOW + STAMP_TIMEOUT, "{o:?}");
                 o.passed += left;
             }
         }

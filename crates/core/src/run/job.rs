@@ -28,7 +28,7 @@ pub use contract::names::CONTAINER;
 /// The variable with the config's `service-token`.
 const SERVICE_TOKEN: &str = variable::SERVICE_TOKEN.name;
 /// The time to live of a finished Job, if nothing deletes it before.
-const KEPT: Duration = Duration::from_secs(3600);
+const JOB_TTL: Duration = Duration::from_secs(3600);
 /// The time that a pod has to stop after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -161,7 +161,7 @@ pub(super) fn of_pod(
         spec: Some(JobSpec {
             backoff_limit: Some(0),
             active_deadline_seconds: Some(seconds(recipe.timeout)),
-            ttl_seconds_after_finished: Some(KEPT.as_secs() as i32),
+            ttl_seconds_after_finished: Some(JOB_TTL.as_secs() as i32),
             pod_replacement_policy: Some("Failed".into()),
             template,
             ..JobSpec::default()

@@ -4,16 +4,16 @@
 //! - [`state`] derives the state of a run from its Job and pods.
 //! - [`batch`] is one run for several claims or volumes, and [`gather`] decides when it begins.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
-//! - [`late`] cleans up after runs whose claim is gone.
+//! - [`orphaned_runs`] cleans up after runs whose claim is gone.
 
 pub mod backoff;
 pub mod batch;
 pub mod failure;
 pub mod gather;
 pub mod job;
-pub mod late;
 pub mod list;
 mod mounts;
+pub mod orphaned_runs;
 pub mod request;
 pub mod state;
 pub mod template;

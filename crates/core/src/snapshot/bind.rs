@@ -35,7 +35,7 @@ use crate::model::volume::Volume;
 
 /// The class of a VolumeSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClassOf<'a> {
+pub enum SnapshotClassLookup<'a> {
     /// The class belongs to another driver, or does not exist.
     NotOurs,
     /// The class is the orchestrator's, with this policy.
@@ -64,7 +64,7 @@ pub struct Observed<'a> {
     /// The VolumeSnapshot.
     pub snapshot: &'a Snapshot,
     /// The class of the VolumeSnapshot.
-    pub class: ClassOf<'a>,
+    pub class: SnapshotClassLookup<'a>,
     /// The source, if the VolumeSnapshot is made of a claim.
     pub source: Source<'a>,
     /// The content with the VolumeSnapshot's content name.
@@ -162,12 +162,14 @@ fn dynamic(o: &Observed<'_>) -> Decision {
         return if ours { bound(o, content) } else { Step::Nothing.into() };
     }
     let policy = match (&o.class, &o.source) {
-        (ClassOf::NotOurs, _) => return Step::Nothing.into(),
+        (SnapshotClassLookup::NotOurs, _) => return Step::Nothing.into(),
         (_, Source::Ours(volume)) if volume.source == Some("csi") => return Step::Nothing.into(),
-        (ClassOf::Ours { policy }, _) => (*policy).to_owned(),
-        (ClassOf::Unnamed(Ok(class)), Source::Ours(_)) => return Step::SetClass { class: (*class).to_owned() }.into(),
-        (ClassOf::Unnamed(Err(why)), Source::Ours(_)) => return refused(o, why.clone()),
-        (ClassOf::Unnamed(_), _) => return Step::Nothing.into(),
+        (SnapshotClassLookup::Ours { policy }, _) => (*policy).to_owned(),
+        (SnapshotClassLookup::Unnamed(Ok(class)), Source::Ours(_)) => {
+            return Step::SetClass { class: (*class).to_owned() }.into();
+        }
+        (SnapshotClassLookup::Unnamed(Err(why)), Source::Ours(_)) => return refused(o, why.clone()),
+        (SnapshotClassLookup::Unnamed(_), _) => return Step::Nothing.into(),
     };
     if o.content.is_some() {
         let name = names::content_name(&snapshot.uid);
@@ -192,10 +194,10 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
     let snapshot = o.snapshot;
     let Some(content) = o.content else {
         return match &o.class {
-            ClassOf::Ours { .. } => {
+            SnapshotClassLookup::Ours { .. } => {
                 refused(o, format!("the VolumeSnapshotContent {name} does not exist; the provisioner waits for it"))
             }
-            ClassOf::NotOurs | ClassOf::Unnamed(_) => Step::Nothing.into(),
+            SnapshotClassLookup::NotOurs | SnapshotClassLookup::Unnamed(_) => Step::Nothing.into(),
         };
     };
     if !o.content_ours {

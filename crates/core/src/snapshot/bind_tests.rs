@@ -42,7 +42,7 @@ fn volume(csi: bool) -> Volume {
 #[derive(Clone, Debug)]
 struct World {
     snapshot: Snapshot,
-    class: ClassOf<'static>,
+    class: SnapshotClassLookup<'static>,
     source: Result<Option<Volume>, String>,
     content: Option<Content>,
     content_ours: bool,
@@ -52,7 +52,7 @@ struct World {
 fn new(of: Of) -> World {
     World {
         snapshot: snapshot(of),
-        class: ClassOf::Ours { policy: "Delete" },
+        class: SnapshotClassLookup::Ours { policy: "Delete" },
         source: Ok(Some(volume(false))),
         content: None,
         content_ours: true,
@@ -140,7 +140,7 @@ fn rows_1_to_6_a_snapshot_goes_after_its_content() {
 #[test]
 fn rows_7_and_8_what_is_of_others_is_left_to_them() {
     for world in [of_claim(), of_claim().held()] {
-        assert_eq!(world.clone().with(|w| w.class = ClassOf::NotOurs).step(), Step::Nothing);
+        assert_eq!(world.clone().with(|w| w.class = SnapshotClassLookup::NotOurs).step(), Step::Nothing);
         assert_eq!(world.with(|w| w.source = Ok(Some(volume(true)))).step(), Step::Nothing, "CSI");
     }
     let csi = of_claim().bound().with(|w| w.content.as_mut().unwrap().instance = None);
@@ -153,10 +153,12 @@ fn rows_7_and_8_what_is_of_others_is_left_to_them() {
 fn rows_9_to_12_a_content_is_made_where_it_can_be() {
     assert_eq!(of_claim().step(), Step::Hold);
     assert_eq!(of_claim().held().step(), Step::CreateContent { policy: "Delete".into() });
-    let unnamed = of_claim().with(|w| w.class = ClassOf::Unnamed(Ok("d")));
+    let unnamed = of_claim().with(|w| w.class = SnapshotClassLookup::Unnamed(Ok("d")));
     assert_eq!(unnamed.step(), Step::SetClass { class: "d".into() });
     assert_eq!(unnamed.with(|w| w.source = Ok(None)).step(), Step::Nothing, "it may be anybody's");
-    of_claim().with(|w| w.class = ClassOf::Unnamed(Err("none is the default".into()))).refuses("none is the default");
+    of_claim()
+        .with(|w| w.class = SnapshotClassLookup::Unnamed(Err("none is the default".into())))
+        .refuses("none is the default");
     of_claim().with(|w| w.source = Ok(None)).refuses("did not make the claim's volume");
     of_claim().with(|w| w.source = Err("is not bound".into())).refuses("is not bound");
     of_claim()
@@ -238,7 +240,7 @@ proptest! {
             match world.step() {
                 Step::Nothing | Step::Release => return Ok(()),
                 Step::Hold => world = world.held(),
-                Step::SetClass { .. } => world.class = ClassOf::Ours { policy: "Delete" },
+                Step::SetClass { .. } => world.class = SnapshotClassLookup::Ours { policy: "Delete" },
                 Step::CreateContent { .. } => world = world.bound(),
                 Step::BindContent => world.content.as_mut().unwrap().snapshot_uid = UID.into(),
                 Step::Mirror(status) => world.snapshot.status = status,

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use crate::claim::fit::source_fits;
-use crate::config::classes::{Classes, Identity, Lookup};
+use crate::config::classes::{ClassLookup, Classes, Identity};
 use crate::config::record::Record;
 use crate::config::{joined, keys};
 use crate::model::volume::Provenance;
@@ -101,7 +101,7 @@ fn unfamiliar(record: &Record, known: &Known<'_>) -> Option<String> {
         return None;
     }
     let now = match known.classes.lookup(&record.class) {
-        Lookup::Ours(class) => class.recipe.as_ref().ok(),
+        ClassLookup::Ours(class) => class.recipe.as_ref().ok(),
         _ => None,
     };
     let Some(now) = now.filter(|now| now.record.config == record.config) else {

@@ -17,7 +17,7 @@ use answer::{Answer, Verb, answer};
 
 /// The time for which transient errors of the API are retried by default. The orchestrator waits for the end of longer
 /// outages, because a waiting pod uses resources of its node.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const API_RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connects with the pod's ServiceAccount; outside a cluster, with the user's kubeconfig.
 pub async fn connect() -> Result<Client, Failure> {

@@ -29,10 +29,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The time for which the output of an ended process is read. A process that it started may still hold the output open.
 const DRAIN: Duration = Duration::from_millis(500);
 /// The number of characters at the end of the output that count as last words.
-const WORDS: usize = 600;
+const MAX_MESSAGE: usize = 600;
 /// The number of bytes of the output that are kept. A secret that begins before the last words is recognised only as a
 /// whole.
-const KEPT: usize = 16 << 10;
+const MAX_OUTPUT: usize = 16 << 10;
 
 /// Runs the command for a member.
 ///
@@ -136,7 +136,7 @@ impl Log {
             }
         }
         self.end.extend_from_slice(&bytes[..count]);
-        self.end.drain(..self.end.len().saturating_sub(KEPT));
+        self.end.drain(..self.end.len().saturating_sub(MAX_OUTPUT));
         Ok(count > 0)
     }
 
@@ -156,9 +156,9 @@ fn read(words: &File) -> Vec<u8> {
     bytes
 }
 
-/// Returns the last [`WORDS`] characters of a text.
+/// Returns the last [`MAX_MESSAGE`] characters of a text.
 fn end(text: &str) -> String {
-    let skipped = text.chars().count().saturating_sub(WORDS);
+    let skipped = text.chars().count().saturating_sub(MAX_MESSAGE);
     text.chars().skip(skipped).collect()
 }
 

@@ -170,10 +170,10 @@ fn copies_and_snapshots_are_whole_or_made_again() {
 /// Whenever a run is killed, the next one ends with the whole copy.
 #[test]
 fn a_killed_copy_ends_well() {
-    const MANY: usize = 1000;
+    const FILES: usize = 1000;
     let (alone, api) = (Alone::new(), Api::start((0..99).map(|_| Reply::Echo).collect()));
     let original = alone.store().join(ORIGINAL);
-    for n in 0..MANY {
+    for n in 0..FILES {
         fs::create_dir_all(original.join(format!("d{n}"))).unwrap();
         fs::write(original.join(format!("d{n}/file")), "content").unwrap();
     }
@@ -189,7 +189,7 @@ fn a_killed_copy_ends_well() {
         let group = rustix::process::Pid::from_child(&run);
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         if run.wait().unwrap().success() {
-            assert_eq!(count(), MANY, "a volume is whole when it is created");
+            assert_eq!(count(), FILES, "a volume is whole when it is created");
             fs::remove_dir_all(&copy).unwrap();
             wait /= 2;
         }
@@ -201,8 +201,8 @@ fn a_killed_copy_ends_well() {
     }
     assert!(half > 0, "none was killed on the way");
     let ended = alone.run("provision", &api.kubeconfig(), &clone, seen);
-    assert_eq!((ended.code, count()), (0, MANY), "{ended:?}");
-    assert!((0..MANY).all(|n| fs::read_to_string(copy.join(format!("d{n}/file"))).unwrap() == "content"));
+    assert_eq!((ended.code, count()), (0, FILES), "{ended:?}");
+    assert!((0..FILES).all(|n| fs::read_to_string(copy.join(format!("d{n}/file"))).unwrap() == "content"));
 }
 
 #[test]

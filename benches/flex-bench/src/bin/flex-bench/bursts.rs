@@ -42,7 +42,7 @@ const WRITES: usize = 3_000;
 /// How long a burst may take.
 const LIMIT: Duration = Duration::from_secs(900);
 /// How long it may take until nothing of a burst is left.
-const QUIET: Duration = Duration::from_secs(180);
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(180);
 /// When nothing is left: until what that caused is done as well.
 const REST: Duration = Duration::from_secs(2);
 
@@ -328,7 +328,7 @@ impl<'a> Bench<'a> {
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
         };
-        within(QUIET, "no Job and no pod is left of what was measured before", none).await?;
+        within(EMPTY_TIMEOUT, "no Job and no pod is left of what was measured before", none).await?;
         tokio::time::sleep(REST).await;
         Ok(())
     }

@@ -18,9 +18,9 @@ const CLASS: &str = "bench-pool";
 /// The size of the claims.
 const SIZE: &str = "1Mi";
 /// How long it may take to fill a pool, or to empty it.
-const PATIENCE: Duration = Duration::from_secs(600);
+const FILL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 /// Between two claims.
 const REST: Duration = Duration::from_millis(300);
 
@@ -47,24 +47,24 @@ pub async fn measure(bench: &Bench<'_>, single: usize, burst: usize) -> Result<O
     for claim in many::claims("default", CLASS, single) {
         tokio::time::sleep(REST).await;
         let mut watch = many::watch(claims.clone()).await?;
-        total.extend(many::made(&bench.client, &[claim], &mut watch, many::is_bound, PATIENCE).await?.millis());
+        total.extend(many::made(&bench.client, &[claim], &mut watch, many::is_bound, FILL_TIMEOUT).await?.millis());
     }
     let latency = Spread::of(&total);
     eprintln!("  {:.0} ms in the median, until a claim has one", latency.p50);
     let volumes: Api<PersistentVolume> = Api::all(bench.client.clone());
     let mut watch = many::watch(volumes.clone()).await?;
-    many::removed(&bench.client, &many::claims("default", CLASS, single), &mut watch, |_| true, PATIENCE).await?;
+    many::removed(&bench.client, &many::claims("default", CLASS, single), &mut watch, |_| true, FILL_TIMEOUT).await?;
     fill(bench, 3, burst + 3).await?;
     let burst = bench.claims(&format!("pool-{burst}"), "claims of a pool", CLASS, burst).await?;
     // Without the key all are taken away.
     bench.class(CLASS, &[IN_BATCHES, &[("capabilities", "pool")]].concat()).await?;
     let empty = async {
         while ready(&volumes).await? > 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         Ok(())
     };
-    within(PATIENCE, "the pool is empty", empty).await?;
+    within(FILL_TIMEOUT, "the pool is empty", empty).await?;
     Ok(Some((Hits { latency, total, filled_per_second }, burst)))
 }
 
@@ -83,11 +83,11 @@ async fn fill(bench: &Bench<'_>, low: usize, high: usize) -> Result<Option<f64>>
     }
     let full = async {
         while ready(&volumes).await? < high {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         Ok(())
     };
-    within(PATIENCE, "the pool is full", full).await?;
+    within(FILL_TIMEOUT, "the pool is full", full).await?;
     let seconds = began.elapsed().as_secs_f64();
     bench.quiet().await?;
     Ok(Some(high.saturating_sub(before) as f64 / seconds))

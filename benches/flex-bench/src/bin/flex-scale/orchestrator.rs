@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 /// It is ready long before, or never.
-const PATIENCE: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running orchestrator; it is killed when this is dropped.
 pub struct Orchestrator {
@@ -49,8 +49,8 @@ impl Orchestrator {
             if let Some(status) = orchestrator.child.try_wait()? {
                 bail!("the orchestrator ended: {status}; see {}", log.display());
             }
-            if began.elapsed() > PATIENCE {
-                bail!("the orchestrator is not ready after {PATIENCE:?}; see {}", log.display());
+            if began.elapsed() > READY_TIMEOUT {
+                bail!("the orchestrator is not ready after {READY_TIMEOUT:?}; see {}", log.display());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -31,7 +31,7 @@ pub const USER: &str = "team";
 /// Requests of this program that are under way at one time.
 const AT_ONCE: usize = many::WRITERS;
 /// For one claim, and as much for each ten more.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BIND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How the claims of a class are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -109,7 +109,7 @@ impl Plane {
         let began = Instant::now();
         // Pods are refused until the namespace has its default account.
         while controllers && accounts.get_opt("default").await?.is_none() {
-            ensure!(began.elapsed() < PATIENCE, "namespace {ADMIN} got no default account");
+            ensure!(began.elapsed() < BIND_TIMEOUT, "namespace {ADMIN} got no default account");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         for how in [How::Each, How::Wide, How::Batches] {
@@ -153,7 +153,7 @@ impl Plane {
                 let annotations = configs.get(how.class()).await?.metadata.annotations;
                 match annotations.unwrap_or_default().remove(names::VERDICT) {
                     Some(verdict) if verdict.starts_with("ok") => break,
-                    other => ensure!(began.elapsed() < PATIENCE, "the config is not served: {other:?}"),
+                    other => ensure!(began.elapsed() < BIND_TIMEOUT, "the config is not served: {other:?}"),
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -266,5 +266,5 @@ async fn none_of(size: usize, what: &str, count: impl AsyncFn() -> Result<usize>
 
 /// How long so many may take.
 fn patience(size: usize) -> Result<Duration> {
-    Ok(PATIENCE + PATIENCE / 10 * u32::try_from(size / 10)?)
+    Ok(BIND_TIMEOUT + BIND_TIMEOUT / 10 * u32::try_from(size / 10)?)
 }

@@ -7,13 +7,13 @@ use contract::names::{self, reason};
 use contract::request::Operation;
 
 use super::adoption::{adopted, ceded, is_stolen, is_vanishing, taken, vanishing};
-use super::copying::{keeps_original, left_to_others, waits_for_original};
+use super::data_source::{keeps_original, left_to_others, waits_for_original};
 use super::idle::{idle_attempts, noted_idle};
 use super::place::{
     has_new_node, has_other_node, is_misplaced, is_movable, is_pinned, nodes_from, passed_over, selected_is_unfit,
 };
 use super::ready::{finished, given, was_given};
-use super::{Candidate, Decision, Observed, Serving, Step, lost, recipe, succeeded};
+use super::{Candidate, Decision, Observed, ServedClass, Step, lost, recipe, succeeded};
 use crate::claim::accept::acceptable;
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
@@ -41,7 +41,7 @@ const VOLUME_REFUSED: &str = "VolumeRefused";
 /// Decides rows 17 to 34.
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
-    let Serving::Ours(class) = o.class else {
+    let ServedClass::Ours(class) = o.class else {
         return if claim.is_held() { unserved(o) } else { Decision::nothing() };
     };
     if claim.volume_name.is_some() && !claim.is_held() {

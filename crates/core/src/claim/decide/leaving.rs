@@ -6,7 +6,7 @@ use contract::request::Operation;
 use super::adoption::{adopted, ceded, is_taken, is_vanishing, taken, vanishing};
 use super::idle::{has_left_nothing, unnoted};
 use super::ready::finished;
-use super::{Decision, Observed, Serving, Step, cleanup_node, lost, recipe, unholdable, unknown};
+use super::{Decision, Observed, ServedClass, Step, cleanup_node, lost, recipe, unholdable, unknown};
 use crate::config::{NodeGone, Recipe};
 use crate::node::{NodeState, without};
 use crate::run::backoff::{just_now, pause};
@@ -140,8 +140,8 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
     let begin = |elsewhere| Decision::from(Step::StartDelete { attempt, node: node.to_owned(), elsewhere });
     // The admin decides now about nodes that are gone, not when the attempt began.
     let policy = match o.class {
-        Serving::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
-        Serving::NotOurs => recipe.node_gone,
+        ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
+        ServedClass::NotOurs => recipe.node_gone,
     };
     match (o.places.state(node), policy) {
         (NodeState::Ready | NodeState::Unreachable, _) => begin(false),

@@ -4,7 +4,7 @@ use contract::exit::Failure;
 use contract::names::{self, reason};
 use contract::request::Operation;
 
-use super::copying::tied;
+use super::data_source::tied;
 use super::{Decision, Observed, Step, recipe};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};

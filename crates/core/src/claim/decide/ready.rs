@@ -3,14 +3,14 @@
 use contract::names;
 
 use super::adoption::{adopted, is_taken, is_vanishing};
-use super::{Candidate, Decision, Observed, Serving, Step, succeeded};
+use super::{Candidate, Decision, Observed, ServedClass, Step, succeeded};
 use crate::model::claim::Binding;
 use crate::model::volume::Reference;
 
 /// Decides row 5a: the PV controller bound the assigned volume first.
 pub(super) fn noted(o: &Observed<'_>) -> Decision {
     let claim = o.claim;
-    let stamped = claim.deleting || claim.own_stamp().is_some() || matches!(o.class, Serving::NotOurs);
+    let stamped = claim.deleting || claim.own_stamp().is_some() || matches!(o.class, ServedClass::NotOurs);
     // A volume that the claim has taken from another claim was not assigned to it.
     let was_ready = given(o).map(|given| given.volume).filter(|volume| volume.pool_size.is_some());
     match was_ready.filter(|volume| !stamped && claim.volume_name.as_ref() == Some(&volume.name)) {

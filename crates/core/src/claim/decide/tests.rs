@@ -18,7 +18,7 @@ use crate::run::backoff::pause;
 use crate::run::state::Cause;
 use crate::run::view::Marks;
 
-#[path = "copying_tests.rs"]
+#[path = "data_source_tests.rs"]
 mod of_copies;
 #[path = "leaving_tests.rs"]
 mod of_leaving;
@@ -102,7 +102,7 @@ impl World {
             request: self.request,
             ready: self.ready,
             reserved: self.reserved,
-            class: if self.foreign { Serving::NotOurs } else { Serving::Ours(&self.class) },
+            class: if self.foreign { ServedClass::NotOurs } else { ServedClass::Ours(&self.class) },
             kept: self.kept,
             stamped_recipe: self.stamped_recipe.as_ref(),
             jobs: &jobs,
@@ -124,7 +124,7 @@ impl World {
             binding: self.binding,
             outside: self.outside,
             origin: self.origin.as_ref().map(|original| {
-                Origin::Claim(crate::claim::origin::Copied {
+                Origin::Claim(crate::claim::data_source::Copied {
                     claim: original.claim.as_ref(),
                     volume: original.volume.as_ref(),
                     ours: original.ours,

@@ -78,7 +78,7 @@ proptest! {
                         Some(_) => !cluster.0.volumes.is_empty(),
                         None => claim.is_some_and(|claim| !claim.is_bound() || claim.is_held()),
                     };
-                    prop_assert!(!job.deleting && !owned && NOW - job.created >= YOUNG);
+                    prop_assert!(!job.deleting && !owned && NOW - job.created >= MIN_AGE);
                 }
                 Removal::StalledJob => prop_assert!(cluster.0.jobs[0].deadline.is_some() && cluster.0.pods.is_empty()),
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].over && NOW - cluster.0.jobs[0].created > 3600),

@@ -101,7 +101,7 @@ fn runs_whose_content_is_gone() {
     Cluster::new()
         .job("snapshot", |job| {
             of(job);
-            job.created = NOW - SLOW + 1;
+            job.created = NOW - STUCK_AFTER + 1;
         })
         .clean();
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contract::names;
 use contract::request::Operation;
 
-use super::{Change, Index, Key};
+use super::{Change, Index, WorkItem};
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::model::snapshot::Class;
@@ -25,7 +25,7 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     /// Returns the VolumeSnapshots of a claim that are not ready.
-    pub(super) fn of_claim(&self, claim: &ObjectName) -> Vec<Key> {
+    pub(super) fn of_claim(&self, claim: &ObjectName) -> Vec<WorkItem> {
         // Few VolumeSnapshots are not ready, and mostly none.
         let of_it =
             self.snapshots.values().filter(|s| s.status.ready != Some(true) && s.claim().as_ref() == Some(claim));
@@ -33,50 +33,50 @@ impl Snapshots {
     }
 
     /// Returns the content of a pod, also if its Job is not visible any more.
-    pub(super) fn of_pod(&self, marks: &Marks) -> Option<Key> {
+    pub(super) fn of_pod(&self, marks: &Marks) -> Option<WorkItem> {
         let of_snapshot = [Operation::Snapshot, Operation::DeleteSnapshot];
         of_snapshot.iter().find(|operation| operation.as_str() == marks.operation)?;
         let name = names::content_name(&marks.id);
         if self.contents.contains_key(&name) {
-            return Some(Key::Content(name));
+            return Some(WorkItem::Content(name));
         }
         let content = self.contents.values().find(|content| content.run_id() == marks.id)?;
-        Some(Key::Content(content.name.clone()))
+        Some(WorkItem::Content(content.name.clone()))
     }
 
     /// Returns the items to requeue when a claim changed: its snapshots, and the content that is its data source.
-    pub(super) fn concerned_by_claim(&self, claim: &Claim) -> Vec<Key> {
+    pub(super) fn concerned_by_claim(&self, claim: &Claim) -> Vec<WorkItem> {
         let mut keys = self.of_claim(&claim.name);
         if let Some(DataSource::Snapshot(name)) = &claim.data_source {
             let content = self.snapshots.get(name).and_then(|snapshot| snapshot.content());
-            keys.extend(content.map(Key::Content));
+            keys.extend(content.map(WorkItem::Content));
             let of_name = self.contents.values().filter(|content| content.snapshot == *name);
-            keys.extend(of_name.map(|content| Key::Content(content.name.clone())));
+            keys.extend(of_name.map(|content| WorkItem::Content(content.name.clone())));
         }
         keys
     }
 
     /// Returns the contents that are terminating.
-    pub(super) fn going(&self) -> Vec<Key> {
-        self.contents.values().filter(|c| c.deleting).map(|c| Key::Content(c.name.clone())).collect()
+    pub(super) fn going(&self) -> Vec<WorkItem> {
+        self.contents.values().filter(|c| c.deleting).map(|c| WorkItem::Content(c.name.clone())).collect()
     }
 
     /// Returns the items that may wait for a config.
-    pub(super) fn waiting(&self) -> Vec<Key> {
+    pub(super) fn waiting(&self) -> Vec<WorkItem> {
         let contents = self.contents.values().filter(|content| !content.ready || content.deleting);
-        contents.map(|content| Key::Content(content.name.clone())).collect()
+        contents.map(|content| WorkItem::Content(content.name.clone())).collect()
     }
 
     /// Returns all work items.
-    pub(super) fn keys(&self) -> Vec<Key> {
-        let snapshots = self.snapshots.keys().cloned().map(Key::Snapshot);
-        snapshots.chain(self.contents.keys().cloned().map(Key::Content)).collect()
+    pub(super) fn keys(&self) -> Vec<WorkItem> {
+        let snapshots = self.snapshots.keys().cloned().map(WorkItem::Snapshot);
+        snapshots.chain(self.contents.keys().cloned().map(WorkItem::Content)).collect()
     }
 }
 
-fn snapshot_keys(snapshot: &Snapshot) -> Vec<Key> {
-    let content = snapshot.content().map(Key::Content);
-    [Key::Snapshot(snapshot.name.clone())].into_iter().chain(content).collect()
+fn snapshot_keys(snapshot: &Snapshot) -> Vec<WorkItem> {
+    let content = snapshot.content().map(WorkItem::Content);
+    [WorkItem::Snapshot(snapshot.name.clone())].into_iter().chain(content).collect()
 }
 
 impl Index {
@@ -123,30 +123,30 @@ impl Index {
 
     /// Returns the items that depend on a VolumeSnapshot or its content. These are the claims that are restored from
     /// it, and its source claim.
-    fn concerned_by_snapshot(&self, name: &ObjectName) -> Vec<Key> {
+    fn concerned_by_snapshot(&self, name: &ObjectName) -> Vec<WorkItem> {
         let mut keys = self.copy_keys(name);
         let of = self.snapshot(name).and_then(|snapshot| snapshot.claim());
-        keys.extend(of.map(Key::Claim));
+        keys.extend(of.map(WorkItem::Claim));
         keys
     }
 
     /// Returns the same for a content. Somebody may have removed its VolumeSnapshot by force. Then the content itself
     /// says which claim is its source.
-    fn concerned_by_content(&self, content: &Content) -> Vec<Key> {
+    fn concerned_by_content(&self, content: &Content) -> Vec<WorkItem> {
         let mut keys = self.concerned_by_snapshot(&content.snapshot);
         if self.snapshot(&content.snapshot).is_none_or(|snapshot| snapshot.uid != content.snapshot_uid) {
             let made_by = content.made_by();
             // These are the claim for which the volume was made, and the claim that has it. Without the admission
             // policies they can differ.
             let volume = made_by.as_ref().and_then(|made_by| self.volumes.get(&made_by.pv_name));
-            keys.extend(volume.and_then(|volume| Some(Key::Claim(volume.claim_ref.as_ref()?.name.clone()))));
+            keys.extend(volume.and_then(|volume| Some(WorkItem::Claim(volume.claim_ref.as_ref()?.name.clone()))));
             keys.extend(made_by.and_then(|made_by| self.claim_keys(&made_by.volume_id)));
         }
         keys
     }
 
     /// Applies a change of a VolumeSnapshot.
-    pub fn change_snapshot(&mut self, change: Change<Snapshot>) -> Vec<Key> {
+    pub fn change_snapshot(&mut self, change: Change<Snapshot>) -> Vec<WorkItem> {
         match change {
             Change::Apply(snapshot) => {
                 let (name, mut keys) = (snapshot.name.clone(), snapshot_keys(&snapshot));
@@ -169,10 +169,11 @@ impl Index {
     }
 
     /// Applies a change of a content.
-    pub fn change_content(&mut self, change: Change<Content>) -> Vec<Key> {
+    pub fn change_content(&mut self, change: Change<Content>) -> Vec<WorkItem> {
         match change {
             Change::Apply(content) => {
-                let mut keys = vec![Key::Content(content.name.clone()), Key::Snapshot(content.snapshot.clone())];
+                let mut keys =
+                    vec![WorkItem::Content(content.name.clone()), WorkItem::Snapshot(content.snapshot.clone())];
                 keys.extend(self.concerned_by_content(&content));
                 if content.deleting || content.ready {
                     keys.extend(self.leave_line(&keys[0]));
@@ -182,7 +183,7 @@ impl Index {
             }
             Change::Delete(name) => {
                 let Some(content) = self.snapshots.contents.remove(&name.name) else { return Vec::new() };
-                let mut keys = vec![Key::Content(name.name), Key::Snapshot(content.snapshot.clone())];
+                let mut keys = vec![WorkItem::Content(name.name), WorkItem::Snapshot(content.snapshot.clone())];
                 keys.extend(self.leave_line(&keys[0]));
                 keys.extend(self.concerned_by_content(&content));
                 keys
@@ -198,7 +199,7 @@ impl Index {
     }
 
     /// Applies a change of a VolumeSnapshotClass.
-    pub fn change_snapshot_class(&mut self, change: Change<Class>) -> Vec<Key> {
+    pub fn change_snapshot_class(&mut self, change: Change<Class>) -> Vec<WorkItem> {
         let classes = &mut self.snapshots.classes;
         match change {
             Change::Apply(class) => {
@@ -216,6 +217,6 @@ impl Index {
         }
         // A VolumeSnapshot with its content needs no class any more.
         let waits = self.snapshots.snapshots.values().filter(|snapshot| snapshot.status.content.is_none());
-        waits.map(|snapshot| Key::Snapshot(snapshot.name.clone())).collect()
+        waits.map(|snapshot| WorkItem::Snapshot(snapshot.name.clone())).collect()
     }
 }

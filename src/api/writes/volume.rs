@@ -22,7 +22,7 @@ use crate::model::volume::mark;
 use crate::model::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
-use crate::state::index::Key;
+use crate::state::index::WorkItem;
 
 /// The future owner of a volume.
 enum Owner<'a> {
@@ -62,7 +62,7 @@ impl Writes {
     }
 
     fn written_volume(&self, volume: &Volume, answer: kube::Result<Lean<PersistentVolume>>) -> Result<Volume> {
-        self.written(Key::Volume(volume.name.clone()), format!("volume {}", volume.name), answer)
+        self.written(WorkItem::Volume(volume.name.clone()), format!("volume {}", volume.name), answer)
     }
 
     /// Reads the volume from the API; `None` if it is gone.
@@ -365,7 +365,7 @@ impl Writes {
         let deleted = if volume.deleting { Some(volume.clone()) } else { self.delete_volume(volume).await? };
         let Some(held) = deleted.filter(Volume::is_held) else { return Ok(()) };
         match self.unhold_volume(&held).await {
-            Err(WriteError::NotFound { .. }) => self.ended(Key::Volume(volume.name.clone())),
+            Err(WriteError::NotFound { .. }) => self.ended(WorkItem::Volume(volume.name.clone())),
             unheld => drop(unheld?),
         }
         Ok(())
@@ -380,7 +380,7 @@ impl Writes {
         match left.filter(|left| left.0.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty())) {
             Some(left) => self.written_volume(volume, Ok(left)).map(Some),
             None => {
-                self.ended(Key::Volume(volume.name.clone()));
+                self.ended(WorkItem::Volume(volume.name.clone()));
                 Ok(None)
             }
         }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use contract::names;
 
 use super::line::Room;
-use super::{EXPECTED, Index, Key, drop_from};
+use super::{EXPECTED, Index, WorkItem, drop_from};
 use crate::config::Recipe;
-use crate::config::classes::{Class, Lookup};
+use crate::config::classes::{Class, ClassLookup};
 use crate::config::pool::Pool;
 use crate::model::affinity;
 use crate::model::claim::Claim;
@@ -55,8 +55,8 @@ fn place(volume: &Volume) -> Option<(u64, String)> {
 }
 
 /// Returns the work item of a class's pool, which creates the requests.
-fn pool_key(class: &str) -> Key {
-    Key::Pool(class.to_owned())
+fn pool_key(class: &str) -> WorkItem {
+    WorkItem::Pool(class.to_owned())
 }
 
 impl Index {
@@ -66,7 +66,7 @@ impl Index {
     }
 
     /// Returns all pools that are configured, or of which volumes are left.
-    pub(super) fn pool_keys(&self) -> Vec<Key> {
+    pub(super) fn pool_keys(&self) -> Vec<WorkItem> {
         let kept = self.classes.iter().filter(|class| class.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()));
         let left = self.pools.ready.keys().chain(self.pools.requests.keys());
         let all: BTreeSet<&String> = kept.map(|class| &class.name).chain(left).collect();
@@ -74,7 +74,7 @@ impl Index {
     }
 
     /// Applies a change of a volume.
-    pub(super) fn see_pool_volume(&mut self, before: Option<&Volume>, now: Option<&Volume>) -> Vec<Key> {
+    pub(super) fn see_pool_volume(&mut self, before: Option<&Volume>, now: Option<&Volume>) -> Vec<WorkItem> {
         let mut keys = Vec::new();
         if let Some(volume) = before.or(now).filter(|_| now.is_none_or(Volume::is_adopted)) {
             self.pools.made.remove(&volume.name);
@@ -124,7 +124,7 @@ impl Index {
 
     /// Returns the claims that wait longest for a slot or for quota and could use this volume. There are as many as
     /// volumes of its size, because all but one may get another volume.
-    fn want_ready(&self, volume: &Volume) -> Vec<Key> {
+    fn want_ready(&self, volume: &Volume) -> Vec<WorkItem> {
         let line = self.line.turns(&volume.class, &Room::for_all(), self.clock.passed());
         let room = self.waits_for_room.of(&volume.class);
         let size = volume.pool_size.as_ref();
@@ -132,8 +132,8 @@ impl Index {
             let has_none = !self.pools.given.contains_key(&claim.uid);
             self.may_have_ready(claim) && has_none && claim.size.as_ref().ok() == size && self.suits(volume, claim)
         };
-        let is_wanted = |key: &&Key| match key {
-            Key::Claim(name) => self.claims.get(name).is_some_and(|claim| wants(claim)),
+        let is_wanted = |key: &&WorkItem| match key {
+            WorkItem::Claim(name) => self.claims.get(name).is_some_and(|claim| wants(claim)),
             _ => false,
         };
         let like =
@@ -148,7 +148,7 @@ impl Index {
     }
 
     /// Applies a change of a claim. When a request is gone, its volume is ready.
-    pub(super) fn see_request(&mut self, claim: &Claim, gone: bool) -> Vec<Key> {
+    pub(super) fn see_request(&mut self, claim: &Claim, gone: bool) -> Vec<WorkItem> {
         // An assigned volume remains the claim's as long as the claim exists and has begun nothing else.
         if gone || claim.own_stamp().is_some() || claim.is_bound() || claim.deleting {
             self.forget_given_to(&claim.uid);
@@ -244,14 +244,14 @@ impl Index {
     }
 
     /// Cancels an assignment. Returns the items that may use the volume now.
-    pub fn take_ready_back(&mut self, claim: &Claim) -> Vec<Key> {
+    pub fn take_ready_back(&mut self, claim: &Claim) -> Vec<WorkItem> {
         let mut keys = self.take_back(claim);
         keys.extend(self.forget_given_to(&claim.uid));
         keys
     }
 
     /// Forgets the assignment to a claim that failed or is not visible. By the cache, the volume is ready.
-    fn forget_given_to(&mut self, uid: &str) -> Option<Key> {
+    fn forget_given_to(&mut self, uid: &str) -> Option<WorkItem> {
         let name = self.pools.given.remove(uid)?;
         let volume = self.volumes.get(&name).filter(|volume| volume.ready().is_some())?;
         self.pools.ready.entry(volume.class.clone()).or_default().insert(place(volume)?);
@@ -291,8 +291,8 @@ impl Index {
         self.pools.drained_unseen.retain(|_, since| clock.since(*since) < UNSHOWN);
         let classes = self.classes.clone();
         let (found, recipe) = match classes.lookup(class) {
-            Lookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
-            Lookup::Foreign | Lookup::Unknown => (None, None),
+            ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
+            ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
         };
         let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
         let seen = self.ready_of(class).filter(|volume| !self.pools.drained_unseen.contains_key(&volume.name));
@@ -354,9 +354,9 @@ impl Index {
     }
 
     /// Returns the work item of a class's pool, if it has one: there may be quota for it.
-    pub(super) fn pool_of(&self, class: &str) -> Option<Key> {
+    pub(super) fn pool_of(&self, class: &str) -> Option<WorkItem> {
         match self.classes.lookup(class) {
-            Lookup::Ours(found) if found.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()) => {
+            ClassLookup::Ours(found) if found.recipe.as_ref().is_ok_and(|recipe| recipe.pool.is_some()) => {
                 Some(pool_key(class))
             }
             _ => None,
@@ -372,7 +372,7 @@ impl Index {
         let mut taken = self.taken(class);
         self.ready_of(class).for_each(|volume| taken.take("", self.bytes_of(volume)));
         let claims = self.waits_for_room.of(class).filter_map(|key| match key {
-            Key::Claim(name) => self.claims.get(name),
+            WorkItem::Claim(name) => self.claims.get(name),
             _ => None,
         });
         let mut kept_out = 0;
@@ -426,5 +426,5 @@ impl Index {
 }
 
 #[cfg(test)]
-#[path = "pools_tests.rs"]
+#[path = "pool_tests.rs"]
 mod tests;

@@ -2,7 +2,7 @@ use super::super::tests::{Hands, timed};
 use super::super::{Asker, Change, EXPECTED};
 use super::*;
 use crate::config::record::Record;
-use crate::run::gather::PATIENCE;
+use crate::run::gather::STAMP_TIMEOUT;
 use crate::run::view::{Marks, Pod};
 
 const WINDOW: Duration = Duration::from_millis(50);
@@ -72,8 +72,8 @@ fn pod(name: &str, uids: &[&str], phase: &str) -> Pod {
     Pod { name, uid: "pod".into(), marks, members, job, job_uid: uid, phase: phase.into(), ..Pod::default() }
 }
 
-fn key(uid: &str) -> Key {
-    Key::Claim(ObjectName::new("team", uid))
+fn key(uid: &str) -> WorkItem {
+    WorkItem::Claim(ObjectName::new("team", uid))
 }
 
 /// Returns the index while `a` has a run of its own: a batch gathers, and `b` is to be in it.
@@ -128,8 +128,8 @@ fn nobody_waits_for_one_that_does_not_come() {
     assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&batch));
     index.come(&batch, arrival("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(index.gathered(&batch).0, Step::Wait(PATIENCE));
-    assert_eq!(index.leave_batches(Operation::Provision, "c"), [Key::Batch(batch.clone())]);
+    assert_eq!(index.gathered(&batch).0, Step::Wait(STAMP_TIMEOUT));
+    assert_eq!(index.leave_batches(Operation::Provision, "c"), [WorkItem::Batch(batch.clone())]);
     assert_eq!(index.gathered(&batch).1.len(), 1);
     // A member that arrives after the batch has begun waits for its Job, because another process may have seen the
     // member in it.
@@ -148,7 +148,7 @@ fn a_job_that_may_not_have_been_created_is_tried_again_at_once_with_those_who_ar
         index.change_claim(Change::Apply(stamped(uid, &batch, &recipe)));
         index.come(&batch, arrival(uid, &recipe));
     }
-    hands.pass(PATIENCE * 2);
+    hands.pass(STAMP_TIMEOUT * 2);
     let (_, come, _) = index.gathered(&batch);
     assert_eq!(come.len(), 3);
     index.change_claim(Change::Apply(Claim { deleting: true, ..stamped("c", &batch, &recipe) }));
@@ -192,7 +192,7 @@ fn a_claim_that_goes_is_not_in_the_batch() {
         index.come(&batch, arrival(uid, &recipe));
     }
     let going = Claim { deleting: true, ..stamped("b", &batch, &recipe) };
-    assert!(index.change_claim(Change::Apply(going)).contains(&Key::Batch(batch.clone())));
+    assert!(index.change_claim(Change::Apply(going)).contains(&WorkItem::Batch(batch.clone())));
     assert!(!index.is_expected(&job_name("b")), "it need not wait");
     hands.pass(WINDOW);
     let ids: Vec<_> = index.gathered(&batch).1.into_iter().map(|arrival| arrival.member.id).collect();
@@ -356,7 +356,10 @@ fn deletions_gather_while_one_is_under_way() {
     let marks = Marks { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
     let seen = Job { marks, members, ..job(&batch, &[]) };
     let keys = index.change_job(Change::Apply(seen));
-    assert!(keys.contains(&Key::Volume("pvc-b".into())) && keys.contains(&Key::Volume("pvc-c".into())), "{keys:?}");
+    assert!(
+        keys.contains(&WorkItem::Volume("pvc-b".into())) && keys.contains(&WorkItem::Volume("pvc-c".into())),
+        "{keys:?}"
+    );
     assert!(!index.is_any_expected("delete-b-"));
     let of = |index: &Index, uid: &str| index.jobs_of_volume(&format!("pvc-{uid}"));
     assert_eq!(of(&index, "b")[0].name.name, come[0].member.job_name(&batch));
@@ -378,7 +381,7 @@ fn deletions_that_gathered_are_built_again_from_the_notes_on_volumes() {
     index.come(batch, to_be_deleted("b", &recipe));
     index.come(batch, to_be_deleted("d", &recipe));
     assert!(matches!(index.gathered(batch).0, Step::Wait(_)), "one is to come");
-    assert!(index.change_volume(Change::Delete(ObjectName::new("", "pvc-c"))).contains(&Key::Batch(batch.into())));
+    assert!(index.change_volume(Change::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into())));
     index.change_volume(Change::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
     index.change_volume(Change::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
     let ids: Vec<_> = index.gathered(batch).1.into_iter().map(|arrival| arrival.member.id).collect();

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Change, Index, Key, REPLACED, UNUSED};
+use super::{Change, Index, REPLACED, UNUSED, WorkItem};
 use crate::capacity::segment::any_reports;
 use crate::config::Recipe;
-use crate::config::classes::{ClassObject, Classes, Config, Lookup, Revision, classes};
+use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Revision, classes};
 use crate::config::record::hash_of;
 use crate::config::sidecar::{Drivers, Sidecars, drivers_stood_for};
 use crate::model::volume::Volume;
@@ -73,7 +73,7 @@ impl Index {
 
     /// Gives back a revision that was not deleted, or may not have been. It is used again, unless the watch says that
     /// it is gone.
-    pub fn give_back_revision(&mut self, hash: &str) -> Vec<Key> {
+    pub fn give_back_revision(&mut self, hash: &str) -> Vec<WorkItem> {
         match self.taken_revisions.remove(hash) {
             Some(revision) => self.change_revision(Change::Apply((hash.to_owned(), revision))),
             None => Vec::new(),
@@ -97,7 +97,7 @@ impl Index {
     }
 
     /// Applies a change of a provisioner ConfigMap.
-    pub fn change_config(&mut self, change: Change<Config>) -> Vec<Key> {
+    pub fn change_config(&mut self, change: Change<Config>) -> Vec<WorkItem> {
         match change {
             Change::Apply(config) => {
                 // The orchestrator's own verdict on the config is no change.
@@ -128,7 +128,7 @@ impl Index {
 
     /// Serves classes by their label if their StorageClass was not created again in time. Returns the work items to
     /// requeue, and the time for which others are still waited for.
-    pub fn serve_without_objects(&mut self) -> (Vec<Key>, Option<Duration>) {
+    pub fn serve_without_objects(&mut self) -> (Vec<WorkItem>, Option<Duration>) {
         let clock = self.clock.clone();
         let before = self.objects_gone.len();
         self.objects_gone.retain(|_, since| clock.since(*since) < REPLACED);
@@ -138,7 +138,7 @@ impl Index {
     }
 
     /// Applies a change of a StorageClass.
-    pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<Key> {
+    pub fn change_class(&mut self, change: Change<ClassObject>) -> Vec<WorkItem> {
         match change {
             Change::Apply(object) => {
                 let before = self.objects.insert(object.name.clone(), object.clone());
@@ -175,7 +175,7 @@ impl Index {
     }
 
     /// Applies the state of the drivers' external provisioners.
-    pub fn change_sidecars(&mut self, sidecars: Sidecars) -> Vec<Key> {
+    pub fn change_sidecars(&mut self, sidecars: Sidecars) -> Vec<WorkItem> {
         if self.sidecars == sidecars {
             return Vec::new();
         }
@@ -184,7 +184,7 @@ impl Index {
     }
 
     /// Applies a change of a revision.
-    pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<Key> {
+    pub fn change_revision(&mut self, change: Change<(String, Revision)>) -> Vec<WorkItem> {
         match change {
             // A list shows known revisions again.
             Change::Apply((hash, revision)) if self.revisions.get(&hash) == Some(&revision) => return Vec::new(),
@@ -218,7 +218,7 @@ impl Index {
 
     /// Applies a change that is a part of a list. The classes are decided again at the [end](Self::end_list) of the
     /// list, and not with each object.
-    pub fn list(&mut self, change: impl FnOnce(&mut Index) -> Vec<Key>) -> Vec<Key> {
+    pub fn list(&mut self, change: impl FnOnce(&mut Index) -> Vec<WorkItem>) -> Vec<WorkItem> {
         self.listing = true;
         let keys = change(self);
         self.listing = false;
@@ -226,12 +226,12 @@ impl Index {
     }
 
     /// Ends a list. Returns the work items to requeue.
-    pub fn end_list(&mut self) -> Vec<Key> {
+    pub fn end_list(&mut self) -> Vec<WorkItem> {
         if self.unclassified { self.reclassify() } else { Vec::new() }
     }
 
     /// Decides all classes again. Returns the claims that are in progress or could be.
-    pub(super) fn reclassify(&mut self) -> Vec<Key> {
+    pub(super) fn reclassify(&mut self) -> Vec<WorkItem> {
         self.unclassified = self.listing;
         if self.listing {
             return Vec::new();
@@ -243,20 +243,21 @@ impl Index {
         self.classes = Arc::new(table);
         self.reports = any_reports(self.classes.iter());
         let concerned = self.claims.values().filter(|claim| {
-            let ours =
-                || claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), Lookup::Ours(_)));
+            let ours = || {
+                claim.class.as_deref().is_some_and(|class| matches!(self.classes.lookup(class), ClassLookup::Ours(_)))
+            };
             let left = || claim.class.as_deref().is_some_and(|class| self.classes.left_to_another(class).is_some());
             claim.is_held() || (!claim.is_bound() && (ours() || left()))
         });
-        let mut keys: Vec<Key> = concerned.map(|claim| Key::Claim(claim.name.clone())).collect();
+        let mut keys: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
         let released =
             |volume: &&Arc<Volume>| volume.is_held() && matches!(volume.phase.as_str(), "Released" | "Failed");
-        keys.extend(self.volumes.values().filter(released).map(|volume| Key::Volume(volume.name.clone())));
+        keys.extend(self.volumes.values().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
         let growing = self.claims.values().filter(|claim| self.wants_more(claim));
-        keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(Key::Volume));
+        keys.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));
         keys.extend(self.snapshots.waiting());
-        keys.push(Key::Configs);
+        keys.push(WorkItem::Configs);
         keys.extend(self.capacity_keys());
         keys.extend(self.pool_keys());
         keys

@@ -34,7 +34,7 @@ fn index(more: &[(&str, &str)]) -> Index {
 
 fn class(index: &Index) -> (Class, Arc<Recipe>) {
     let classes = index.classes();
-    let Lookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
+    let ClassLookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
     (class.clone(), class.recipe.clone().unwrap())
 }
 
@@ -111,7 +111,7 @@ fn a_claim_is_offered_what_suits_it() {
     index.change_claim(Change::Apply(request("pool-x-0", "a")));
     assert_eq!(offered(&index, &fits), None);
     let keys = index.change_claim(Change::Delete(ObjectName::new("own", "pool-x-0")));
-    assert!(keys.contains(&Key::Pool(CLASS.into())), "{keys:?}");
+    assert!(keys.contains(&WorkItem::Pool(CLASS.into())), "{keys:?}");
     assert!(offered(&index, &fits).is_some());
 }
 
@@ -225,7 +225,7 @@ fn it_gives_way_to_claims_that_have_no_room() {
     assert_eq!(steps(&mut index), []);
     let other = claim("x", "2Gi");
     index.change_claim(Change::Apply(other.clone()));
-    index.wait_for_room(Key::Claim(other.name.clone()), CLASS);
+    index.wait_for_room(WorkItem::Claim(other.name.clone()), CLASS);
     assert_eq!(steps(&mut index), [Step::Drain("pvc-b".into())]);
     let mut drained = volume(&index, "b");
     drained.metadata.labels.as_mut().unwrap().remove(names::LABEL_POOL);
@@ -251,7 +251,7 @@ fn each_volume_that_becomes_ready_wakes_another_claim() {
     let woken = |index: &mut Index, id: &str| -> Vec<String> {
         let volume = volume(index, id);
         let keys = index.change_volume(Change::Apply((&volume).into())).into_iter();
-        let names = keys.filter_map(|key| if let Key::Claim(name) = key { Some(name.name) } else { None });
+        let names = keys.filter_map(|key| if let WorkItem::Claim(name) = key { Some(name.name) } else { None });
         names.collect()
     };
     assert_eq!(woken(&mut index, "x"), ["a"]);
@@ -267,7 +267,7 @@ fn each_volume_that_becomes_ready_wakes_another_claim() {
     index.stand_in_line(&Asker::claim(&last.name), &recipe);
     assert_eq!(woken(&mut index, "w"), ["pool-x-0"]);
     let keys = index.change_claim(Change::Delete(ObjectName::new("own", "pool-x-0")));
-    assert!(keys.contains(&Key::Claim(last.name)), "{keys:?}");
+    assert!(keys.contains(&WorkItem::Claim(last.name)), "{keys:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::attributes::{Attributes, wished};
 use crate::claim::decide::last_node;
 use crate::claim::fit;
 use crate::claim::nodes::{Choice, choose};
-use crate::config::classes::{BindingMode, Class, Classes, Lookup};
+use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::Copying;
@@ -18,11 +18,11 @@ use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::run::view::alive_on;
 use crate::run::view::{Job, Pod};
-use crate::state::index::{Asker, Index, Key};
+use crate::state::index::{Asker, Index, WorkItem};
 use crate::volume::expand::with_program_of;
 
 /// The data from which a decision borrows.
-pub(super) struct Snapshot {
+pub(super) struct Observation {
     pub classes: Arc<Classes>,
     pub stamped: Option<Arc<Recipe>>,
     pub jobs: Vec<Arc<Job>>,
@@ -42,7 +42,7 @@ pub(super) struct Snapshot {
     pub promised: bool,
     /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
-    pub original: Option<data_source::Seen>,
+    pub original: Option<data_source::SourceObservation>,
     pub copying: Vec<Copying>,
     pub left_out: bool,
     /// The claim is a pool request of this class, for which nobody selects a node.
@@ -57,17 +57,17 @@ pub(super) struct Snapshot {
 
 /// Facts beyond the cache that this reconcile has confirmed.
 #[derive(Default)]
-pub(super) struct Learnt {
+pub(super) struct Confirmed {
     pub fresh: bool,
     pub no_volume: bool,
     pub volume: Option<Volume>,
     pub nodes: Vec<(String, NodeState)>,
-    pub original: data_source::Newer,
+    pub original: data_source::ConfirmedSource,
     pub left_out: bool,
 }
 
 /// Observes a claim and all objects that concern it.
-pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapshot {
+pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
     let mut index = context.shared.index();
     let classes = index.classes();
     let class = claim.class.as_deref().unwrap_or_default();
@@ -75,7 +75,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let stamped =
         claim.own_stamp().and_then(|stamp| index.recipe(&stamp.config)).filter(|recipe| recipe.class == class);
     let ours = match classes.lookup(class) {
-        Lookup::Ours(class) => Some(class),
+        ClassLookup::Ours(class) => Some(class),
         _ => None,
     };
     let current = ours.and_then(|class| class.recipe.as_ref().ok().cloned());
@@ -92,7 +92,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
     let begins = current.as_ref().filter(|_| !claim.deleting);
     let limit = begins.and_then(|recipe| index.claim_is_refused(claim, recipe));
     if limit.is_some() {
-        index.wait_for_room(Key::Claim(claim.name.clone()), class);
+        index.wait_for_room(WorkItem::Claim(claim.name.clone()), class);
     }
     let (deletes, jobs): (Vec<_>, Vec<_>) = claim
         .ids()
@@ -113,7 +113,7 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         volumes.sort_by(|a, b| a.name.cmp(&b.name));
         volumes.dedup_by(|a, b| a.name == b.name);
     }
-    if let Some(newer) = &learnt.volume {
+    if let Some(newer) = &confirmed.volume {
         volumes.retain(|volume| volume.name != newer.name);
         volumes.push(Arc::new(newer.clone()));
     }
@@ -155,13 +155,13 @@ pub(super) fn look(context: &Context, claim: &Claim, learnt: &Learnt) -> Snapsho
         })
         .collect();
     let alive_on = alive_on(&pods);
-    let original = data_source::Seen::of(claim, &index, &context.identity, &learnt.original);
+    let original = data_source::SourceObservation::of(claim, &index, &context.identity, &confirmed.original);
     let its_node = original.as_ref().map(|original| original.origin().node().to_owned());
     let mut places = index.places(claim.nodes.iter().chain(&claim.selected_node).chain(&alive_on).chain(&its_node));
-    places.0.extend(learnt.nodes.iter().cloned());
+    places.0.extend(confirmed.nodes.iter().cloned());
     let copying = data_source::copying(claim, &index);
-    let left_out = learnt.left_out || stamped.as_ref().is_some_and(|recipe| index.is_left_out(claim, recipe));
-    Snapshot {
+    let left_out = confirmed.left_out || stamped.as_ref().is_some_and(|recipe| index.is_left_out(claim, recipe));
+    Observation {
         classes,
         stamped,
         jobs,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{CAPACITY, Change, Index, Key, batches, drop_from, within};
+use super::{CAPACITY, Change, Index, WorkItem, batch, drop_from, within};
 use crate::config::record::hash_of;
 use crate::object::ObjectName;
 use crate::run::view::{Complaint, Job, Pod};
@@ -66,7 +66,7 @@ impl Index {
     }
 
     /// Applies a change of a Job.
-    pub fn change_job(&mut self, change: Change<Job>) -> Vec<Key> {
+    pub fn change_job(&mut self, change: Change<Job>) -> Vec<WorkItem> {
         match change {
             Change::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
             Change::Apply(job) => {
@@ -120,7 +120,7 @@ impl Index {
     }
 
     /// Applies a change of a pod.
-    pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<Key> {
+    pub fn change_pod(&mut self, change: Change<Pod>) -> Vec<WorkItem> {
         match change {
             // Most of a kubelet's writes on a pod do not matter here.
             Change::Apply(pod) if self.pods.get(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
@@ -146,12 +146,12 @@ impl Index {
         }
     }
 
-    pub(super) fn pod_keys(&self, pod: &Pod) -> Vec<Key> {
+    pub(super) fn pod_keys(&self, pod: &Pod) -> Vec<WorkItem> {
         if pod.marks.operation == CAPACITY {
-            return vec![Key::Capacity];
+            return vec![WorkItem::Capacity];
         }
         let job = self.jobs.get(&ObjectName::new(&pod.name.namespace, &pod.job));
-        let mut keys: Vec<Key> = job.map(|job| job_keys(job)).unwrap_or_default();
+        let mut keys: Vec<WorkItem> = job.map(|job| job_keys(job)).unwrap_or_default();
         for id in ids_of_pod(pod) {
             keys.extend(self.claim_keys(id));
             keys.extend(self.volume_keys(id));
@@ -163,7 +163,7 @@ impl Index {
     }
 
     /// Records a warning of Kubernetes about a Job or pod.
-    pub fn complain(&mut self, complaint: Complaint) -> Vec<Key> {
+    pub fn complain(&mut self, complaint: Complaint) -> Vec<WorkItem> {
         let job = self.jobs.values().find(|job| job.uid == complaint.about);
         let keys = match job {
             Some(job) => job_keys(job),
@@ -183,15 +183,15 @@ impl Index {
 }
 
 /// Returns the items to requeue when a Job changes.
-pub(super) fn job_keys(job: &Job) -> Vec<Key> {
+pub(super) fn job_keys(job: &Job) -> Vec<WorkItem> {
     if !job.members.is_empty() {
-        return job.members.iter().map(batches::key).collect();
+        return job.members.iter().map(batch::key).collect();
     }
     vec![match (&job.content, &job.volume) {
-        (None, None) if job.marks.operation == CAPACITY => Key::Capacity,
-        (Some(content), _) => Key::Content(content.clone()),
-        (None, Some(volume)) => Key::Volume(volume.clone()),
-        (None, None) => Key::Claim(job.claim.clone().unwrap_or_default()),
+        (None, None) if job.marks.operation == CAPACITY => WorkItem::Capacity,
+        (Some(content), _) => WorkItem::Content(content.clone()),
+        (None, Some(volume)) => WorkItem::Volume(volume.clone()),
+        (None, None) => WorkItem::Claim(job.claim.clone().unwrap_or_default()),
     }]
 }
 

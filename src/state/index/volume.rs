@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contract::names;
 use contract::request::Operation;
 
-use super::{Change, Index, Key, drop_from};
+use super::{Change, Index, WorkItem, drop_from};
 use crate::claim::fit::suits_reserved;
 use crate::model::claim::Claim;
 use crate::model::volume::Reference;
@@ -48,18 +48,18 @@ impl Index {
         reserved.into_iter().find(|volume| suits_reserved(volume, claim))
     }
 
-    pub(super) fn volume_keys(&self, claim_uid: &str) -> Vec<Key> {
-        self.volumes_by_claim.get(claim_uid).into_iter().flatten().cloned().map(Key::Volume).collect()
+    pub(super) fn volume_keys(&self, claim_uid: &str) -> Vec<WorkItem> {
+        self.volumes_by_claim.get(claim_uid).into_iter().flatten().cloned().map(WorkItem::Volume).collect()
     }
 
     /// Applies a change of a volume.
-    pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<Key> {
+    pub fn change_volume(&mut self, change: Change<Volume>) -> Vec<WorkItem> {
         match change {
             Change::Apply(volume) if self.is_marker(&volume) => self.see_marker(&volume),
             Change::Apply(volume) => {
                 let name = volume.name.clone();
-                let mut keys: Vec<Key> = vec![Key::Volume(name.clone())];
-                self.written.shows(&keys[0], &volume.resource_version);
+                let mut keys: Vec<WorkItem> = vec![WorkItem::Volume(name.clone())];
+                self.unseen_writes.shows(&keys[0], &volume.resource_version);
                 let before = self.volumes.get(&name).cloned();
                 if before
                     .as_ref()
@@ -82,7 +82,7 @@ impl Index {
                 }
                 if let Some(claim) = reserved(&volume) {
                     self.reserved.entry(claim.clone()).or_default().insert(name.clone());
-                    keys.push(Key::Claim(claim.clone()));
+                    keys.push(WorkItem::Claim(claim.clone()));
                 }
                 let volume = Arc::new(volume);
                 self.volumes.insert(name, volume.clone());
@@ -95,23 +95,24 @@ impl Index {
                     self.forget_marker(&name.name);
                     return Vec::new();
                 };
-                self.written.gone(&Key::Volume(volume.name.clone()));
+                self.unseen_writes.gone(&WorkItem::Volume(volume.name.clone()));
                 self.forget_volume(&volume);
                 self.forget_known(&volume.name);
                 self.gone_claims.remove(&volume.name);
                 volume.id().into_iter().for_each(|id| self.forget_alone(id));
                 self.growing.remove(&volume.name);
                 self.count_volume(&volume);
-                self.waits_for_room.remove(&Key::Volume(volume.name.clone()));
-                let mut keys: Vec<Key> = claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
-                keys.extend(reserved(&volume).cloned().map(Key::Claim));
+                self.waits_for_room.remove(&WorkItem::Volume(volume.name.clone()));
+                let mut keys: Vec<WorkItem> =
+                    claims_of(&volume).iter().filter_map(|uid| self.claim_keys(uid)).collect();
+                keys.extend(reserved(&volume).cloned().map(WorkItem::Claim));
                 keys.extend(volume.id().map(|id| self.leave_batches(Operation::Delete, id)).unwrap_or_default());
-                keys.extend(self.leave_line(&Key::Volume(volume.name.clone())));
+                keys.extend(self.leave_line(&WorkItem::Volume(volume.name.clone())));
                 keys.extend(self.see_pool_volume(Some(&volume), None));
                 keys.extend(self.pool_of(&volume.class));
                 keys.extend(self.room_in(&volume.class));
                 keys.extend(self.capacity_keys());
-                keys.push(Key::Volume(name.name));
+                keys.push(WorkItem::Volume(name.name));
                 keys
             }
             Change::Retain(all) => self.retain(

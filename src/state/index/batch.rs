@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use contract::request::{Operation, Request};
 
-use super::pools::is_paced;
-use super::{EXPECTED, Expected, Index, Key};
+use super::pool::is_paced;
+use super::{EXPECTED, Expected, Index, WorkItem};
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
 use crate::limits;
@@ -17,7 +17,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
 use crate::run::batch::{self, Member, Whom};
-use crate::run::gather::{Observed, PATIENCE, Step, decide};
+use crate::run::gather::{Observed, STAMP_TIMEOUT, Step, decide};
 use crate::run::job::{self, Place};
 use crate::run::view::Job;
 
@@ -121,10 +121,10 @@ impl Gathering {
 }
 
 /// Returns the work item of a member.
-pub(super) fn key(member: &Member) -> Key {
+pub(super) fn key(member: &Member) -> WorkItem {
     match &member.whom {
-        Whom::Claim(name) => Key::Claim(name.clone()),
-        Whom::Volume(name) => Key::Volume(name.clone()),
+        Whom::Claim(name) => WorkItem::Claim(name.clone()),
+        Whom::Volume(name) => WorkItem::Volume(name.clone()),
     }
 }
 
@@ -159,7 +159,7 @@ impl Index {
         let joins = Joins { operation: Operation::Provision, recipe, node, for_pool, id: &claim.uid, job, ts };
         let name = self.join(&joins)?;
         if let Some(expected) = self.expected.get_mut(job) {
-            expected.batch = Some((name.clone(), Key::Claim(claim.name.clone())));
+            expected.batch = Some((name.clone(), WorkItem::Claim(claim.name.clone())));
         }
         Some(name)
     }
@@ -180,7 +180,7 @@ impl Index {
             // In a batch, the run has another name.
             Some(batch) => {
                 let place = self.expected.remove(job).unwrap_or_default();
-                let batch = (batch.clone(), Key::Volume(volume.name.clone()));
+                let batch = (batch.clone(), WorkItem::Volume(volume.name.clone()));
                 let name = job::name(Operation::Delete, id, 1, &batch.0);
                 self.expected.insert(name, Expected { batch: Some(batch), ..place });
             }
@@ -311,7 +311,7 @@ impl Index {
     }
 
     /// Removes an item from its batches. Returns the batches to requeue.
-    pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<Key> {
+    pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<WorkItem> {
         let (mut keys, mut jobs) = (Vec::new(), Vec::new());
         for (name, gathering) in self.batches.gathering.iter_mut().filter(|(_, g)| g.operation == operation) {
             if let Some(come) = gathering.arrived(id) {
@@ -319,7 +319,7 @@ impl Index {
             }
             if gathering.stamped.contains(id) {
                 gathering.leave(id);
-                keys.push(Key::Batch(name.clone()));
+                keys.push(WorkItem::Batch(name.clone()));
             }
         }
         keys.extend(jobs.iter().flat_map(|job| self.forget_expected(job)));
@@ -345,7 +345,7 @@ impl Index {
 
     /// Decides the next step of a batch; to create its Job, with these members. Returns also the work items that can
     /// use the slots of the other members.
-    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>, Vec<Key>) {
+    pub fn gathered(&mut self, name: &str) -> (Step, Vec<Arrival>, Vec<WorkItem>) {
         let nobody = |step| (step, Vec::new(), Vec::new());
         let Some(gathering) = self.batches.gathering.get(name) else { return nobody(Step::Forget) };
         let step = decide(&Observed {
@@ -399,7 +399,7 @@ impl Index {
         if is_seen || self.batches.gathering.contains_key(name) {
             return;
         }
-        let began = self.clock.passed().saturating_sub(first.recipe.batch_window + PATIENCE);
+        let began = self.clock.passed().saturating_sub(first.recipe.batch_window + STAMP_TIMEOUT);
         let gathering = Gathering::of(first, self.makes_ready(&first.member), began);
         self.batches.gathering.insert(name.to_owned(), gathering);
         for arrival in &come {
@@ -428,7 +428,7 @@ impl Index {
     }
 
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.
-    pub fn refuse_batch(&mut self, name: &str) -> Vec<Key> {
+    pub fn refuse_batch(&mut self, name: &str) -> Vec<WorkItem> {
         // An entry matters only until all members have been reconciled.
         if self.batches.refused.len() > 1000 {
             self.batches.refused.clear();
@@ -438,7 +438,7 @@ impl Index {
     }
 
     /// Forgets a batch for which nobody waits any more. Returns the members to requeue.
-    fn disperse(&mut self, name: &str) -> Vec<Key> {
+    fn disperse(&mut self, name: &str) -> Vec<WorkItem> {
         let mut keys = Vec::new();
         self.expected.retain(|_, expected| match &expected.batch {
             Some((batch, key)) if batch == name && expected.created => {
@@ -459,16 +459,16 @@ impl Index {
     }
 
     /// Returns the gathering batches of a class of which a run has ended.
-    pub(super) fn gathering_of(&self, ended: &Job) -> Vec<Key> {
+    pub(super) fn gathering_of(&self, ended: &Job) -> Vec<WorkItem> {
         let of_class = |gathering: &Gathering| {
             label_value(&gathering.class) == ended.marks.class && gathering.operation.as_str() == ended.marks.operation
         };
         let gathering = self.batches.gathering.iter().filter(|(_, gathering)| of_class(gathering));
-        gathering.map(|(name, _)| Key::Batch(name.clone())).collect()
+        gathering.map(|(name, _)| WorkItem::Batch(name.clone())).collect()
     }
 
     /// Records that the Job of a batch is visible. Its absent members do not expect it any more.
-    pub(super) fn see_batch(&mut self, job: &Job) -> Vec<Key> {
+    pub(super) fn see_batch(&mut self, job: &Job) -> Vec<WorkItem> {
         for member in job.members.iter() {
             self.expected.remove(&member.job_name(&job.name.name));
         }
@@ -478,5 +478,5 @@ impl Index {
 }
 
 #[cfg(test)]
-#[path = "batches_tests.rs"]
+#[path = "batch_tests.rs"]
 mod tests;

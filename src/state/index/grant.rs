@@ -1,6 +1,6 @@
 //! ReferenceGrants, and the claims that wait for them.
 
-use super::{Change, Index, Key, within};
+use super::{Change, Index, WorkItem, within};
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
 use crate::model::grant::Grant;
@@ -14,7 +14,7 @@ impl Index {
     }
 
     /// Applies a change of a ReferenceGrant. Claims whose data source is in its namespace may have waited for it.
-    pub fn change_grant(&mut self, change: Change<Grant>) -> Vec<Key> {
+    pub fn change_grant(&mut self, change: Change<Grant>) -> Vec<WorkItem> {
         match change {
             Change::Apply(grant) => {
                 let (name, new) = (grant.name.clone(), grant.clone());
@@ -37,7 +37,7 @@ impl Index {
     }
 
     /// Returns the claims of other namespaces that wait for a data source in this namespace.
-    fn copies_from(&self, namespace: &str) -> Vec<Key> {
+    fn copies_from(&self, namespace: &str) -> Vec<WorkItem> {
         let mut sources: Vec<_> = self.copies.keys().filter(|source| source.namespace == namespace).collect();
         sources.sort();
         sources.into_iter().flat_map(|source| self.copy_keys(source)).collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Change, Index, Key};
+use super::{Change, Index, WorkItem};
 use crate::model::claim::Claim;
 use crate::node::{Node, NodeState, Places};
 use crate::object::ObjectName;
@@ -31,7 +31,7 @@ impl Index {
 
     /// Applies a change of a node. A change of its existence, its labels, or its ability to answer and to take pods
     /// concerns the items that depend on the node.
-    pub fn change_node(&mut self, change: Change<Node>) -> Vec<Key> {
+    pub fn change_node(&mut self, change: Change<Node>) -> Vec<WorkItem> {
         match change {
             Change::Apply(node) => {
                 let node = Arc::new(node);
@@ -63,7 +63,7 @@ impl Index {
 
     /// Returns the items in progress that a change of a node concerns. They depend on the node, may wait for such a
     /// node, or may get the slots of runs that are lost with it. Nodes seldom appear or vanish.
-    fn dependents(&self, node: &str, is_there: bool) -> Vec<Key> {
+    fn dependents(&self, node: &str, is_there: bool) -> Vec<WorkItem> {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
         let claims = self.claims.values().filter(|claim| match claim.is_bound() {
@@ -73,8 +73,8 @@ impl Index {
         let volumes = self.volumes.values().filter(|volume| volume.nodes.iter().any(on_it));
         let contents = self.snapshots.going();
         let pods = self.pods.values().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
-        let mut keys: Vec<Key> = claims.map(|claim| Key::Claim(claim.name.clone())).collect();
-        keys.extend(volumes.map(|volume| Key::Volume(volume.name.clone())));
+        let mut keys: Vec<WorkItem> = claims.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
+        keys.extend(volumes.map(|volume| WorkItem::Volume(volume.name.clone())));
         keys.extend(contents);
         keys.extend(pods.clone().flat_map(|pod| self.pod_keys(pod)));
         let classes: BTreeSet<&String> = pods.map(|pod| &pod.marks.class).collect();

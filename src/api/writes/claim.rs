@@ -23,7 +23,7 @@ use crate::model::resize::Report;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
-use crate::state::index::Key;
+use crate::state::index::WorkItem;
 
 impl Writes {
     pub(super) fn claims(&self, namespace: &str) -> Api<Lean<PersistentVolumeClaim>> {
@@ -37,7 +37,7 @@ impl Writes {
     }
 
     fn written_claim(&self, claim: &Claim, answer: kube::Result<Lean<PersistentVolumeClaim>>) -> Result<Claim> {
-        self.written(Key::Claim(claim.name.clone()), format!("claim {}", claim.name), answer)
+        self.written(WorkItem::Claim(claim.name.clone()), format!("claim {}", claim.name), answer)
     }
 
     /// Reads the claim from the API; `None` if it is gone.

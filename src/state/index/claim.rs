@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use contract::request::Operation;
 
-use super::{Change, Index, Key, drop_from, within};
-use crate::config::classes::Lookup;
+use super::{Change, Index, WorkItem, drop_from, within};
+use crate::config::classes::ClassLookup;
 use crate::config::record::hash_of;
 use crate::model::claim::Claim;
 use crate::model::data_source::DataSource;
@@ -28,12 +28,12 @@ impl Index {
         self.claims.values()
     }
 
-    pub(super) fn claim_keys(&self, id: &str) -> Option<Key> {
-        self.claim_by_id.get(id).cloned().map(Key::Claim)
+    pub(super) fn claim_keys(&self, id: &str) -> Option<WorkItem> {
+        self.claim_by_id.get(id).cloned().map(WorkItem::Claim)
     }
 
     /// Applies a change of a claim.
-    pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<Key> {
+    pub fn change_claim(&mut self, change: Change<Claim>) -> Vec<WorkItem> {
         let is_another = |claim: &Claim| self.claims.get(&claim.name).is_some_and(|before| before.uid != claim.uid);
         match change {
             // A claim with another UID has the same name. No watch will report the deletion of the old one.
@@ -46,7 +46,7 @@ impl Index {
                 let keys = self.keys_of_words(&claim);
                 let claim = claim.kept(keys);
                 let name = claim.name.clone();
-                self.written.shows(&Key::Claim(name.clone()), &claim.resource_version);
+                self.unseen_writes.shows(&WorkItem::Claim(name.clone()), &claim.resource_version);
                 let before = self.claims.get(&name).cloned();
                 let mut keys = Vec::from_iter(self.capacity_keys_of_claim(before.as_deref(), &claim));
                 if let Some(before) = before {
@@ -54,12 +54,12 @@ impl Index {
                 }
                 if self.has_begun(&claim) {
                     self.kept_promise(&claim.uid);
-                    self.waits_for_room.remove(&Key::Claim(name.clone()));
+                    self.waits_for_room.remove(&WorkItem::Claim(name.clone()));
                 }
                 if claim.deleting || claim.is_bound() {
                     keys.extend(self.leave_batches(Operation::Provision, &claim.id()));
-                    keys.extend(self.leave_room(&Key::Claim(name.clone())));
-                    keys.extend(self.leave_line(&Key::Claim(name.clone())));
+                    keys.extend(self.leave_room(&WorkItem::Claim(name.clone())));
+                    keys.extend(self.leave_line(&WorkItem::Claim(name.clone())));
                     claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 }
                 let ids: Vec<_> = claim.ids().collect();
@@ -72,9 +72,9 @@ impl Index {
                 // A restored volume may be reserved for the claim by name alone.
                 let named = claim.volume_name.as_ref().and_then(|volume| self.volumes.get(volume));
                 let by_name = named.filter(|volume| volume.claim_ref.as_ref().is_none_or(|of| of.uid.is_empty()));
-                keys.extend(by_name.map(|volume| Key::Volume(volume.name.clone())));
+                keys.extend(by_name.map(|volume| WorkItem::Volume(volume.name.clone())));
                 keys.extend(self.copy_keys(&name));
-                keys.extend(claim.original().cloned().map(Key::Claim));
+                keys.extend(claim.original().cloned().map(WorkItem::Claim));
                 if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
                     self.copies.entry(source.clone()).or_default().insert(name.clone());
                 }
@@ -87,7 +87,7 @@ impl Index {
                 keys.extend(self.see_promise_to(&now));
                 keys.extend(self.see_request(&now, false));
                 keys.extend(self.snapshots.concerned_by_claim(&self.claims[&name]));
-                keys.push(Key::Claim(name));
+                keys.push(WorkItem::Claim(name));
                 if !quiet || grows {
                     keys.extend(volumes);
                 }
@@ -95,24 +95,24 @@ impl Index {
             }
             Change::Delete(name) => {
                 let Some(claim) = self.claims.remove(&name) else { return Vec::new() };
-                self.written.gone(&Key::Claim(name.clone()));
+                self.unseen_writes.gone(&WorkItem::Claim(name.clone()));
                 self.forget_claim(&claim);
                 let batches = self.leave_batches(Operation::Provision, &claim.id());
                 claim.ids().for_each(|id| drop(self.removed.remove(&id)));
                 claim.ids().for_each(|id| self.idle.forget(&id));
                 let mut keys: Vec<_> = claim.ids().flat_map(|id| self.volume_keys(&id)).collect();
-                keys.extend(self.leave_line(&Key::Claim(name.clone())));
+                keys.extend(self.leave_line(&WorkItem::Claim(name.clone())));
                 keys.extend(batches);
                 keys.extend(self.copy_keys(&name));
                 self.kept_promise(&claim.uid);
                 self.count_claim(&claim);
-                self.waits_for_room.remove(&Key::Claim(name.clone()));
+                self.waits_for_room.remove(&WorkItem::Claim(name.clone()));
                 keys.extend(self.see_request(&claim, true));
                 keys.extend(claim.class.as_deref().and_then(|class| self.pool_of(class)));
                 keys.extend(claim.class.as_deref().map(|class| self.room_in(class)).unwrap_or_default());
                 keys.extend(self.snapshots.concerned_by_claim(&claim));
-                keys.extend(claim.original().cloned().map(Key::Claim));
-                keys.push(Key::Claim(name));
+                keys.extend(claim.original().cloned().map(WorkItem::Claim));
+                keys.push(WorkItem::Claim(name));
                 keys
             }
             Change::Retain(all) => {
@@ -129,8 +129,8 @@ impl Index {
     pub fn keys_of_words(&self, claim: &Claim) -> Vec<String> {
         let Some(class) = claim.class.as_deref().filter(|_| !claim.is_bound()) else { return Vec::new() };
         let current = match self.classes.lookup(class) {
-            Lookup::Ours(class) => class.recipe.as_ref().ok(),
-            Lookup::Foreign | Lookup::Unknown => None,
+            ClassLookup::Ours(class) => class.recipe.as_ref().ok(),
+            ClassLookup::Foreign | ClassLookup::Unknown => None,
         };
         let stamped = claim.own_stamp().and_then(|stamp| self.recipes.get(hash_of(&stamp.config)?));
         let stamped = stamped.filter(|recipe| recipe.class == class);
@@ -157,9 +157,9 @@ impl Index {
     }
 
     /// Returns the claims that wait for the claim or VolumeSnapshot with this name as their data source.
-    pub(super) fn copy_keys(&self, original: &ObjectName) -> Vec<Key> {
+    pub(super) fn copy_keys(&self, original: &ObjectName) -> Vec<WorkItem> {
         let copies = self.copies.get(original).into_iter().flatten();
         let waits = |copy: &&ObjectName| self.claims.get(*copy).is_some_and(|copy| !copy.is_bound());
-        copies.filter(waits).cloned().map(Key::Claim).collect()
+        copies.filter(waits).cloned().map(WorkItem::Claim).collect()
     }
 }
